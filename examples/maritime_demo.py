@@ -19,7 +19,7 @@ from dagwright.plugins.commands import CommandError, ErrorStatus, Output, end_pr
 from dagwright.settings import load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, is_loaded, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.search.client import client_of, display_address
+from dagwright_maritime.search.client import display_address, open_client
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.settings import MaritimeSettings
@@ -68,7 +68,7 @@ stop the Temporal server:             .venv/bin/dagwright down"""
 @contextmanager
 def _loaded_search_server(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterator[None]:
     """Keep a loaded search server running inside the block; stop it afterwards if it was started here."""
-    local = LocalSearch.of(settings)
+    local = LocalSearch.from_settings(settings)
     is_own_server = settings.opensearch_url is None and local.find() is None
     try:
         output.print(asyncio.run(_prepare(local, settings, data)))
@@ -99,7 +99,7 @@ async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
     """Load the shipments if they are missing, and return a status message."""
     message = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
-    async with client_of(address) as client:
+    async with open_client(address) as client:
         if await is_loaded(client, indices, data):
             return message
         await load(client, indices, data)

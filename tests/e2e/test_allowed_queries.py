@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.figures import MAX_TABLES, Table, tables_of
-from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.client import open_client
 from dagwright_maritime.search.requests import QueryInvalid, execute_query, validation_error
 from dagwright_maritime.search.results import bucket_list
 from dagwright_maritime.search.tables import document_table, group_tables
@@ -32,7 +32,7 @@ async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
     """Client of a server with documents whose fields the property tests use."""
     fields = {name: {"type": kind} for name, kind in FIELDS.items() if "." not in name}
     fields["name"]["fields"] = {"text": {"type": "text"}}  # type: ignore[assignment] # a field in a field
-    async with client_of(search.address) as client:
+    async with open_client(search.address) as client:
         await client.indices.create(index=INDEX, body={"mappings": {"dynamic": "strict", "properties": fields}})
         for number, document in enumerate(DOCUMENTS):
             await client.index(index=INDEX, id=str(number), body=document)
@@ -57,7 +57,7 @@ async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: 
     assert answer.problems == []
     assert answer.total <= len(DOCUMENTS)
     assert document_table(answer.hits, total=answer.total, rows=20)
-    assert group_tables(answer.groups, rows=20) or not query.groups
+    assert group_tables(answer.groups, rows=20) or not query.aggregations
     results = EsResults(hits=answer.hits, aggregations=answer.groups, total=answer.total, query=query.body)
     check_figures(results)
 
@@ -75,7 +75,7 @@ def check_figures(results: EsResults) -> None:
         share_column = names_of(table).index("share of documents")
         shares = [values[share_column] for _, values in table.rows]
         assert shares == pytest.approx([100 * count / documents for count in counts], abs=1e-5)
-        for _, values in table.sums:
+        for _, values in table.summary_rows:
             assert 0 < values[share_column] <= 100  # type: ignore[operator] # a number, as in each row of sums
         has_sums = any(name.startswith("share of ") for name in names_of(table)[share_column + 1 :])
         assert not has_sums or sum(counts) == documents

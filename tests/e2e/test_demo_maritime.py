@@ -60,4 +60,4 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     assert [(each.code, each.stderr) for each in results] == [(0, ""), (0, "")]
     assert "metadata_lookup" in results[0].stdout
     assert "analysis_result" in results[1].stdout
-    assert LocalSearch.of(Settings(state_dir=own_command_line.folder / "state")).find() is None
+    assert LocalSearch.from_settings(Settings(state_dir=own_command_line.folder / "state")).find() is None

@@ -19,7 +19,7 @@ from dagwright_maritime.metadata_explanation import explain_metadata
 from dagwright_maritime.model_answers import MAX_ANSWERS
 from dagwright_maritime.query_execution import es_query_exec
 from dagwright_maritime.question_analysis import analyze_results
-from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.client import open_client
 from tests.support.search import TODAY, Maritime
 
 pytestmark = pytest.mark.search
@@ -265,7 +265,7 @@ async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -
     other_data = replace(maritime, indices=Indices("odd"))
     names = ["@timestamp", "arrival-date", "größe", "with blank", *(f"f{number}" for number in range(30))]
     mappings = {"properties": {name: {"type": "keyword"} for name in names}, "_meta": {"fields": ["f1"], "loaded": 3}}
-    async with client_of(maritime.search.address) as client:
+    async with open_client(maritime.search.address) as client:
         await client.indices.create(index=other_data.indices.shipments, body={"mappings": mappings})
         for number, name in enumerate(names[:3]):
             await client.index(index=other_data.indices.shipments, id=str(number), body={name: "a"}, refresh=True)

@@ -13,7 +13,7 @@ from dagwright.settings import Settings
 from dagwright_maritime.index_loading import ForeignIndex, articles, is_loaded, load
 from dagwright_maritime.indices import Indices
 from dagwright_maritime.names import name_documents
-from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.client import open_client
 from dagwright_maritime.search.server import LocalSearch, find_address
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DataSet
@@ -35,7 +35,7 @@ def commands(tmp_path: Path) -> CommandLine:
 
 async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(commands: CommandLine) -> None:
     settings = MaritimeSettings(state_dir=commands.folder / "state")
-    local = LocalSearch.of(settings)
+    local = LocalSearch.from_settings(settings)
     try:
         processes = [await commands.start("up", program=_SERVER) for _ in range(2)]
         first_result, second_result = [await wait_for_exit(process) for process in processes]
@@ -61,7 +61,7 @@ async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(comm
         second_server = local.find()
         assert second_server is not None
         assert second_server.pid != first_server.pid
-        async with client_of(find_address(settings)) as client:
+        async with open_client(find_address(settings)) as client:
             assert (await client.count(index="maritime-shipments"))["count"] == 500
     finally:
         down_result = await wait_for_exit(await commands.start("down", program=_SERVER))
@@ -111,7 +111,7 @@ async def test_names_are_found_in_any_spelling(spelling: str, maritime: Maritime
 
 async def test_load_rebuilds_its_indices_and_rejects_foreign_indices(search: LiveSearch) -> None:
     indices, day = Indices("anew"), date(2026, 2, 10)
-    async with client_of(search.address) as client:
+    async with open_client(search.address) as client:
         await load(client, indices, DataSet(day, 300))
         await load(client, indices, DataSet(day, 200))
         assert (await client.count(index=indices.shipments))["count"] == 200
@@ -132,7 +132,7 @@ async def test_interrupted_load_is_not_reported_as_loaded(search: LiveSearch) ->
     def interrupt(sent: int) -> None:
         raise Interrupted
 
-    async with client_of(search.address) as client:
+    async with open_client(search.address) as client:
         with pytest.raises(Interrupted):
             await load(client, indices, expected, on_progress=interrupt)
         assert not await is_loaded(client, indices, expected)

@@ -17,7 +17,7 @@ from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright.toolset.toolset import environment_of
 from dagwright_maritime.index_loading import load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.client import open_client
 from dagwright_maritime.search.server import LocalSearch, RunningSearch
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DataSet, Shipment
@@ -97,13 +97,13 @@ class Maritime:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AsyncOpenSearch]:
-        async with client_of(self.search.address) as client:
+        async with open_client(self.search.address) as client:
             yield client
 
 
 async def load_maritime(search: LiveSearch, prefix: str, *, documents: int = 10_000, today: date = TODAY) -> Maritime:
     """Load shipments under a prefix; use a unique prefix if the test changes something."""
     indices, data = Indices(prefix), DataSet(today, documents)
-    async with client_of(search.address) as client:
+    async with open_client(search.address) as client:
         await load(client, indices, data)
     return Maritime(search, indices, data)

@@ -1,7 +1,8 @@
-"""Worker tools that answer questions about shipments from a search server, and their data.
+"""Worker tools that answer questions about shipments from a search server, and a loader for generated
+shipments.
 
 `indices` defines names and mappings; `python -m dagwright_maritime load` fills the indices with generated shipments.
-`--tools dagwright_maritime` serves the worker tools. Your own worker tools can query the index with `connect_search`,
+`--tools dagwright_maritime` serves the worker tools. Your own worker tools can query the indices with `connect_search`,
 `check_query` and `run_query`.
 """
 

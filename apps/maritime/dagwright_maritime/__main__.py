@@ -11,18 +11,22 @@ from opensearchpy.exceptions import OpenSearchException
 from dagwright.settings import SettingsError, load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.search.client import client_of, display_address
+from dagwright_maritime.search.client import display_address, open_client
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import find_address
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DEFAULT_DOCUMENTS, DEFAULT_SEED, MAX_DOCUMENTS, DataSet
 
 _FAILED, _BAD_USAGE, _SERVER_FAILED = 1, 2, 4
-_REPORT_EVERY = 100_000
+_REPORT_INTERVAL = 100_000
 
 
 def main() -> int:
-    """Return 0, 1 if the server rejects documents, 2 for invalid settings, or 4 if a request to the server fails."""
+    """Load the shipments and return the exit code.
+
+    Returns:
+        0 on success, 1 if the server rejects documents, 2 for invalid settings, 4 if a request to the server fails.
+    """
     try:
         settings = settings_as(MaritimeSettings, load_settings())
     except SettingsError as error:
@@ -31,7 +35,7 @@ def main() -> int:
     indices, data_set = arguments.prefix, DataSet(arguments.today, arguments.documents, arguments.seed)
     try:
         address = find_address(settings)
-        took_s = asyncio.run(_load(address, indices, data_set))
+        duration_s = asyncio.run(_load(address, indices, data_set))
     except NoSearchServer as error:
         return _report_error(str(error), _SERVER_FAILED)
     except LoadFailed as error:
@@ -41,8 +45,8 @@ def main() -> int:
             f"loading into the search server at {display_address(address)} failed: {error}", _SERVER_FAILED
         )
     sys.stdout.write(
-        f"loaded {data_set.documents:,} shipments of {data_set.today} (seed {data_set.seed}) into {indices.prefix}-* "
-        f"at {display_address(address)} in {took_s:.1f} s\n"
+        f"loaded {data_set.document_count:,} shipments of {data_set.today} (seed {data_set.seed}) into "
+        f"{indices.prefix}-* at {display_address(address)} in {duration_s:.1f} s\n"
     )
     return 0
 
@@ -86,13 +90,13 @@ def _indices(text: str) -> Indices:
 
 async def _load(address: str, indices: Indices, data_set: DataSet) -> float:
     started_s = time.monotonic()
-    async with client_of(address) as client:
+    async with open_client(address) as client:
         await load(client, indices, data_set, on_progress=_print_progress)
     return time.monotonic() - started_s
 
 
 def _print_progress(sent_count: int) -> None:
-    if sent_count % _REPORT_EVERY == 0:
+    if sent_count % _REPORT_INTERVAL == 0:
         sys.stderr.write(f"{sent_count:,} shipments sent\n")
 
 

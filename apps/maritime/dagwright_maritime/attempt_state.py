@@ -12,18 +12,18 @@ from dagwright.tools import context
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """State of all attempts of a call so far, including this one.
+    """State of all attempts of a call so far, including the current attempt.
 
     Args:
         answer: the model's latest answer; `None` if there is no answer, or if the latest answer does not match the
             schema.
-        answers: number of answers of the model, including those that did not match the schema.
+        answer_count: number of answers of the model, including those that did not match the schema.
         model_failures: number of model calls without an answer.
         search_failures: number of requests that a running search server did not answer.
     """
 
     answer: Any = None
-    answers: int = 0
+    answer_count: int = 0
     model_failures: int = 0
     search_failures: int = 0
 

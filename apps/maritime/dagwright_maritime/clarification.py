@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.tools import SubGoal, worker_tool
 from dagwright_maritime.model_answers import InvalidAnswer, data_lines, request_answer, validate_question
-from dagwright_maritime.search.cells import cell
+from dagwright_maritime.search.cells import markdown_cell
 from dagwright_maritime.slots import Ambiguity
 
 MAX_OPTIONS = 20
@@ -34,7 +34,7 @@ ANSWER: Mapping[str, Any] = {
 @worker_tool(
     preconditions=[
         "something is ambiguous or unknown, and only the user can resolve it",
-        "another worker tool reported the ambiguity: its `ambiguity`, or the message of a partial or failed result",
+        "another worker tool reported it: in its output `ambiguity`, or in the message of a partial or failed result",
     ],
     outputs=["clarification_message"],
     goal_type="deliverable",
@@ -49,20 +49,22 @@ async def clarify_question(
     Args:
         question: the unclear point, in a sentence; defaults to the description of the sub-goal
         options: all possible meanings, in the spelling of the data
-        ambiguity: result of es_query_gen: an open question and its options
+        ambiguity: an open question and its options, from es_query_gen
     """
     unclear_point = validate_question(
         question or (ambiguity.question if ambiguity is not None else sub_goal.description)
     )
     offered_options = [*(options or ()), *(ambiguity.options if ambiguity is not None else ())]
-    choices = list(dict.fromkeys(option.strip() for option in offered_options if option.strip()))
-    if len(choices) > MAX_OPTIONS:
-        raise ValueError(f"{len(choices)} options are too many to choose from; at most {MAX_OPTIONS} are allowed")
+    distinct_options = list(dict.fromkeys(option.strip() for option in offered_options if option.strip()))
+    if len(distinct_options) > MAX_OPTIONS:
+        raise ValueError(
+            f"{len(distinct_options)} options are too many to choose from; at most {MAX_OPTIONS} are allowed"
+        )
     prompt = [data_lines("Not clear", [{"not_clear": unclear_point, "task": sub_goal.description}])]
-    if choices:
-        prompt.append(data_lines("Options", choices))
+    if distinct_options:
+        prompt.append(data_lines("Options", distinct_options))
     message = await request_answer(_TASK, "\n\n".join(prompt), schema=ANSWER, parse=_parse)
-    return {"clarification_message": _append_options(message, choices)}
+    return {"clarification_message": _append_options(message, distinct_options)}
 
 
 def _parse(answer: Mapping[str, Any]) -> str:
@@ -80,5 +82,5 @@ def _parse(answer: Mapping[str, Any]) -> str:
 
 
 def _append_options(message: str, options: Sequence[str]) -> str:
-    lines = [f"{position}. {cell(option, _OPTION_WIDTH)}" for position, option in enumerate(options, 1)]
+    lines = [f"{position}. {markdown_cell(option, _OPTION_WIDTH)}" for position, option in enumerate(options, 1)]
     return "\n\n".join([message, "\n".join(lines)]) if lines else message

@@ -43,7 +43,7 @@ async def connect_search() -> AsyncIterator[Search]:
         RetryLater: the server is not running.
         GiveUp: no server was ever configured or started, or the server did not respond to several attempts.
     """
-    # This module imports the Temporal client, which would add half a second to a command that only checks plans.
+    # `search.server` imports the Temporal client, which would add half a second to a command that only checks plans.
     from dagwright_maritime.search.server import find_address  # noqa: PLC0415
 
     environment = context().environment

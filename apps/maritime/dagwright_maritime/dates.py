@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import date, timedelta
 
 Period = tuple[date | None, date | None]
-"""First and last day; `None` for an open end."""
+"""First and last day; `None` if the period has no first or no last day."""
 
 FORMS = (
     "today, yesterday, this week, last month, next quarter, last year, last 30 days, 2 weeks ago, 2025, Q4, Q4 2025, "
@@ -29,7 +29,7 @@ _UNIT_OFFSETS = {"this": 0, "current": 0, "last": -1, "previous": -1, "past": -1
 
 
 class UnknownPeriod(ValueError):
-    """A period that cannot be parsed."""
+    """A period that has no known form, or that ends before it starts."""
 
 
 def parse_period(expression: str, today: date) -> Period:
@@ -40,11 +40,11 @@ def parse_period(expression: str, today: date) -> Period:
         today: the reference day.
 
     Raises:
-        UnknownPeriod: the form is unknown; the message lists the forms.
+        UnknownPeriod: the form is unknown, or the period ends before it starts.
     """
     text = " ".join(expression.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
     try:
-        period = _open_period(text, today) or _between(text, today) or _closed_period(text, today)
+        period = _open_period(text, today) or _period_between(text, today) or _closed_period(text, today)
     except (ValueError, OverflowError):
         # An invalid day of a month, or a year out of range.
         period = None
@@ -64,15 +64,15 @@ def _open_period(text: str, today: date) -> Period | None:
     first, last = closed_period
     assert first is not None
     assert last is not None
-    ends: dict[str, Period] = {
+    periods: dict[str, Period] = {
         "since": (first, None),
         "after": (last + timedelta(days=1), None),
         "before": (None, first - timedelta(days=1)),
     }
-    return ends.get(match[1], (None, last))
+    return periods.get(match[1], (None, last))
 
 
-def _between(text: str, today: date) -> Period | None:
+def _period_between(text: str, today: date) -> Period | None:
     match = re.fullmatch(r"(?:between |from )?(.+?) (?:to|and|until|till|through|-|–) (.+)", text)
     if match is None:
         return None
@@ -82,15 +82,15 @@ def _between(text: str, today: date) -> Period | None:
 
 def _closed_period(text: str, today: date) -> Period | None:
     if text in _NAMED_DAYS:
-        return _days(today + timedelta(days=_NAMED_DAYS[text]))
-    for pattern, reader in _READERS:
+        return _single_day(today + timedelta(days=_NAMED_DAYS[text]))
+    for pattern, parser in _PARSERS:
         match = re.fullmatch(pattern, text)
         if match is not None:
-            return reader(match, today)
+            return parser(match, today)
     return None
 
 
-def _days(day: date) -> Period:
+def _single_day(day: date) -> Period:
     return day, day
 
 
@@ -99,12 +99,12 @@ def _relative_period(match: re.Match[str], today: date) -> Period:
     return _unit_at(today, match[2], _UNIT_OFFSETS[match[1]])
 
 
-def _ago(match: re.Match[str], today: date) -> Period:
-    """`2 weeks ago`: the whole unit; a single day if the unit is a day."""
+def _period_ago(match: re.Match[str], today: date) -> Period:
+    """`2 weeks ago`: the whole week before the previous week."""
     return _unit_at(today, match[2], -_count(match[1]))
 
 
-def _span(match: re.Match[str], today: date) -> Period:
+def _counted_period(match: re.Match[str], today: date) -> Period:
     """`last 30 days`: 30 days, including today."""
     count, unit = _count(match[2]), match[3]
     is_future = _UNIT_OFFSETS[match[1]] > 0
@@ -147,29 +147,29 @@ def _iso_period(match: re.Match[str], _: date) -> Period:
     assert year is not None
     if month is None:
         return date(year, 1, 1), date(year, 12, 31)
-    return _days(date(year, month, day)) if day is not None else _unit_at(date(year, month, 1), "month", 0)
+    return _single_day(date(year, month, day)) if day is not None else _unit_at(date(year, month, 1), "month", 0)
 
 
-_READERS: tuple[tuple[str, Callable[[re.Match[str], date], Period | None]], ...] = (
+_PARSERS: tuple[tuple[str, Callable[[re.Match[str], date], Period | None]], ...] = (
     (rf"({'|'.join(_UNIT_OFFSETS)}) {_UNIT}", _relative_period),
-    (rf"(last|past|previous|next) (\d+) {_UNIT}", _span),
-    (rf"(\d+) {_UNIT} ago", _ago),
+    (rf"(last|past|previous|next) (\d+) {_UNIT}", _counted_period),
+    (rf"(\d+) {_UNIT} ago", _period_ago),
     (r"(?:(?P<leading_year>\d{4})[ -]?)?q(?P<quarter>[1-4])(?:[ -]?(?P<year>\d{4}))?", _quarter),
     (r"([a-z]+\.?)(?: (\d{4}))?", _month),
     (r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?", _iso_period),
 )
 
 
-def _unit_at(day: date, unit: str, steps: int) -> Period:
+def _unit_at(day: date, unit: str, unit_offset: int) -> Period:
     """Return the unit that contains a day, shifted by a number of units."""
     if unit == "day":
-        return _days(day + timedelta(days=steps))
+        return _single_day(day + timedelta(days=unit_offset))
     if unit == "week":
-        first = day - timedelta(days=day.weekday()) + timedelta(weeks=steps)
+        first = day - timedelta(days=day.weekday()) + timedelta(weeks=unit_offset)
         return first, first + timedelta(days=6)
     unit_months = {"month": 1, "quarter": 3, "year": 12}[unit]
     start = date(day.year, day.month - (day.month - 1) % unit_months, 1)
-    first = _months_later(start, steps * unit_months)
+    first = _months_later(start, unit_offset * unit_months)
     return first, _months_later(first, unit_months) - timedelta(days=1)
 
 

@@ -11,7 +11,7 @@ from dagwright_maritime.search.requests import RETRY_AFTER, IndexMissing, QueryT
 from dagwright_maritime.search.results import SearchResult
 from dagwright_maritime.slots import EsQuery, FieldDescription
 
-NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
+NUMBER_TYPES = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 MAX_VALUES = 500
 """Maximum number of distinct values read per field; a field with more values contains names, not categories."""
 _FIELDS_PER_QUERY = 15
@@ -31,7 +31,7 @@ class IndexField:
     description: str = ""
     synonyms: tuple[str, ...] = ()
 
-    def for_model(self) -> dict[str, Any]:
+    def prompt_entry(self) -> dict[str, Any]:
         """Return the description of the field for a model."""
         also_called = {"also_called": list(self.synonyms)} if self.synonyms else {}
         return {"field": self.name, "type": self.type, "description": self.description, **also_called}
@@ -56,7 +56,7 @@ class IndexFields:
     types: Mapping[str, str]
     today: date
 
-    def of_type(self, *types: str) -> list[str]:
+    def names_of_type(self, *types: str) -> list[str]:
         """Return the names of the fields with one of the types."""
         return [name for name, field in self.by_name.items() if field.type in types]
 
@@ -89,15 +89,15 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _field(name: str, mapping_entry: Mapping[str, Any], about_field: Any) -> IndexField:
-    about = {"description": about_field} if isinstance(about_field, str) else _object(about_field)
-    text, description = about.get("synonyms"), about.get("description")
-    synonyms = [text] if isinstance(text, str) else text if isinstance(text, list) else []
+def _field(name: str, mapping_entry: Mapping[str, Any], meta_entry: Any) -> IndexField:
+    entry = {"description": meta_entry} if isinstance(meta_entry, str) else _object(meta_entry)
+    description, synonyms = entry.get("description"), entry.get("synonyms")
+    words = [synonyms] if isinstance(synonyms, str) else synonyms if isinstance(synonyms, list) else []
     return IndexField(
         name,
         str(mapping_entry.get("type", "object")),
         description if isinstance(description, str) else "",
-        tuple(word for word in synonyms if isinstance(word, str)),
+        tuple(word for word in words if isinstance(word, str)),
     )
 
 
@@ -110,12 +110,12 @@ def _today(meta: Mapping[str, Any]) -> date:
 
 
 async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]) -> SearchResult:
-    """Run an internal query and return its result; only the fields of the query are not checked.
+    """Run an internal query and return its result. The query is checked, except its fields.
 
     Raises:
         GiveUp: the index does not exist, or access is denied.
-        RetryLater: the server is unavailable or searched only a part: neither figures nor missing names could be
-            trusted.
+        RetryLater: the server is unavailable, or searched only a part of the index, so neither figures nor missing
+            names could be trusted.
     """
     query = check_internal_query(search, EsQuery(index=index, body=dict(body)))
     result = await run_query(search, query)
@@ -135,31 +135,31 @@ async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict
     """Return the most frequent values of keyword fields, at most `MAX_VALUES` each; raises as `run_internal_query`."""
     if not fields:
         return {}
-    groups = {name: {"terms": {"field": name, "size": MAX_VALUES}} for name in fields}
-    _, results = await read_groups(search, index, groups)
+    aggregations = {name: {"terms": {"field": name, "size": MAX_VALUES}} for name in fields}
+    _, results = await read_aggregations(search, index, aggregations)
     return {name: [str(bucket["key"]) for bucket in results[name]["buckets"]] for name in fields}
 
 
-async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+async def read_aggregations(search: Search, index: str, aggregations: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the number of documents, and the result of one aggregation per field; raises as `run_internal_query`.
 
     The fields are split over several queries if needed.
 
     Args:
-        groups: field -> aggregation. In the query, the aggregations have other names, because field names may contain
-            any character.
+        aggregations: field -> aggregation. In the query, the aggregations have other names, because field names may
+            contain any character.
     """
     total, results = 0, dict[str, Any]()
-    names = list(groups)
+    names = list(aggregations)
     for start in range(0, len(names) or 1, _FIELDS_PER_QUERY):
-        query_names = {
+        fields_by_query_name = {
             f"field{position}": name for position, name in enumerate(names[start : start + _FIELDS_PER_QUERY])
         }
-        aggregations = {query_name: groups[name] for query_name, name in query_names.items()}
+        query_aggregations = {query_name: aggregations[name] for query_name, name in fields_by_query_name.items()}
         response = await run_internal_query(
-            search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})}
+            search, index, {"size": 0, **({"aggs": query_aggregations} if query_aggregations else {})}
         )
         # The maximum, because documents may be added between two queries.
         total = max(total, response.total)
-        results |= {name: response.groups[query_name] for query_name, name in query_names.items()}
+        results |= {name: response.groups[query_name] for query_name, name in fields_by_query_name.items()}
     return total, results

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from dagwright_maritime.search.cells import cell, table
+from dagwright_maritime.search.cells import markdown_cell, markdown_table
 from dagwright_maritime.search.results import bucket_list, figures_of, omitted_documents
 from dagwright_maritime.slots import EsResults
 
@@ -26,7 +26,8 @@ _PARTITIONING_KINDS = ("terms", "histogram", "date_histogram")
 """Groupings by the value of a field. Groups of other kinds, such as `filters`, may overlap."""
 _LIMITING_PARAMETERS = ("include", "exclude")
 """Parameters with which these groupings omit documents without counting them."""
-DOCUMENTS = "documents"
+_DOCUMENT_COUNT = "documents"
+"""Name of the figure that is the number of documents."""
 
 Number = int | float
 Value = Number | str | None
@@ -47,11 +48,11 @@ class Column:
     name: str
     unit: str = ""
 
-    def display_text(self, number: Value) -> str:
+    def display_text(self, value: Value) -> str:
         """Return a number with at most two decimals, a text unchanged, and an empty text for a missing value."""
-        if number is None or isinstance(number, str):
-            return number or ""
-        text = f"{number:,.2f}".rstrip("0").rstrip(".") if number != int(number) else f"{int(number):,}"
+        if value is None or isinstance(value, str):
+            return value or ""
+        text = f"{value:,.2f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value):,}"
         return f"{text} {self.unit}" if self.unit else text
 
 
@@ -63,7 +64,7 @@ class Table:
         title: title of the table.
         key_title: title of the first column.
         rows: item name -> a value for each column, `None` if missing.
-        sums: rows for all items together and for omitted items; a value is `None` if unknown.
+        summary_rows: rows for all items together and for omitted items; a value is `None` if unknown.
         notes: sentences about missing values.
     """
 
@@ -71,25 +72,25 @@ class Table:
     key_title: str
     columns: Sequence[Column]
     rows: Sequence[Row]
-    sums: Sequence[Row] = field(default_factory=tuple)
+    summary_rows: Sequence[Row] = field(default_factory=tuple)
     notes: Sequence[str] = field(default_factory=tuple)
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        texts = [[name, *self._texts(values)] for name, values in (*self.rows[:MAX_ROWS], *self.sums)]
+        texts = [[name, *self._texts(values)] for name, values in (*self.rows[:MAX_ROWS], *self.summary_rows)]
         parts = [
-            f"**{cell(self.title, 200)}**",
-            table([self.key_title, *(column.name for column in self.columns)], texts),
+            f"**{markdown_cell(self.title, 200)}**",
+            markdown_table([self.key_title, *(column.name for column in self.columns)], texts),
         ]
         if (omitted_count := len(self.rows) - MAX_ROWS) > 0:
             parts.append(f"There are {omitted_count:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
 
-    def for_model(self) -> Iterator[dict[str, Any]]:
-        """Yield the table for a model: each row with its figures in the format for the text, then the notes."""
+    def prompt_lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the table for a model: each row with its formatted figures, then the notes."""
         for name, values in self.rows[:MAX_ROWS]:
             yield self._line(name, [text or "no value" for text in self._texts(values)])
-        for name, values in self.sums:
+        for name, values in self.summary_rows:
             yield self._line(name, self._texts(values))
         for note in self.notes:
             yield {"table": self.title, "note": note}
@@ -107,7 +108,7 @@ class Table:
         yield from (value for value in self._values() if isinstance(value, str))
 
     def _values(self) -> Iterator[Value]:
-        for _, values in (*self.rows, *self.sums):
+        for _, values in (*self.rows, *self.summary_rows):
             yield from values
 
     def _line(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -122,12 +123,12 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
     """Return the figures of query results, at most `MAX_TABLES` tables.
 
     Args:
-        labels: label of each result, in order; may be empty for a single result.
+        labels: label of each result, in order; the label of a single result may be empty.
     """
-    tables: list[Table] = [*_overall(results, labels)]
+    tables: list[Table] = [*_overall_tables(results, labels)]
     for label, result in zip(labels, results, strict=True):
         matching_scope = _Scope(aggregations_of(result.query), result.total)
-        tables += _groupings(result.aggregations, matching_scope, title=label)
+        tables += _grouping_tables(result.aggregations, matching_scope, title=label)
         tables += _document_tables(result, label)
     return [table for table in tables if table.rows][:MAX_TABLES]
 
@@ -152,7 +153,7 @@ def _kind_of(definition: Any) -> str:
 # Figures over all documents.
 
 
-def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Table]:
+def _overall_tables(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Table]:
     """Yield a table of the dates, and a table of the numbers with comparisons."""
     figures_of_results = [_overall_figures(result) for result in results]
     names = list(dict.fromkeys(name for figures in figures_of_results for name in figures))
@@ -198,7 +199,7 @@ def _missing_value_notes(
 def _overall_figures(result: EsResults) -> dict[str, Value]:
     # Each page has the total of the whole query, so adding up pages would count the documents several times.
     is_counted = result.total is not None and not result.is_page
-    figures: dict[str, Value] = {DOCUMENTS: result.total} if is_counted else {}
+    figures: dict[str, Value] = {_DOCUMENT_COUNT: result.total} if is_counted else {}
     return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
@@ -238,26 +239,26 @@ class _Scope:
     Args:
         definition: aggregations of the scope, by name.
         documents: number of documents; `None` if unknown.
-        names: names of the enclosing groups.
+        group_names: names of the enclosing groups.
     """
 
     definition: Mapping[str, Any]
     documents: Number | None
-    names: tuple[str, ...] = ()
+    group_names: tuple[str, ...] = ()
 
-    def group(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
+    def group_scope(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
         """Return the scope of a group in this scope."""
         definition = aggregations_of(self.definition.get(grouping))
-        return _Scope(definition, _number(bucket.get("doc_count")), (*self.names, key or grouping))
+        return _Scope(definition, _number(bucket.get("doc_count")), (*self.group_names, key or grouping))
 
 
-def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
+def _grouping_tables(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
     """Yield a table for each grouping, then a table for each nested grouping, under the key of its group."""
     for name, result in groups.items():
         buckets = bucket_list(result)
         if buckets is None:
             continue
-        path = " / ".join([*scope.names, name])
+        path = " / ".join([*scope.group_names, name])
         counts = [_number(bucket.get("doc_count")) or 0 for _, bucket in buckets]
         grouping = _Grouping(
             title=f"{title}: {path}" if title else path,
@@ -269,7 +270,7 @@ def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Itera
         )
         yield _group_table(buckets, grouping)
         for key, bucket in buckets[:MAX_TABLES]:
-            yield from _groupings(bucket, scope.group(name, key, bucket), title=title)
+            yield from _grouping_tables(bucket, scope.group_scope(name, key, bucket), title=title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,20 +323,35 @@ class _Grouping:
 
 def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Grouping) -> Table:
     definition = aggregations_of(grouping.definition)
-    figures = [
-        {DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, definition))} for _, bucket in buckets
+    figures_of_buckets = [
+        {_DOCUMENT_COUNT: _number(bucket.get("doc_count")), **dict(_figures(bucket, definition))}
+        for _, bucket in buckets
     ]
-    names = list(dict.fromkeys(name for figure in figures for name in figure))
-    parts = [part for name in names for part in _columns_of(name, [figure.get(name) for figure in figures], grouping)]
+    names = list(dict.fromkeys(name for bucket_figures in figures_of_buckets for name in bucket_figures))
+    columns_with_values = [
+        column
+        for name in names
+        for column in _columns_of(name, [bucket_figures.get(name) for bucket_figures in figures_of_buckets], grouping)
+    ]
     rows: list[Row] = [
-        (key or grouping.name, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
+        (key or grouping.name, [column.values[position] for column in columns_with_values])
+        for position, (key, _) in enumerate(buckets)
     ]
-    sums: list[Row] = [("all other groups", [part.omitted_value for part in parts])] if grouping.omitted_count else []
+    summary_rows: list[Row] = (
+        [("all other groups", [column.omitted_value for column in columns_with_values])]
+        if grouping.omitted_count
+        else []
+    )
     if grouping.is_additive and (len(rows) > 1 or grouping.omitted_count):
-        sums.append(("all together", [part.total_value for part in parts]))
-    columns = [part.column for part in parts]
+        summary_rows.append(("all together", [column.total_value for column in columns_with_values]))
+    columns = [column.column for column in columns_with_values]
     return Table(
-        grouping.title, grouping.name, columns, rows, sums, (*grouping.notes(), *_gaps(buckets, figures, names))
+        grouping.title,
+        grouping.name,
+        columns,
+        rows,
+        summary_rows,
+        (*grouping.notes(), *_missing_figure_notes(buckets, figures_of_buckets, names)),
     )
 
 
@@ -350,9 +366,9 @@ class _ColumnValues:
 
 
 def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iterator[_ColumnValues]:
-    """Yield a figure of the groups, its shares if the total is known, and its differences."""
+    """Yield the columns of a figure: its values, its shares if the total is known, and its differences."""
     numbers = [value for value in values if isinstance(value, int | float)]
-    if name == DOCUMENTS:
+    if name == _DOCUMENT_COUNT:
         yield from _columns_with_shares(
             name,
             values,
@@ -374,7 +390,7 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
 def _columns_with_shares(
     name: str, values: Sequence[Value], total: Number | None, *, omitted_count: int, grand_total: Number
 ) -> Iterator[_ColumnValues]:
-    """Yield a figure of the groups, and its shares of the total."""
+    """Yield a column with the values of a figure, and a column with their shares of the total."""
     yield _ColumnValues(Column(name), values, omitted_count or None, grand_total)
     if total:
         shares = [_share(value, total) for value in values]
@@ -387,22 +403,26 @@ def _share(number: Value, total: Number) -> Number | None:
     return _round(100 * number / total) if isinstance(number, int | float) and total else None
 
 
-def _gaps(
+def _missing_figure_notes(
     buckets: Sequence[tuple[str, Mapping[str, Any]]],
-    figures: Sequence[Mapping[str, Value]],
+    figures_of_buckets: Sequence[Mapping[str, Value]],
     names: Sequence[str],
 ) -> tuple[str, ...]:
     """Return notes about figures that some groups lack."""
-    gaps = []
+    notes = []
     for name in names:
         keys_without_value = [
-            key for (key, _), figure in zip(buckets, figures, strict=True) if figure.get(name) is None
+            key
+            for (key, _), bucket_figures in zip(buckets, figures_of_buckets, strict=True)
+            if bucket_figures.get(name) is None
         ]
         if keys_without_value:
-            available = len(buckets) - len(keys_without_value)
-            missing_keys = ", ".join(cell(key) for key in keys_without_value[:MAX_ROWS])
-            gaps.append(f"{name} is available for {available} of {len(buckets)} groups; missing for {missing_keys}.")
-    return tuple(gaps)
+            available_count = len(buckets) - len(keys_without_value)
+            missing_keys = ", ".join(markdown_cell(key) for key in keys_without_value[:MAX_ROWS])
+            notes.append(
+                f"{name} is available for {available_count} of {len(buckets)} groups; missing for {missing_keys}."
+            )
+    return tuple(notes)
 
 
 # Figures of documents.
@@ -426,10 +446,10 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
     for name in names:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))
         if 1 < len(texts) <= _MAX_DISTINCT_TEXTS:
-            counts = [(text, [count, _round(100 * count / len(hits))]) for text, count in texts.most_common()]
+            rows: list[Row] = [(text, [count, _round(100 * count / len(hits))]) for text, count in texts.most_common()]
             missing_count = len(hits) - texts.total()
             notes = (f"{missing_count:,} documents have no {name}.",) if missing_count else ()
-            yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
+            yield Table(f"{title}: {name}", name, [Column(_DOCUMENT_COUNT), Column("share", "%")], rows, notes=notes)
 
 
 def _summary_of(values: Sequence[Number | None]) -> list[Number | None]:

@@ -7,10 +7,10 @@ from dagwright.tools import SubGoal, WorkerResult, worker_tool
 from dagwright_maritime.connection import SERVER_ATTEMPTS, connect_search
 from dagwright_maritime.fields import find_documents
 from dagwright_maritime.model_answers import InvalidAnswer, data_lines, request_answer, validate_question
-from dagwright_maritime.search.cells import cell
+from dagwright_maritime.search.cells import markdown_cell
 from dagwright_maritime.search.limits import TEXT_CHARACTERS
 
-ARTICLES = 5
+MAX_ARTICLES = 5
 """Articles in the input of the model."""
 _ARTICLE_CHARACTERS = 4_000
 _TITLE_WIDTH = 200
@@ -62,7 +62,7 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
     fields = ["title^3", "tags^2", "body"]
     query = {"multi_match": {"query": text[:TEXT_CHARACTERS], "fields": fields}}
     async with connect_search() as search:
-        documents = await find_documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
+        documents = await find_documents(search, search.indices.helpdesk, {"query": query, "size": MAX_ARTICLES})
         if not documents:
             return _unanswered_result(text)
         articles = {str(document["article_id"]): document for document in documents}
@@ -96,18 +96,21 @@ def _parse(answer: Mapping[str, Any], articles: Mapping[str, Mapping[str, Any]])
         raise InvalidAnswer("is_answered is true, but answer is empty")
     if not ids:
         raise InvalidAnswer("article_ids is empty, but is_answered is true")
-    if unknown_ids := [name for name in ids if name not in articles]:
+    if unknown_ids := [article_id for article_id in ids if article_id not in articles]:
         raise InvalidAnswer(f"there is no article {unknown_ids[0][:60]!r} among: {', '.join(articles)}")
-    return f"{text}\n\nSources: {_sources([articles[name] for name in ids])}"
+    return f"{text}\n\nSources: {_sources([articles[article_id] for article_id in ids])}"
 
 
 def _sources(articles: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{cell(article['title'], _TITLE_WIDTH)} ({cell(article['article_id'])})" for article in articles)
+    return ", ".join(
+        f"{markdown_cell(article['title'], _TITLE_WIDTH)} ({markdown_cell(article['article_id'])})"
+        for article in articles
+    )
 
 
 def _unanswered_result(question: str) -> WorkerResult:
     return WorkerResult(
         status="partial",
-        outputs={"answer": f"The help articles do not cover “{cell(question, _TITLE_WIDTH)}”."},
+        outputs={"answer": f"The help articles do not cover “{markdown_cell(question, _TITLE_WIDTH)}”."},
         message="no help article answers the question",
     )

@@ -51,7 +51,7 @@ async def load(
         opensearchpy.exceptions.OpenSearchException: the server cannot be reached or rejects a request.
     """
     for index in indices.bodies():
-        await _reject_foreign(client, index)
+        await _reject_foreign_index(client, index)
     for index, body in indices.bodies().items():
         await client.indices.delete(index=index, ignore_unavailable=True)
         await client.indices.create(index=index, body=_add_marker(body))
@@ -83,7 +83,7 @@ def articles() -> list[Mapping[str, Any]]:
     ]
 
 
-async def _reject_foreign(client: "AsyncOpenSearch", index: str) -> None:
+async def _reject_foreign_index(client: "AsyncOpenSearch", index: str) -> None:
     meta = await _meta(client, index)
     if meta is not None and meta.get("created_by") != _CREATED_BY:
         raise ForeignIndex(

@@ -21,7 +21,7 @@ DATE_FORMAT = "strict_date"
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """The index names of one prefix; several data sets can share a server.
+    """The index names with a prefix. Data sets with different prefixes can share a server.
 
     Raises:
         ValueError: the prefix does not match `INDEX_PREFIX`.
@@ -51,9 +51,9 @@ class Indices:
     def bodies(self) -> dict[str, dict[str, Any]]:
         """Return the definition of each index: name -> settings and mappings."""
         return {
-            self.shipments: _body(_SHIPMENTS, fields=SHIPMENT_FIELDS),
-            self.names: _body(_NAMES),
-            self.helpdesk: _body(_HELPDESK),
+            self.shipments: _body(_SHIPMENT_PROPERTIES, fields=SHIPMENT_FIELDS),
+            self.names: _body(_NAME_PROPERTIES),
+            self.helpdesk: _body(_ARTICLE_PROPERTIES),
         }
 
 
@@ -120,7 +120,7 @@ _DATE: Mapping[str, Any] = {"type": "date", "format": DATE_FORMAT}
 _FOLDED_KEYWORD: Mapping[str, Any] = {"type": "keyword", "normalizer": "folded"}
 _ENGLISH_TEXT: Mapping[str, Any] = {"type": "text", "analyzer": "english"}
 
-_SHIPMENTS: Mapping[str, Mapping[str, Any]] = {
+_SHIPMENT_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
     "shipment_id": _KEYWORD,
     "shipper_name": _NAME_FIELD,
     "shipper_id": _KEYWORD,
@@ -139,15 +139,15 @@ _SHIPMENTS: Mapping[str, Mapping[str, Any]] = {
     "transit_days": {"type": "float"},
 }
 
-_NAMES: Mapping[str, Mapping[str, Any]] = {
+_NAME_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
     "kind": _KEYWORD,
-    # `folded` removes upper case and accents, so that a term query matches the whole name in any spelling.
+    # `folded` converts to lower case and removes accents, so that a term query finds a whole name without them.
     "name": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED_KEYWORD}},
     "aliases": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED_KEYWORD}},
     "code": _KEYWORD,
 }
 
-_HELPDESK: Mapping[str, Mapping[str, Any]] = {
+_ARTICLE_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
     "article_id": _KEYWORD,
     "title": _ENGLISH_TEXT,
     "body": _ENGLISH_TEXT,

@@ -1,4 +1,4 @@
-"""The worker tool that resolves the names, values, fields and days of a question in the data."""
+"""The worker tool that looks up the names, values, fields and days of a question in the data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,19 +41,21 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
     async with connect_search() as search:
         fields = await read_fields(search, search.indices.shipments)
         question_line = data_lines("Question", [{"question": text}])
-        field_lines = data_lines("Fields", (field.for_model() for field in fields.by_name.values()))
+        field_lines = data_lines("Fields", (field.prompt_entry() for field in fields.by_name.values()))
         parsed_question = await request_answer(
             TASK,
             f"{question_line}\n\n{field_lines}",
             schema=answer_schema(fields),
             parse=lambda answer: parse_answer(answer, text, fields),
         )
-        names = [await find_name(search, mention.text, kind=mention.kind) for mention in parsed_question.mentions]
-        values = await _values(search, parsed_question, fields)
-    return _result(parsed_question, fields, names, values)
+        name_matches = [
+            await find_name(search, mention.text, kind=mention.kind) for mention in parsed_question.mentions
+        ]
+        value_matches = await _match_conditions(search, parsed_question, fields)
+    return _result(parsed_question, fields, name_matches, value_matches)
 
 
-async def _values(search: Search, parsed_question: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
+async def _match_conditions(search: Search, parsed_question: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
     """Return the values in the data for each condition; only values of keyword fields are looked up."""
     conditions = parsed_question.analysis.filters
     keyword_fields = [
@@ -66,25 +68,30 @@ async def _values(search: Search, parsed_question: ParsedQuestion, fields: Index
 
 
 def _result(
-    parsed_question: ParsedQuestion, fields: IndexFields, names: Sequence[NameMatch], values: Sequence[ValueMatch]
+    parsed_question: ParsedQuestion,
+    fields: IndexFields,
+    name_matches: Sequence[NameMatch],
+    value_matches: Sequence[ValueMatch],
 ) -> WorkerResult:
     fields_of_names = [
-        _field_of_name(mention, match) for mention, match in zip(parsed_question.mentions, names, strict=True)
+        _field_of_name(mention, match) for mention, match in zip(parsed_question.mentions, name_matches, strict=True)
     ]
-    problems = [*_problems(names), *_problems(values)]
-    resolved_names = _ResolvedNames(parsed_question.mentions, names, fields_of_names)
+    problems = [*_problems(name_matches), *_problems(value_matches)]
+    resolved_names = _ResolvedNames(parsed_question.mentions, name_matches, fields_of_names)
     question = apply_resolved_names(
-        _apply_values(parsed_question, values), filters=resolved_names.filters(), entities=resolved_names.entities()
+        _apply_values(parsed_question, value_matches),
+        filters=resolved_names.filters(),
+        entities=resolved_names.entities(),
     )
     metadata = MetadataResults(index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.fields])
-    results = [*resolved_names.values(), *(value for match in values for value in match.results())]
+    results = [*resolved_names.values(), *(value for match in value_matches for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
         "value_results": [result.model_dump() for result in results],
         "analysis_result": None if problems else question.analysis.model_dump(),
     }
     if not problems:
-        return WorkerResult(outputs=outputs, message=_notes(names) or None)
+        return WorkerResult(outputs=outputs, message=_notes(name_matches) or None)
     message = "; ".join(problems)
     if results:
         return WorkerResult(status="partial", outputs=outputs, message=message)
@@ -97,12 +104,12 @@ def _problems(matches: Sequence[NameMatch] | Sequence[ValueMatch]) -> Iterator[s
             yield problem
 
 
-def _notes(names: Sequence[NameMatch]) -> str:
-    """Return a note about names that were resolved to a different name."""
-    resolved_names = [
-        f"{match.text!r} is resolved to {match.meanings[0].name}" for match in names if match.meanings[0].score < 1
+def _notes(matches: Sequence[NameMatch]) -> str:
+    """Return a note about the names that differ from their resolved names."""
+    notes = [
+        f"{match.text!r} is resolved to {match.meanings[0].name}" for match in matches if match.meanings[0].score < 1
     ]
-    return "; ".join(resolved_names)
+    return "; ".join(notes)
 
 
 def _field_of_name(mention: Mention, match: NameMatch) -> str | None:
@@ -117,14 +124,14 @@ class _ResolvedNames:
     """The names of a question with their resolved values, and their fields."""
 
     mentions: Sequence[Mention]
-    names: Sequence[NameMatch]
+    matches: Sequence[NameMatch]
     fields_of_names: Sequence[str | None]
 
     def values(self) -> list[ValueResult]:
         """Return the possible values of each name, resolved or ambiguous."""
         return [
             ValueResult(text=match.text, field=field, value=name.name, kind=name.kind, score=round(name.score, 3))
-            for match, field in zip(self.names, self.fields_of_names, strict=True)
+            for match, field in zip(self.matches, self.fields_of_names, strict=True)
             if field is not None
             for name in (match.meanings or match.similar_names)[:_MAX_VALUES]
         ]
@@ -133,7 +140,7 @@ class _ResolvedNames:
         """Return the text, field and value of each resolved name."""
         return [
             (match.text, field, match.meanings[0])
-            for match, field in zip(self.names, self.fields_of_names, strict=True)
+            for match, field in zip(self.matches, self.fields_of_names, strict=True)
             if match.is_clear and field is not None
         ]
 
@@ -148,10 +155,10 @@ class _ResolvedNames:
         by_field: dict[str, list[str]] = {}
         for _, field, name in self.resolved_matches():
             by_field.setdefault(field, []).append(name.name)
-        return [_is_any_of(field, list(dict.fromkeys(names))) for field, names in by_field.items()]
+        return [_equality_filter(field, list(dict.fromkeys(names))) for field, names in by_field.items()]
 
 
-def _is_any_of(field: str, values: list[str]) -> Filter:
+def _equality_filter(field: str, values: list[str]) -> Filter:
     return (
         Filter(field=field, op="is", value=values[0])
         if len(values) == 1
@@ -159,9 +166,9 @@ def _is_any_of(field: str, values: list[str]) -> Filter:
     )
 
 
-def _apply_values(parsed_question: ParsedQuestion, values: Sequence[ValueMatch]) -> ParsedQuestion:
+def _apply_values(parsed_question: ParsedQuestion, matches: Sequence[ValueMatch]) -> ParsedQuestion:
     """Return the question with the values of its conditions in the spelling of the data."""
-    filters = [match.filter() for match in values]
+    filters = [match.resolved_condition() for match in matches]
     return ParsedQuestion(
         parsed_question.mentions,
         parsed_question.analysis.model_copy(update={"filters": filters}),

@@ -7,11 +7,11 @@ from typing import Any
 
 from dagwright.tools import SubGoal, worker_tool
 from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
-from dagwright_maritime.fields import IndexField, read_fields, read_groups
+from dagwright_maritime.fields import IndexField, read_aggregations, read_fields
 from dagwright_maritime.model_answers import InvalidAnswer, data_lines, request_answer
-from dagwright_maritime.search.cells import cell
+from dagwright_maritime.search.cells import markdown_cell
 from dagwright_maritime.slots import MetadataResults
-from dagwright_maritime.unsupported_numbers import unsupported_numbers
+from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 
 _TASK = """\
 You explain fields of data about shipments to a user who asks about them.
@@ -34,11 +34,14 @@ ANSWER: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 _MEANING_WIDTH = 400
-_IN_BACKTICKS = re.compile(r"`([^`\n]{1,100})`")
+_BACKTICKED_TEXT = re.compile(r"`([^`\n]{1,100})`")
 
 
 @worker_tool(
-    preconditions=["has `metadata_results` to explain", "the user asks what fields, columns or data there are or mean"],
+    preconditions=[
+        "has `metadata_results` to explain",
+        "the user asks which fields, columns or data exist, or what they mean",
+    ],
     requires=["metadata_results"],
     outputs=["explanation"],
     goal_type="deliverable",
@@ -67,7 +70,7 @@ async def explain_metadata(
         field_names = dict.fromkeys(field.name for result in results for field in result.fields)
         fields = [index_fields[name] for name in field_names if name in index_fields] or [*index_fields.values()]
         total, counts = await _counts(search, index, fields)
-    rows = [{**field.for_model(), "documents_with_a_value": counts[field.name]} for field in fields]
+    rows = [{**field.prompt_entry(), "documents_with_a_value": counts[field.name]} for field in fields]
     request = {"question": question or sub_goal.description, "documents": total}
     prompt = [data_lines("Question", [request]), data_lines("Fields", rows)]
     numbers = [total, *counts.values(), *(total - count for count in counts.values())]
@@ -80,13 +83,13 @@ async def explain_metadata(
 
 async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> tuple[int, dict[str, int]]:
     """Return the number of documents, and for each field the number of documents with a value."""
-    groups = {field.name: {"filter": {"exists": {"field": field.name}}} for field in fields}
-    total, counts = await read_groups(search, index, groups)
-    return total, {name: int(counts[name]["doc_count"]) for name in groups}
+    aggregations = {field.name: {"filter": {"exists": {"field": field.name}}} for field in fields}
+    total, counts = await read_aggregations(search, index, aggregations)
+    return total, {name: int(counts[name]["doc_count"]) for name in aggregations}
 
 
 def _line(field: IndexField, count: int, total: int) -> str:
-    meaning = cell(field.description, _MEANING_WIDTH) or "The mapping has no description."
+    meaning = markdown_cell(field.description, _MEANING_WIDTH) or "The mapping has no description."
     coverage = "all documents have it" if count == total else f"{count:,} of {total:,} documents have it"
     return f"- `{field.name}` ({field.type}): {meaning} ({coverage})"
 
@@ -101,12 +104,14 @@ def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *,
     if not text:
         raise InvalidAnswer("explanation is empty")
     field_like_names = [
-        name for name in _IN_BACKTICKS.findall(text) if "_" in name and name.isidentifier() and name not in known_fields
+        name
+        for name in _BACKTICKED_TEXT.findall(text)
+        if "_" in name and name.isidentifier() and name not in known_fields
     ]
     # A value such as `in_transit` may also be in backticks, if the description of its field lists the value.
     descriptions = " ".join(field.description for field in known_fields.values())
-    if unknown := [name for name in field_like_names if name not in descriptions]:
-        raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known_fields)}")
-    if unsupported_figures := unsupported_numbers(text, numbers, [descriptions, *known_fields]):
+    if unknown_names := [name for name in field_like_names if name not in descriptions]:
+        raise InvalidAnswer(f"there is no field {unknown_names[0]!r} among: {', '.join(known_fields)}")
+    if unsupported_figures := find_unsupported_numbers(text, numbers, [descriptions, *known_fields]):
         raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported_figures[:10])}")
     return text

@@ -13,7 +13,7 @@ from dagwright_maritime.indices import NAME_KINDS
 from dagwright_maritime.slots import Metric, Operator
 
 OPERATORS: tuple[str, ...] = get_args(Operator)
-FIGURES: tuple[str, ...] = get_args(Metric.model_fields["op"].annotation)
+METRIC_OPERATORS: tuple[str, ...] = get_args(Metric.model_fields["op"].annotation)
 
 TASK = f"""\
 You analyse one question about shipments and describe which data it asks for.
@@ -44,35 +44,39 @@ def answer_schema(fields: IndexFields) -> Mapping[str, Any]:
     names = list(fields.by_name)
     field = {"enum": names, "type": "string"}
     optional_field = {"anyOf": [field, {"type": "null"}]}
-    period = _object(
+    period = _object_schema(
         words={"type": "string"},
-        fields={"type": "array", "items": {"enum": fields.of_type("date") or names, "type": "string"}},
+        fields={"type": "array", "items": {"enum": fields.names_of_type("date") or names, "type": "string"}},
     )
-    return _object(
+    return _object_schema(
         intent_type={"enum": ["search", "aggregation"], "type": "string"},
-        names=_list(
-            _object(text={"type": "string"}, kind={"enum": list(NAME_KINDS), "type": "string"}, field=optional_field)
+        names=_array_schema(
+            _object_schema(
+                text={"type": "string"}, kind={"enum": list(NAME_KINDS), "type": "string"}, field=optional_field
+            )
         ),
-        conditions=_list(
-            _object(
+        conditions=_array_schema(
+            _object_schema(
                 field=field,
                 op={"enum": list(OPERATORS), "type": "string"},
                 values={"type": "array", "items": {"type": "string"}},
             )
         ),
-        metrics=_list(_object(op={"enum": list(FIGURES), "type": "string"}, field=optional_field)),
-        group_by=_list(field),
+        metrics=_array_schema(
+            _object_schema(op={"enum": list(METRIC_OPERATORS), "type": "string"}, field=optional_field)
+        ),
+        group_by=_array_schema(field),
         top={"anyOf": [{"type": "integer"}, {"type": "null"}]},
         period={"anyOf": [period, {"type": "null"}]},
-        fields=_list(field),
+        fields=_array_schema(field),
     )
 
 
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+def _array_schema(items: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,

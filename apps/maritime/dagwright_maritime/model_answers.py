@@ -11,7 +11,7 @@ from dagwright_maritime.attempt_state import load_state, save_state
 
 PURPOSE = "worker"
 """Label of the calls in scripts and logs, distinct from the label of the planner's calls."""
-MODEL_ATTEMPTS = 3
+MAX_MODEL_FAILURES = 3
 """Failed model calls after which the tool call fails. Attempts that end during a model call are counted; attempts that
 fail because the search server is unavailable are not."""
 MAX_ANSWERS = 4
@@ -69,12 +69,12 @@ async def request_answer(
     """
     messages: list[Message] = [system(task), user(data)]
     output, problem = load_state().answer, "the answer to an earlier attempt was invalid"
-    while output is not None or load_state().answers < MAX_ANSWERS:
+    while output is not None or load_state().answer_count < MAX_ANSWERS:
         message = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
         try:
             if output is None:
-                answer = await _call_model(messages, schema)
-                output, message = answer.output, answer.message
+                response = await _call_model(messages, schema)
+                output, message = response.output, response.message
             parsed_answer = parse(output)
             if validate is not None:
                 await validate(parsed_answer)
@@ -92,33 +92,33 @@ async def request_answer(
 
 
 async def _call_model(messages: Sequence[Message], schema: Mapping[str, Any]) -> ModelResponse:
-    """Call the model once and return the answer.
+    """Call the model once and return its response.
 
     Raises:
         ModelFailure: the call failed; the failure is final if no attempts are left.
     """
     state = load_state()
-    if state.model_failures >= MODEL_ATTEMPTS:
-        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED_MESSAGE.format(state.model_failures)))
+    if state.model_failures >= MAX_MODEL_FAILURES:
+        raise _make_final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED_MESSAGE.format(state.model_failures)))
     # Counted before the call, because the attempt may end during the call.
     failures = state.model_failures + 1
     save_state(model_failures=failures)
     try:
-        answer = await context().ask_model(messages, purpose=PURPOSE, output=schema)
+        response = await context().ask_model(messages, purpose=PURPOSE, output=schema)
     except ModelFailure as failure:
         if failure.action is Action.FIX:
-            save_state(answer=None, answers=state.answers + 1, model_failures=state.model_failures)
-        elif failure.action is Action.RETRY and failures >= MODEL_ATTEMPTS:
-            raise _final(failure) from None
+            save_state(answer=None, answer_count=state.answer_count + 1, model_failures=state.model_failures)
+        elif failure.action is Action.RETRY and failures >= MAX_MODEL_FAILURES:
+            raise _make_final(failure) from None
         elif failure.action is Action.RETRY and failure.delay is None:
             # Temporal's backoff would also count the attempts without a search server.
             failure.delay = timedelta(seconds=2 ** (failures - 1))
         raise
-    save_state(answer=answer.output, answers=state.answers + 1, model_failures=state.model_failures)
-    return answer
+    save_state(answer=response.output, answer_count=state.answer_count + 1, model_failures=state.model_failures)
+    return response
 
 
-def _final(failure: ModelFailure) -> ModelFailure:
+def _make_final(failure: ModelFailure) -> ModelFailure:
     failure.action = Action.GIVE_UP
     return failure
 

@@ -1,4 +1,4 @@
-"""Resolution of the names in a question: one shipper, carrier or port, several, or none.
+"""Find the shippers, carriers and ports that a name in a question may mean.
 
 The search server returns candidates; this module ranks them, so that it can report why a name is unclear. A whole name,
 a whole alias or a code is unambiguous. A partial name matches all names that contain each of its words, with any
@@ -15,12 +15,12 @@ from dagwright_maritime.connection import Search
 from dagwright_maritime.fields import find_documents
 from dagwright_maritime.search.limits import TEXT_CHARACTERS
 
-_CANDIDATES = 30
-MAX_SIMILAR = 5
+_MAX_CANDIDATES = 30
+MAX_SIMILAR_NAMES = 5
 """Maximum number of similar names that are listed for an unknown name."""
 
-_EXACT, _WHOLE_WORDS, _SIMILAR_WORDS, _FAR = 1.0, 0.8, 0.6, 0.3
-"""Scores of candidates: same words, all words contained, similar words, other."""
+_EXACT, _WHOLE_WORDS, _SIMILAR_WORDS, _NO_MATCH = 1.0, 0.8, 0.6, 0.3
+"""Scores of candidates: same words, all words contained, similar words, other words."""
 _WORDS = re.compile(r"[^\W_]+")
 _COMPANY_FORMS = frozenset(
     {
@@ -99,7 +99,7 @@ async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
         {"multi_match": {"query": text, "fields": fields, "fuzziness": "AUTO"}},
         {"multi_match": {"query": text, "fields": fields, "type": "bool_prefix"}},
     ]
-    body = {"size": _CANDIDATES, "query": {"bool": {"should": queries, "minimum_should_match": 1}}}
+    body = {"size": _MAX_CANDIDATES, "query": {"bool": {"should": queries, "minimum_should_match": 1}}}
     return rank_candidates(text, await find_documents(search, search.indices.names, body), kind=kind)
 
 
@@ -110,58 +110,62 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
         candidates: documents of the index of names, best first.
         kind: preferred kind; ignored if no meaning has it.
     """
-    scored_candidates = [(_score(text, candidate), candidate) for candidate in candidates]
+    scored_candidates = [(_candidate_score(text, candidate), candidate) for candidate in candidates]
     names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored_candidates]
     best_score = max((name.score for name in names), default=0.0)
     if best_score == _EXACT:
         matches = [name for name in names if name.score == _EXACT]
     else:
-        matches = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
+        matches = sorted((name for name in names if name.score > _NO_MATCH), key=lambda name: -name.score)
     matches_of_kind = [name for name in matches if name.kind == kind]
     meanings = matches_of_kind or matches
-    return NameMatch(text, meanings, () if meanings else names[:MAX_SIMILAR])
+    return NameMatch(text, meanings, () if meanings else names[:MAX_SIMILAR_NAMES])
 
 
-def _score(text: str, document: Mapping[str, Any]) -> float:
+def _candidate_score(text: str, document: Mapping[str, Any]) -> float:
     names = [document["name"], *document.get("aliases", ())]
     if text.strip().upper() == document["code"]:
         return _EXACT
-    return max(_score_of(_words(text), _words(name)) for name in names)
+    return max(_words_score(_words(text), _words(name)) for name in names)
 
 
-def _score_of(searched_words: Sequence[str], name_words: Sequence[str]) -> float:
+def _words_score(searched_words: Sequence[str], name_words: Sequence[str]) -> float:
     if searched_words == name_words:
         return _EXACT
     significant_words = [word for word in searched_words if word not in _COMPANY_FORMS]
     if not significant_words:
-        return _FAR
-    if all(any(_is_prefix(word, other) for other in name_words) for word in significant_words):
+        return _NO_MATCH
+    if all(any(_is_prefix(word, name_word) for name_word in name_words) for word in significant_words):
         # With "Corp" in the text, names with this word are preferred, but other names are not excluded.
         return _WHOLE_WORDS + 0.1 * sum(word in name_words for word in searched_words) / len(searched_words)
     return (
         _SIMILAR_WORDS
-        if all(any(_is_similar(word, other) for other in name_words) for word in significant_words)
-        else _FAR
+        if all(any(_is_similar(word, name_word) for name_word in name_words) for word in significant_words)
+        else _NO_MATCH
     )
 
 
 def _words(text: str) -> list[str]:
-    without_marks = "".join(
+    unaccented_text = "".join(
         character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
     )
     # "L.A." is one word.
-    return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", without_marks.casefold()))
+    return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", unaccented_text.casefold()))
 
 
-def _is_prefix(word: str, other: str) -> bool:
-    return other == word or (len(word) > 2 and other.startswith(word))
+def _is_prefix(word: str, name_word: str) -> bool:
+    return name_word == word or (len(word) > 2 and name_word.startswith(word))
 
 
-def _is_similar(word: str, other: str) -> bool:
-    if _is_prefix(word, other):
+def _is_similar(word: str, name_word: str) -> bool:
+    if _is_prefix(word, name_word):
         return True
     max_distance = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
-    return max_distance > 0 and abs(len(word) - len(other)) <= max_distance and _distance(word, other) <= max_distance
+    return (
+        max_distance > 0
+        and abs(len(word) - len(name_word)) <= max_distance
+        and _distance(word, name_word) <= max_distance
+    )
 
 
 def _distance(first: str, second: str) -> int:

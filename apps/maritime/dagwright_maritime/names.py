@@ -170,7 +170,7 @@ def shipper_id(position: int) -> str:
 
 
 def name_documents() -> Iterator[Mapping[str, Any]]:
-    """Yield the documents of the names in a fixed order: kind, name, aliases and code."""
+    """Yield the documents of the names (kind, name, aliases and code) in a fixed order."""
     for position, shipper in enumerate(SHIPPERS):
         yield _document("shipper", shipper.name, shipper.aliases, shipper_id(position))
     for carrier in CARRIERS:

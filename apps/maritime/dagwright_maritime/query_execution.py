@@ -19,9 +19,9 @@ from dagwright_maritime.search.requests import IndexMissing, execute_query, read
 from dagwright_maritime.search.results import Gap, SearchResult
 from dagwright_maritime.slots import EsQuery, EsResults, MissingValues
 
-DEFAULT_PAGE = 20
+DEFAULT_PAGE_SIZE = 20
 MAX_PAGE_SIZE = 500
-_MAX_KEYS = 100
+_MAX_GROUPS_WITHOUT_VALUE = 100
 
 
 @worker_tool(
@@ -36,7 +36,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
     """Run a search query and return its result: documents, or figures and groups, and the number of matching documents.
 
     The result is partial if the server could not search everything, or if a figure is missing for some groups; the
-    message lists them.
+    message lists these problems.
 
     Args:
         es_query: the query, from es_query_gen
@@ -77,7 +77,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
 async def page_query(
     es_query: EsQuery,
     offset: int | list[Any] | None = None,
-    page_size: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE,
+    page_size: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
 ) -> WorkerResult:
     """Return one page of the documents of a search query, and the offset of the next page, if there is one.
 
@@ -93,15 +93,17 @@ async def page_query(
         # One more document shows whether there is another page. One more sort field, the identifier, makes the order
         # of documents unambiguous.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
-        page = _page(search, es_query, offset, size + 1)
+        page = _query_of_page(search, es_query, offset, size + 1)
         page_search = replace(search, limits=limits)
         result = await run_query(page_search, await _check_page(page_search, page))
     # Documents that did not fit into the result are on the next page.
     hits, total = result.hits[:size], len(result.hits) + result.omitted
     # `from` cannot go beyond the window of the server, so the total shows whether there are more documents.
-    has_rest = total > len(hits) if isinstance(offset, list) else result.total > (offset or 0) + len(hits)
-    # A page without documents is the last: its first document is too large for any result.
-    has_more = has_rest and bool(hits)
+    has_remaining_documents = (
+        total > len(hits) if isinstance(offset, list) else result.total > (offset or 0) + len(hits)
+    )
+    # A page without documents is the last: the next document is too large for any result.
+    has_more = has_remaining_documents and bool(hits)
     page_text = f"{len(hits):,} on this page; {'more follow' if has_more else 'no more follow'}."
     return WorkerResult(
         status="partial" if result.problems else "success",
@@ -176,7 +178,7 @@ def _check_with_types(types: Mapping[str, str] | None, search: Search, es_query:
 async def _check_page(search: Search, page: EsQuery) -> CheckedQuery:
     """Return the checked query of a page; raises as `check_query`, and if the documents have no identifier."""
     types = await _types_of(search, page.index)
-    name = _identifiers(search)[page.index]
+    name = _identifier_fields(search)[page.index]
     if name not in types:
         raise GiveUp(
             f"Documents of {page.index!r} have no field {name!r}, which pages need as an identifier: "
@@ -185,12 +187,12 @@ async def _check_page(search: Search, page: EsQuery) -> CheckedQuery:
     return _check_with_types(types, search, page)
 
 
-def _identifiers(search: Search) -> dict[str, str]:
+def _identifier_fields(search: Search) -> dict[str, str]:
     return {search.indices.shipments: "shipment_id", search.indices.helpdesk: "article_id"}
 
 
-def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
-    """Return the query of a page, with fewer rows at the end of the window.
+def _query_of_page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
+    """Return the query of a page, with fewer rows at the end of the server's offset window.
 
     Raises:
         QueryRefused: the query has aggregations, or its index has no identifier.
@@ -198,10 +200,10 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
     body = {name: value for name, value in es_query.body.items() if name not in ("from", "search_after", "size")}
     if body.keys() & {"aggs", "aggregations"}:
         raise QueryRefused(["/aggs: groups have no pages; request more of them in the query, or remove aggs"])
-    identifiers = _identifiers(search)
-    if es_query.index not in identifiers:
-        raise QueryRefused([f"/index: only {' or '.join(identifiers)} have pages, not {es_query.index!r:.100}"])
-    body["sort"] = _append_identifier(body.get("sort", []), identifiers[es_query.index])
+    identifier_fields = _identifier_fields(search)
+    if es_query.index not in identifier_fields:
+        raise QueryRefused([f"/index: only {' or '.join(identifier_fields)} have pages, not {es_query.index!r:.100}"])
+    body["sort"] = _append_identifier(body.get("sort", []), identifier_fields[es_query.index])
     if isinstance(offset, list):
         return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})
     start = offset or 0
@@ -211,7 +213,11 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
 
 def _append_identifier(sort: Any, name: str) -> list[Any]:
     sorts = list(sort) if isinstance(sort, list) else [sort]
-    names = [sort if isinstance(sort, str) else next(iter(sort), "") for sort in sorts if isinstance(sort, str | dict)]
+    names = [
+        element if isinstance(element, str) else next(iter(element), "")
+        for element in sorts
+        if isinstance(element, str | dict)
+    ]
     return sorts if name in names else [*sorts, name]
 
 
@@ -225,5 +231,5 @@ def _missing_values(gap: Gap) -> MissingValues:
         metric=gap.metric,
         groups=gap.groups,
         with_value=gap.with_value,
-        without=list(gap.without[:_MAX_KEYS]),
+        without=list(gap.without[:_MAX_GROUPS_WITHOUT_VALUE]),
     )

@@ -49,8 +49,8 @@ async def es_query_gen(
 ) -> WorkerResult:
     """Write the query for an analysed question: for documents or figures, according to its intent_type.
 
-    The query is checked and known to run. If a word of the question may mean several fields, the query uses the
-    likeliest field, and `ambiguity` lists the alternatives.
+    The query is checked, and the search server accepts it. If a word of the question may mean several fields, the
+    query uses the likeliest field, and `ambiguity` lists the alternatives.
 
     Args:
         analysis_result: result of metadata_lookup
@@ -65,11 +65,11 @@ async def es_query_gen(
         )
     async with connect_search() as search:
         fields = await read_fields(search, index)
-        question = _question(analyses, metadata, _flatten(value_results or []), sub_goal=sub_goal, fields=fields)
+        model_input = _model_input(analyses, metadata, _flatten(value_results or []), sub_goal=sub_goal, fields=fields)
         is_aggregation = any(analysis.intent_type == "aggregation" for analysis in analyses)
         parsed_query = await request_answer(
             TASK,
-            question,
+            model_input,
             schema=ANSWER,
             parse=lambda answer: _parse(search, fields, answer, is_aggregation=is_aggregation),
             validate=lambda parsed_query: _validate(search, parsed_query),
@@ -95,8 +95,8 @@ def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is
     check = Check(search.limits, fields.types)
     try:
         query = parse_query(fields.index, body, prefix=search.indices.prefix, check=check)
-    except QueryRefused as refused:
-        raise InvalidAnswer(str(refused)) from None
+    except QueryRefused as error:
+        raise InvalidAnswer(str(error)) from None
     return ParsedQuery(query, _ambiguity(answer["ambiguity"]))
 
 
@@ -109,8 +109,8 @@ async def _validate(search: Search, parsed_query: ParsedQuery) -> None:
     """
     try:
         problem = await validation_error(search.client, parsed_query.query, search.limits)
-    except SearchResultTooLarge as large:
-        raise InvalidAnswer(str(large)) from None
+    except SearchResultTooLarge as error:
+        raise InvalidAnswer(str(error)) from None
     except IndexMissing as error:
         raise index_missing_error(error) from None
     if problem is not None:
@@ -127,7 +127,7 @@ def _ambiguity(ambiguity: Any) -> Ambiguity | None:
     return Ambiguity(question=ambiguity["question"].strip() or "Which one is meant?", options=options)
 
 
-def _question(
+def _model_input(
     analyses: Sequence[AnalysisResult],
     metadata: Sequence[MetadataResults],
     values: Sequence[ValueResult],
@@ -137,18 +137,22 @@ def _question(
 ) -> str:
     """Return the input of the model, as JSON."""
     descriptions = {field.name: field.description for result in metadata for field in result.fields}
-    prompt = {
+    model_input = {
         # The day of the data, from which the days of the analysis were computed.
         "today": fields.today.isoformat(),
         "task": sub_goal.description,
         "analysis": [analysis.model_dump(exclude_none=True) for analysis in analyses],
         "values": [value.model_dump(exclude={"score"}) for value in values],
         "fields": [
-            {"name": name, "type": kind, **({"description": descriptions[name]} if descriptions.get(name) else {})}
-            for name, kind in fields.types.items()
+            {
+                "name": name,
+                "type": field_type,
+                **({"description": descriptions[name]} if descriptions.get(name) else {}),
+            }
+            for name, field_type in fields.types.items()
         ],
     }
-    return json.dumps(prompt, ensure_ascii=False, indent=1)
+    return json.dumps(model_input, ensure_ascii=False, indent=1)
 
 
 def _as_list(value: T | list[T]) -> list[T]:

@@ -8,7 +8,7 @@ from dagwright.tools import SubGoal, WorkerResult, worker_tool
 from dagwright_maritime.figures import Table, tables_of
 from dagwright_maritime.model_answers import InvalidAnswer, NoValidAnswer, data_lines, request_answer, validate_question
 from dagwright_maritime.slots import EsResults
-from dagwright_maritime.unsupported_numbers import unsupported_numbers
+from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 
 MAX_RESULTS = 20
 _TEXT_CHARACTERS = 4_000
@@ -89,7 +89,7 @@ async def analyze_results(
 
 def _lines(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
     for table in tables:
-        yield from table.for_model()
+        yield from table.prompt_lines()
 
 
 def _parse(answer: Mapping[str, Any], tables: Sequence[Table], question: str, results: Sequence[EsResults]) -> str:
@@ -104,8 +104,8 @@ def _parse(answer: Mapping[str, Any], tables: Sequence[Table], question: str, re
     if len(text) > _TEXT_CHARACTERS:
         raise InvalidAnswer(f"text has {len(text):,} characters; write at most {_TEXT_CHARACTERS:,}")
     numbers = [number for table in tables for number in table.numbers()]
-    known_texts = [question, *(text for table in tables for text in table.texts())]
-    if unsupported_figures := unsupported_numbers(text, numbers, known_texts, _texts_of(results)):
+    known_texts = [question, *(known_text for table in tables for known_text in table.texts())]
+    if unsupported_figures := find_unsupported_numbers(text, numbers, known_texts, _texts_of(results)):
         number_list = ", ".join(unsupported_figures[:10])
         raise InvalidAnswer(f"no line has these figures of your text: {number_list}. Use only figures of the lines")
     return text
@@ -124,7 +124,10 @@ def _texts_of(results: Sequence[EsResults]) -> Iterator[str]:
 
 
 def labels_of(results: Sequence[EsResults]) -> list[str]:
-    """Return labels with the conditions in which the queries differ, or numbers; an empty label for a single result."""
+    """Return a label for each result: the conditions in which the queries differ, or a number.
+
+    The label of a single result is empty.
+    """
     if len(results) == 1:
         return [""]
     all_conditions = [dict(_conditions(result.query.get("query", {}))) for result in results]
@@ -133,8 +136,8 @@ def labels_of(results: Sequence[EsResults]) -> list[str]:
     labels = [
         ", ".join(conditions[name] for name in differing_names if name in conditions) for conditions in all_conditions
     ]
-    is_clear = len(set(labels)) == len(labels) and all(labels)
-    return labels if is_clear else [f"result {number}" for number in range(1, len(results) + 1)]
+    are_distinct = len(set(labels)) == len(labels) and all(labels)
+    return labels if are_distinct else [f"result {number}" for number in range(1, len(results) + 1)]
 
 
 def _conditions(query: Any) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any
 
 from dagwright_maritime.dates import UnknownPeriod, parse_period
-from dagwright_maritime.fields import NUMBERS, IndexFields
+from dagwright_maritime.fields import NUMBER_TYPES, IndexFields
 from dagwright_maritime.model_answers import InvalidAnswer
 from dagwright_maritime.slots import AnalysisResult, DateRange, Filter, Metric
 
@@ -42,10 +42,10 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuestion:
-    """An analysed question before its names are looked up.
+    """An analysed question. `apply_resolved_names` adds the names that were looked up.
 
     Args:
-        analysis: analysis without names; the values of its conditions are spelled as in the model's answer.
+        analysis: the analysis; at first without names, and with values spelled as in the model's answer.
         fields: names of all fields of the question, each once.
     """
 
@@ -69,14 +69,14 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
     mentions = tuple(
         dict.fromkeys(Mention(name["text"].strip(), name["kind"], name["field"]) for name in answer["names"])
     )
-    dates = answer["period"]["fields"] if answer["period"] else []
+    date_fields = answer["period"]["fields"] if answer["period"] else []
     metrics = [
         Metric(op=metric["op"], field=None if metric["op"] == "count" else metric["field"])
         for metric in answer["metrics"]
     ]
     filters = [_filter(condition, fields) for condition in answer["conditions"]]
     field_names = [
-        *dates,
+        *date_fields,
         *(condition.field for condition in filters),
         *(metric.field for metric in metrics if metric.field is not None),
         *answer["group_by"],
@@ -119,24 +119,24 @@ def _metric_problems(metric: Mapping[str, Any], fields: IndexFields) -> Iterator
         return
     if name is None:
         yield f"metrics: {op} needs a field"
-    elif op in _NUMERIC_METRICS and fields.by_name[name].type not in NUMBERS:
+    elif op in _NUMERIC_METRICS and fields.by_name[name].type not in NUMBER_TYPES:
         yield f"metrics: {op} needs a numeric field, but {name} is {fields.by_name[name].type}"
 
 
 def _condition_problems(condition: Mapping[str, Any], fields: IndexFields) -> Iterator[str]:
     name, op, values = condition["field"], condition["op"], condition["values"]
-    kind = fields.by_name[name].type
+    field_type = fields.by_name[name].type
     if op in _OPERATORS_WITHOUT_VALUE:
         return
     if not values or not all(value.strip() for value in values):
         yield f"conditions: {op} of {name} needs a value"
     elif len(values) > 1 and op != "in":
         yield f"conditions: {op} of {name} takes one value; use the operator 'in' for several"
-    elif kind == "date":
+    elif field_type == "date":
         yield f"conditions: {name} is a date; use period"
-    elif op in _ORDER_OPERATORS and kind not in NUMBERS:
-        yield f"conditions: {op} needs a numeric field, but {name} is {kind}"
-    elif kind in NUMBERS and any(_number(value) is None for value in values):
+    elif op in _ORDER_OPERATORS and field_type not in NUMBER_TYPES:
+        yield f"conditions: {op} needs a numeric field, but {name} is {field_type}"
+    elif field_type in NUMBER_TYPES and any(_number(value) is None for value in values):
         yield f"conditions: {name} is a number, but {values[0][:60]!r} is not"
 
 
@@ -157,7 +157,7 @@ def _filter(condition: Mapping[str, Any], fields: IndexFields) -> Filter:
     name, op = condition["field"], condition["op"]
     if op in _OPERATORS_WITHOUT_VALUE:
         return Filter(field=name, op=op)
-    is_number = fields.by_name[name].type in NUMBERS
+    is_number = fields.by_name[name].type in NUMBER_TYPES
     values = [_number(value) if is_number else value.strip() for value in condition["values"]]
     return Filter(field=name, op=op, value=values if op == "in" else values[0])
 

@@ -46,7 +46,7 @@ def _results_text(results: EsResults, rows: int) -> str:
     if results.aggregations:
         parts.append(group_tables(results.aggregations, rows=rows))
         parts += [
-            f"{gap.metric} is available for {gap.with_value} of {gap.groups}."
+            f"{gap.metric} is available for {gap.with_value} of {gap.groups} groups."
             if gap.group
             else f"{gap.metric} is not available."
             for gap in results.missing_values
@@ -59,13 +59,13 @@ def _results_text(results: EsResults, rows: int) -> str:
 def _page_text(results: EsResults, rows: int) -> str:
     """Return the documents of a page, and how many are on it; the number on earlier pages is unknown."""
     hits = results.hits[:rows]
-    count, count_shown = len(results.hits), len(hits) if any(hits) else 0
+    count, shown_count = len(results.hits), len(hits) if any(hits) else 0
     match_note = "" if results.total is None else f" {results.total:,} match in all."
     more_note = "More follow on the next page." if results.has_more else "No more follow."
     page_note = (
-        f"{count_shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
+        f"{shown_count:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
     )
     summary = f"{page_note}{match_note} {more_note}"
     return "\n\n".join(
-        [document_table(hits, total=None, rows=rows, first_fields=_FIRST_FIELDS), summary] if count_shown else [summary]
+        [document_table(hits, total=None, rows=rows, first_fields=_FIRST_FIELDS), summary] if shown_count else [summary]
     )

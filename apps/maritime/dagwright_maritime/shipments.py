@@ -22,10 +22,10 @@ MAX_DOCUMENTS = 10_000_000
 Shipment = dict[str, Any]
 
 _PAST_DAYS = 540
-"""Departures start this many days before today, which is about six quarters."""
+"""The earliest departure is this many days before today, about six quarters."""
 
 _FUTURE_DAYS = 30
-_VOYAGE_DAYS = 90
+_MAX_VOYAGE_DAYS = 90
 """Longer than any voyage with its delay."""
 
 _REGIONS = {
@@ -87,25 +87,25 @@ class DataSet:
     """Parameters of a data set.
 
     Args:
-        documents: number of shipments, 1 to 10,000,000.
+        document_count: number of shipments, 1 to 10,000,000.
         seed: seed of the random numbers.
         today: the day that decides which shipments have left and arrived.
     """
 
     today: date
-    documents: int = DEFAULT_DOCUMENTS
+    document_count: int = DEFAULT_DOCUMENTS
     seed: int = DEFAULT_SEED
 
     def to_json(self) -> dict[str, Any]:
         """Return the parameters as they are stored with loaded data."""
-        return {"documents": self.documents, "seed": self.seed, "today": self.today.isoformat()}
+        return {"documents": self.document_count, "seed": self.seed, "today": self.today.isoformat()}
 
     def shipments(self) -> Iterator[Shipment]:
         """Yield the shipments in the order of their ids, without fields that have no value."""
-        return islice(_Generator(self.seed, self.today).shipments(), self.documents)
+        return islice(_Generator(self.seed, self.today).shipments(), self.document_count)
 
 
-class _Choice:
+class _WeightedChoice:
     """Weighted random choice of an index."""
 
     def __init__(self, weights: Sequence[int]) -> None:
@@ -119,25 +119,25 @@ class _Choice:
 class _Generator:
     def __init__(self, seed: int, today: date) -> None:
         self._random = Random(seed).random
-        days = range(-_PAST_DAYS, _FUTURE_DAYS + _VOYAGE_DAYS)
-        self._days = {day: (today + timedelta(days=day)).isoformat() for day in days}
-        self._shippers = _Choice([shipper.weight for shipper in SHIPPERS])
-        self._carriers = _Choice([carrier.weight for carrier in CARRIERS])
-        self._origins = _Choice([port.weight[0] for port in PORTS])
-        self._destinations = _Choice([port.weight[1] for port in PORTS])
-        self._commodities = _Choice([weight for _, weight in _COMMODITIES])
-        self._delays = _Choice([weight for _, weight in _DELAYS])
-        self._ports = {port.code: index for index, port in enumerate(PORTS)}
+        days = range(-_PAST_DAYS, _FUTURE_DAYS + _MAX_VOYAGE_DAYS)
+        self._day_texts = {day: (today + timedelta(days=day)).isoformat() for day in days}
+        self._shipper_choice = _WeightedChoice([shipper.weight for shipper in SHIPPERS])
+        self._carrier_choice = _WeightedChoice([carrier.weight for carrier in CARRIERS])
+        self._origin_choice = _WeightedChoice([port.weight[0] for port in PORTS])
+        self._destination_choice = _WeightedChoice([port.weight[1] for port in PORTS])
+        self._commodity_choice = _WeightedChoice([weight for _, weight in _COMMODITIES])
+        self._delay_choice = _WeightedChoice([weight for _, weight in _DELAYS])
+        self._port_indices = {port.code: index for index, port in enumerate(PORTS)}
 
     def shipments(self) -> Iterator[Shipment]:
         for number in count(1):
             yield self._shipment(number)
 
     def _shipment(self, number: int) -> Shipment:
-        shipper_index = self._shippers.draw(self._random())
-        shipper, carrier = SHIPPERS[shipper_index], CARRIERS[self._carriers.draw(self._random())]
-        origin = self._port(shipper.origin, self._origins, home_share=_HOME_ORIGIN_SHARE)
-        destination = self._port(shipper.destination, self._destinations, home_share=_HOME_DESTINATION_SHARE)
+        shipper_index = self._shipper_choice.draw(self._random())
+        shipper, carrier = SHIPPERS[shipper_index], CARRIERS[self._carrier_choice.draw(self._random())]
+        origin = self._draw_port(shipper.origin, self._origin_choice, home_share=_HOME_ORIGIN_SHARE)
+        destination = self._draw_port(shipper.destination, self._destination_choice, home_share=_HOME_DESTINATION_SHARE)
         if destination == origin:
             destination = (destination + 1) % len(PORTS)
         return {
@@ -150,33 +150,33 @@ class _Generator:
             "origin_port_code": PORTS[origin].code,
             "destination_port": PORTS[destination].name,
             "destination_port_code": PORTS[destination].code,
-            "commodity": _COMMODITIES[self._commodities.draw(self._random())][0],
+            "commodity": _COMMODITIES[self._commodity_choice.draw(self._random())][0],
             "teu": min(60, 1 + int(-6 * log(1 - self._random()))),
-            **self._voyage(
+            **self._draw_voyage(
                 base_days=_BASE_DAYS[_REGIONS[PORTS[origin].region]][_REGIONS[PORTS[destination].region]]
                 * carrier.slowness,
                 reports_transit_days=shipper.reports_transit_days and carrier.reports_transit_days,
             ),
         }
 
-    def _port(self, home_port: str, port_choice: _Choice, *, home_share: float) -> int:
+    def _draw_port(self, home_port: str, port_choice: _WeightedChoice, *, home_share: float) -> int:
         """Return the index of a port; always draws two numbers."""
         is_home_port, random_value = self._random() < home_share, self._random()
-        return self._ports[home_port] if is_home_port else port_choice.draw(random_value)
+        return self._port_indices[home_port] if is_home_port else port_choice.draw(random_value)
 
-    def _voyage(self, *, base_days: float, reports_transit_days: bool) -> Shipment:
+    def _draw_voyage(self, *, base_days: float, reports_transit_days: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
         departure_offset = int(self._random() * (_PAST_DAYS + _FUTURE_DAYS + 1)) - _PAST_DAYS
         eta_offset = departure_offset + max(2, round(base_days * (0.9 + 0.2 * self._random())))
-        arrival_offset = eta_offset + _DELAYS[self._delays.draw(self._random())][0]
-        hours, report_chance = self._random(), self._random()
+        arrival_offset = eta_offset + _DELAYS[self._delay_choice.draw(self._random())][0]
+        day_fraction, report_chance = self._random(), self._random()
         shipment: Shipment = {
             "status": "booked" if departure_offset > 0 else "arrived" if arrival_offset <= 0 else "in_transit",
-            "departure_date": self._days[departure_offset],
-            "eta_date": self._days[eta_offset],
+            "departure_date": self._day_texts[departure_offset],
+            "eta_date": self._day_texts[eta_offset],
         }
         if arrival_offset <= 0:
-            shipment["arrival_date"] = self._days[arrival_offset]
+            shipment["arrival_date"] = self._day_texts[arrival_offset]
             if reports_transit_days and report_chance >= _UNREPORTED_SHARE:
-                shipment["transit_days"] = round(arrival_offset - departure_offset + hours - 0.5, 1)
+                shipment["transit_days"] = round(arrival_offset - departure_offset + day_fraction - 0.5, 1)
         return shipment

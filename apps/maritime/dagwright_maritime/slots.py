@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from dagwright.tools.result_json import pointer_of
 from dagwright_maritime.search.limits import Path
 
-_PROBLEMS_SHOWN = 5
+_MAX_LISTED_PROBLEMS = 5
 
 IntentType = Literal["search", "aggregation"]
 Operator = Literal["is", "is_not", "in", "gt", "gte", "lt", "lte", "exists", "missing"]
@@ -32,7 +32,7 @@ class Entity(_Slot):
     kind: str = ""
     """`shipper`, `carrier` or `port`."""
     field: str | None = None
-    """The field with its value, `None` if no field was found."""
+    """The field that has the value; `None` if no field was found."""
     value: Any = None
     """The value in that field, such as `Los Angeles`; `None` if nothing was found."""
 
@@ -43,7 +43,7 @@ class Filter(_Slot):
     field: str
     op: Operator = "is"
     value: Any = None
-    """A list for `in`, empty for `exists` and `missing`."""
+    """A list for `in`; `None` for `exists` and `missing`."""
 
 
 class Metric(_Slot):
@@ -157,7 +157,7 @@ class EsResults(_Slot):
     @field_validator("aggregations")
     @classmethod
     def _check_aggregations(cls, aggregations: dict[str, Any]) -> dict[str, Any]:
-        problems = list(islice(_shape_problems(aggregations), _PROBLEMS_SHOWN))
+        problems = list(islice(_shape_problems(aggregations), _MAX_LISTED_PROBLEMS))
         if problems:
             raise ValueError(f"not aggregations of a search server: {'; '.join(problems)}")
         return aggregations
@@ -197,4 +197,4 @@ def _bucket_problems(buckets: Any, path: Path) -> Iterator[str]:
         if isinstance(bucket, Mapping):
             yield from _shape_problems(bucket, (*path, position))
         else:
-            yield f"{pointer_of((*path, position))}: expected a group, an object"
+            yield f"{pointer_of((*path, position))}: expected a group as an object"

@@ -10,12 +10,13 @@ _DIGIT = re.compile(r"\d")
 _TOLERANCE = 1e-9
 
 
-def unsupported_numbers(
+def find_unsupported_numbers(
     text: str, numbers: Iterable[int | float], texts: Iterable[str], document_texts: Iterable[str] = ()
 ) -> list[str]:
     """Return the figures of a text that match none of the numbers: each figure once, as it is written.
 
-    A number may be rounded; an integer must be exact. The sign is ignored: "20 less" is -20.
+    A figure may be a decimal number after rounding, but an integer must be repeated exactly. The sign is ignored:
+    "20 less" is -20.
 
     Args:
         numbers: the computed numbers.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dagwright_maritime.fields import MAX_VALUES
 from dagwright_maritime.slots import Filter, ValueResult
 
-_MAX_SHOWN = 10
+_MAX_LISTED_VALUES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class ValueMatch:
         field = self.condition.field
         for text, values in self.matches:
             if len(values) > 1:
-                yield f"{text!r} of {field} may be {' or '.join(values[:_MAX_SHOWN])}"
+                yield f"{text!r} of {field} may be {' or '.join(values[:_MAX_LISTED_VALUES])}"
             elif not values:
-                listed_values = ", ".join(self.known_values[:_MAX_SHOWN]) or "nothing"
+                listed_values = ", ".join(self.known_values[:_MAX_LISTED_VALUES]) or "nothing"
                 yield f"{field} has no value {text!r}; it has {listed_values}"
 
-    def filter(self) -> Filter:
+    def resolved_condition(self) -> Filter:
         """Return the condition with the resolved values in the spelling of the data."""
         if not self.matches:
             return self.condition
@@ -50,7 +50,7 @@ class ValueMatch:
         return [
             ValueResult(text=text, field=field, value=value, score=1.0 if len(values) == 1 else 0.5)
             for text, values in self.matches
-            for value in values[:_MAX_SHOWN]
+            for value in values[:_MAX_LISTED_VALUES]
         ]
 
 

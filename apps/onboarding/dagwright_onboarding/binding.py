@@ -25,7 +25,7 @@ MISSING_CONTEXT = "missing_context"
 """Code for a session name (`@name`) that cannot be used."""
 INVALID_ARGUMENTS = "invalid_arguments"
 """Code for a literal id that cannot be used."""
-PROBLEMS_BYTES = 150_000
+MAX_PROBLEMS_BYTES = 150_000
 """Limit of all problems as JSON: the run stores and reports them."""
 
 Entry = dict[str, Any]
@@ -39,25 +39,28 @@ class _BindingFailed(Exception):
         self.entries = entries
 
 
-def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *, key: str) -> list[Entry]:
-    """Return an entry per lookup: `{"entity", "reason", "created"}`, or only `{"problem"}` entries on failure.
+def bind_parties(database: EntityDatabase, lookup_results: Sequence[Mapping[str, Any]], *, key: str) -> list[Entry]:
+    """Return an entry per lookup: `{"entity", "reason", "created"}`.
 
-    A party is bound by its id, even if the party was renamed after the lookup. Nothing is created unless every lookup
-    can be bound.
+    If a lookup cannot be bound, return `{"problem"}` for that lookup, and `{}` for each lookup without a
+    problem. A party is bound by its id, even if the party was renamed after the lookup. Nothing is created unless every
+    lookup can be bound.
 
     Args:
-        found: for each lookup the result of `PartyResolver.resolve`, or `{"entity"}` for a known party; a
+        lookup_results: for each lookup the result of `PartyResolver.resolve`, or `{"entity"}` for a known party; a
             party that the plan names also has `known_as` and `kinds`, the kinds it may have.
         key: idempotency key of the call.
     """
-    if any("problem" in entry for entry in found):
-        return _problems_of(found)
+    if any("problem" in entry for entry in lookup_results):
+        return _problems_of(lookup_results)
     try:
-        if any("create" in entry for entry in found):
-            return EffectLog(database).run_once(key, VERB, list[Entry], lambda call: _bind_and_create(call, found))
-        return database.read(lambda session: _bind_all(session, found))
-    except _BindingFailed as unbound:
-        return unbound.entries
+        if any("create" in entry for entry in lookup_results):
+            return EffectLog(database).run_once(
+                key, VERB, list[Entry], lambda call: _bind_and_create(call, lookup_results)
+            )
+        return database.read(lambda session: _bind_all(session, lookup_results))
+    except _BindingFailed as error:
+        return error.entries
 
 
 def _bind_and_create(call: VerbCall, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
@@ -84,7 +87,7 @@ def _create(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
 
 
 def _bind_all(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """Return the entries with the current state of each party; entries to create stay unchanged.
+    """Return the entries with the current state of each party; entries with `create` stay unchanged.
 
     Raises:
         _BindingFailed: a party can no longer be used.
@@ -147,7 +150,7 @@ def _problems_of(entries: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Return the problems by position, with fewer candidates each if all problems together exceed the limit."""
     problems: list[Entry] = [{"problem": dict(entry["problem"])} if "problem" in entry else {} for entry in entries]
     for max_candidates in (10, 3, 1, 0):
-        if len(json.dumps(problems)) <= PROBLEMS_BYTES:
+        if len(json.dumps(problems)) <= MAX_PROBLEMS_BYTES:
             break
         for problem in (entry["problem"] for entry in problems if entry):
             problem["candidates"] = list(problem.get("candidates", ()))[:max_candidates]

@@ -1,4 +1,4 @@
-"""The closed lists of onboarding: kinds of parties, roles, products, and the codes that identify them.
+"""The closed lists of onboarding: kinds of parties, roles and products, and the validation of codes such as a LEI.
 
 Plans are validated against these lists before they run: the schemas of the verbs contain the lists as `enum`. This
 module must not import the database.
@@ -118,15 +118,15 @@ CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
 FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 
-def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
+def _id_schema_other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
     kind_names = [kind.value for kind in kinds]
     return {"type": "string", ENTITY_KEYWORD: kind_names, ENTITY_OTHER_THAN: "cbu_id"}
 
 
 _PERSON_ROLES_ONLY = {ENTITY_ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
-RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_PERSON_ROLES_ONLY})]
+RoleHolderId = Annotated[str, WithJsonSchema({**_id_schema_other_than_cbu(*PartyKind), **_PERSON_ROLES_ONLY})]
 """Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
-OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
+OtherOrganisationId = Annotated[str, WithJsonSchema(_id_schema_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
 
 
 def _text_of(text_format: str) -> WithJsonSchema:
@@ -139,7 +139,7 @@ DateOfBirth = Annotated[str, _text_of("date_of_birth")]
 
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
-_CODE_LIMIT = 40
+_MAX_CLIENT_TYPE_CHARACTERS = 40
 
 
 def nearest_hint(word: str, known_words: Iterable[str]) -> str:
@@ -189,7 +189,7 @@ def validate_date_of_birth(text: str, field_name: str = "date-of-birth") -> str:
 def validate_client_type(text: str) -> str:
     """Return a client type as lower-case words joined by dashes. Raises ValueError for any other shape."""
     slug = "-".join(text.lower().replace("_", " ").replace("-", " ").split())
-    if len(slug) > _CODE_LIMIT or not _CLIENT_TYPE.fullmatch(slug):
+    if len(slug) > _MAX_CLIENT_TYPE_CHARACTERS or not _CLIENT_TYPE.fullmatch(slug):
         raise ValueError(f"client type {text!r} is not a short word such as 'fund' or 'pension-fund'")
     return slug
 
@@ -211,7 +211,11 @@ def validate_lei(text: str) -> str:
 
 
 def kind_of_entity_type(entity_type: str) -> PartyKind | None:
-    """Return the party kind of an entity type, `None` for any kind. Raises ValueError if the type is not a party."""
+    """Return the party kind of an entity type, `None` for `entity` and `party`.
+
+    Raises:
+        ValueError: the type is not a party.
+    """
     kind = RESOLVER.kind_of(entity_type)
     return None if kind is None else _party_kind(kind)
 

@@ -35,9 +35,11 @@ def find_entities(
     ],
     *,
     entity_type: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help="Such as person, fund or entity.")
+        str, typer.Option("--type", metavar="TYPE", help="Type of the parties, such as person, fund or entity.")
     ] = "entity",
-    jurisdiction: Annotated[str | None, typer.Option("--jurisdiction", metavar="CODE", help="Such as LU.")] = None,
+    jurisdiction: Annotated[
+        str | None, typer.Option("--jurisdiction", metavar="CODE", help="Code of the jurisdiction, such as LU.")
+    ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:

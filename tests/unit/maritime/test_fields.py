@@ -9,8 +9,8 @@ from opensearchpy import AsyncOpenSearch
 from dagwright_maritime.connection import Search
 from dagwright_maritime.fields import (
     IndexField,
+    read_aggregations,
     read_fields,
-    read_groups,
     read_values,
     run_internal_query,
 )
@@ -68,13 +68,13 @@ async def test_fields_of_any_name_and_number_are_counted() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
     server = CountingClient()
     expected = {name: {"doc_count": len(name)} for name in names}
-    assert await read_groups(server.open_search(), INDEX, exists(*names)) == (7, expected)
+    assert await read_aggregations(server.open_search(), INDEX, exists(*names)) == (7, expected)
     assert [len(request["aggs"]) for request in server.requests] == [15, 15, 15]
 
 
 async def test_documents_of_an_index_without_fields_are_counted() -> None:
     server = CountingClient()
-    assert await read_groups(server.open_search(), INDEX, {}) == (7, {})
+    assert await read_aggregations(server.open_search(), INDEX, {}) == (7, {})
     assert await read_values(server.open_search(), INDEX, []) == {}
     assert ["aggs" in request for request in server.requests] == [False]
 
@@ -82,7 +82,7 @@ async def test_documents_of_an_index_without_fields_are_counted() -> None:
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
 async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
     with pytest.raises(QueryRefused, match="is not a field name"):
-        await read_groups(FakeSearchClient().open_search(), INDEX, exists(name))
+        await read_aggregations(FakeSearchClient().open_search(), INDEX, exists(name))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 from dagwright_maritime.figures import MAX_ROWS, Table, tables_of
 from dagwright_maritime.question_analysis import labels_of
 from dagwright_maritime.slots import EsResults
-from dagwright_maritime.unsupported_numbers import unsupported_numbers
+from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 
 
 def model_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
     (actual,) = (table for table in tables if table.title == title)
-    return [{name: text for name, text in row.items() if name != "table"} for row in actual.for_model()]
+    return [{name: text for name, text in row.items() if name != "table"} for row in actual.prompt_lines()]
 
 
 def rows_of(tables: list[Table], title: str) -> list[str]:
@@ -183,8 +183,8 @@ def test_only_the_share_of_a_group_may_be_used() -> None:
     query = {"aggs": {"late": {"filter": LATE_FILTER}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
     numbers = [number for table in tables for number in table.numbers()]
-    assert unsupported_numbers("20 % are late.", numbers, []) == []
-    assert unsupported_numbers("100 % are late.", numbers, []) == ["100"]
+    assert find_unsupported_numbers("20 % are late.", numbers, []) == []
+    assert find_unsupported_numbers("100 % are late.", numbers, []) == ["100"]
 
 
 def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
@@ -241,7 +241,7 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
     ]
     numbers = [number for table in tables for number in table.numbers()]
     texts = [text for table in tables for text in table.texts()]
-    assert unsupported_numbers("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
+    assert find_unsupported_numbers("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
 
 
 def test_figures_of_unknown_kind_are_not_added_up() -> None:
@@ -300,20 +300,20 @@ NUMBERS = [1500, 133.333333, 15.125, -50, 75.0]
     ],
 )
 def test_computed_figures_may_be_written_in_any_format(text: str) -> None:
-    assert unsupported_numbers(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
+    assert find_unsupported_numbers(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
 
 
 def test_values_of_documents_may_only_be_repeated_unchanged() -> None:
     document_values = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
-    assert unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], document_values) == []
+    assert find_unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], document_values) == []
     text = "The total is 1,234 TEU, 42 % more, in 31 of SHP-00012"
-    assert unsupported_numbers(text, [10], ["the 3 ids"], document_values) == ["1,234", "42", "31", "00012"]
+    assert find_unsupported_numbers(text, [10], ["the 3 ids"], document_values) == ["1,234", "42", "31", "00012"]
 
 
 def test_numbers_of_names_are_repeated_as_a_whole() -> None:
     texts = ["more than 1,234 TEU", "2025-10"]
-    assert unsupported_numbers("over 1234 TEU since 10/2025", [], texts) == []
-    assert unsupported_numbers("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]
+    assert find_unsupported_numbers("over 1234 TEU since 10/2025", [], texts) == []
+    assert find_unsupported_numbers("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]
 
 
 @pytest.mark.parametrize(
@@ -329,4 +329,4 @@ def test_numbers_of_names_are_repeated_as_a_whole() -> None:
     ],
 )
 def test_invented_figures_are_found(text: str, expected: list[str]) -> None:
-    assert unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == expected
+    assert find_unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == expected

@@ -31,9 +31,9 @@ def test_several_results_are_shown_one_after_the_other() -> None:
 @pytest.mark.parametrize(
     ("aggregations", "problem"),
     [
-        ({"by": {"buckets": [1, 2]}}, "/by/buckets/0: expected a group, an object; /by/buckets/1: expected a group"),
+        ({"by": {"buckets": [1, 2]}}, "/by/buckets/0: expected a group as an object; /by/buckets/1: expected a group"),
         ({"by": {"buckets": "a"}}, "/by/buckets: expected a list of groups, or groups by name"),
-        ({"by": {"buckets": {"a": None}}}, "/by/buckets/a: expected a group, an object"),
+        ({"by": {"buckets": {"a": None}}}, "/by/buckets/a: expected a group as an object"),
         ({"f": {"doc_count": 1, "by": {"buckets": 3}}}, "/f/by/buckets: expected a list of groups, or groups by name"),
         ({"top": {"hits": None}}, "/top/hits: expected an object with a list of documents, `hits`"),
         ({"by": {"buckets": [{"key": 1, "top": {"hits": {"hits": [3]}}}]}}, "/by/buckets/0/top/hits: expected an"),
@@ -56,7 +56,8 @@ def test_missing_figures_are_reported_under_the_table() -> None:
     missing_volume = MissingValues(group="", metric="late", groups=1, with_value=0)
     results = EsResults(total=9, aggregations={"volume": {"value": 4.0}}, missing_values=[gap, missing_volume])
     assert show_results(results)["formatted_results"] == (
-        "| figure | value |\n| --- | ---: |\n| volume | 4 |\n\ndays is available for 3 of 5.\n\nlate is not available."
+        "| figure | value |\n| --- | ---: |\n| volume | 4 |\n\n"
+        "days is available for 3 of 5 groups.\n\nlate is not available."
     )
 
 

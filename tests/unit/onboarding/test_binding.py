@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright_onboarding.binding import PROBLEMS_BYTES, bind_parties
+from dagwright_onboarding.binding import MAX_PROBLEMS_BYTES, bind_parties
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Effect, Party
@@ -115,5 +115,5 @@ def test_second_person_with_the_same_name_is_another_party(database: EntityDatab
 def test_problems_are_cut_to_a_size(database: EntityDatabase) -> None:
     problem = {"code": "lookup_ambiguous", "message": "m", "hint": "h", "candidates": [{"name": "x" * 200}] * 10}
     result = bind_parties(database, [{"problem": problem}, *[{"problem": problem}] * 400], key="k")
-    assert len(json.dumps(result)) <= PROBLEMS_BYTES
+    assert len(json.dumps(result)) <= MAX_PROBLEMS_BYTES
     assert {len(entry["problem"]["candidates"]) for entry in result} == {1}

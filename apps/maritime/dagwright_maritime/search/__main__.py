@@ -14,7 +14,7 @@ _BAD_USAGE = 2
 
 
 def main() -> int:
-    """Return 0, 2 for invalid settings, or 4 with a message on stderr if there is no server."""
+    """Return the exit code: 0 on success, 2 for invalid settings, 4 if there is no server."""
     parser = argparse.ArgumentParser(prog="python -m dagwright_maritime.search", description=__doc__)
     parser.add_argument("command", choices=["up", "down"])
     command = parser.parse_args().command
@@ -31,14 +31,14 @@ def main() -> int:
 
 
 async def _start_server(settings: MaritimeSettings) -> None:
-    server = await LocalSearch.of(settings).start()
+    server = await LocalSearch.from_settings(settings).start()
     sys.stdout.write(f"{server.address}\n")
     if settings.opensearch_url is not None:
         sys.stderr.write("commands use another server: DAGWRIGHT_OPENSEARCH_URL is set\n")
 
 
 async def _stop_server(settings: MaritimeSettings) -> None:
-    was_running = await LocalSearch.of(settings).stop()
+    was_running = await LocalSearch.from_settings(settings).stop()
     sys.stdout.write(
         "the search server was stopped\n" if was_running else f"no search server runs in {settings.state_dir}\n"
     )

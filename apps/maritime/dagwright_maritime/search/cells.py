@@ -15,8 +15,8 @@ _SPECIAL_CHARACTERS = re.compile(r"[\\|`*\[\]<>~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![
 """Characters with a meaning in Markdown; a `_` inside a word has no meaning."""
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a Markdown table; numbers are right-aligned, and null is an empty cell.
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a Markdown table. Columns with numbers are right-aligned; `None` is an empty cell.
 
     Args:
         columns: titles of the columns, at least one.
@@ -25,14 +25,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     positions = range(len(columns))
     is_right_aligned = [any(_is_number(row[position]) for row in rows) for position in positions]
     lines = [
-        _line([cell(name) for name in columns]),
+        _line([markdown_cell(name) for name in columns]),
         _line(["---:" if is_right_aligned[position] else "---" for position in positions]),
-        *(_line([cell(value) for value in row]) for row in rows),
+        *(_line([markdown_cell(value) for value in row]) for row in rows),
     ]
     return "\n".join(lines)
 
 
-def cell(value: Any, width: int = CELL_WIDTH) -> str:
+def markdown_cell(value: Any, width: int = CELL_WIDTH) -> str:
     """Return a value as a cell of at most `width` columns, not counting escapes."""
     return _SPECIAL_CHARACTERS.sub(lambda match: f"\\{match[0]}", _cut(_one_line(_plain_text(value)), width))
 
@@ -65,10 +65,11 @@ def _plain_text(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     valid_text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
-    visible = (
-        "" if _is_invisible(character) else " " if _is_break(character) else character for character in valid_text
+    visible_characters = (
+        "" if _is_invisible(character) else " " if _is_replaced_by_space(character) else character
+        for character in valid_text
     )
-    return " ".join("".join(visible).split())
+    return " ".join("".join(visible_characters).split())
 
 
 def _is_invisible(character: str) -> bool:
@@ -76,7 +77,7 @@ def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) == "Cf" and character not in _JOINERS
 
 
-def _is_break(character: str) -> bool:
+def _is_replaced_by_space(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Zl", "Zp", "Co", "Cn")
 
 

@@ -48,7 +48,7 @@ class SearchClients:
 
 
 @asynccontextmanager
-async def client_of(address: str) -> AsyncIterator["AsyncOpenSearch"]:
+async def open_client(address: str) -> AsyncIterator["AsyncOpenSearch"]:
     """Open a client for an address for the duration of the block."""
     clients = SearchClients()
     try:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dagwright_maritime.search.limits import Check, Json, Path, members
+from dagwright_maritime.search.limits import Check, Json, Path, present_members
 
-Condition = Callable[[Check, Any, Path, int], Json]
+ConditionCheck = Callable[[Check, Any, Path, int], Json]
 
 _COUNT_OR_PERCENTAGE = re.compile(r"-?[0-9]{1,3}%?")
 _FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
@@ -23,7 +23,7 @@ _WILDCARDS = re.compile(r"[*?]")
 _FUZZINESS = ("auto", "0", "1", "2")
 _PATTERN_CHARACTERS = 100
 _PATTERN_WILDCARDS = 3
-_OCCURS = ("must", "filter", "should", "must_not")
+_BOOL_KEYS = ("must", "filter", "should", "must_not")
 _BOUNDS = ("gt", "gte", "lt", "lte")
 
 
@@ -40,28 +40,28 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     if kind_and_body is None:
         return {}
     kind, body = kind_and_body
-    condition = _CONDITIONS.get(kind)
-    if condition is None:
-        check.add_problem((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITIONS)}")
+    check_kind = _CONDITION_CHECKS.get(kind)
+    if check_kind is None:
+        check.add_problem((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITION_CHECKS)}")
         return {}
-    return {kind: condition(check, body, (*path, kind), depth)}
+    return {kind: check_kind(check, body, (*path, kind), depth)}
 
 
-def date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
+def check_date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
     """Return the checked parameters `format` and `time_zone` of dates."""
     checked_body: Json = {}
     if "format" in body:
         checked_body["format"] = check.text(
-            body["format"], (*path, "format"), form=_FORMAT, expected="a format of dates"
+            body["format"], (*path, "format"), pattern=_FORMAT, expected="a format of dates"
         )
     if "time_zone" in body:
         checked_body["time_zone"] = check.text(
-            body["time_zone"], (*path, "time_zone"), form=_ZONE, expected="a time zone"
+            body["time_zone"], (*path, "time_zone"), pattern=_ZONE, expected="a time zone"
         )
-    return members(checked_body)
+    return present_members(checked_body)
 
 
-def _no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
+def _check_no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - type `ConditionCheck`
     check.allowed_members(value, path, keys=())
     return {}
 
@@ -86,7 +86,7 @@ def _field_condition(
     return name, {main_key: field_and_body[1]}, location
 
 
-def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _field_condition(check, value, path, main_key="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
@@ -94,10 +94,10 @@ def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: AR
     checked_body: Json = {"value": check.scalar(body["value"], location)}
     if "case_insensitive" in body:
         checked_body["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
-    return {name: members(checked_body)}
+    return {name: present_members(checked_body)}
 
 
-def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_values = check.single_member(value, path, expected="a field")
     name = None if field_and_values is None else check.field_name(field_and_values[0], (*path, field_and_values[0]))
     if field_and_values is None or name is None:
@@ -106,7 +106,7 @@ def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     return {name: check.scalars(field_and_values[1], (*path, name))}
 
 
-def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _field_condition(check, value, path, main_key="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
@@ -122,20 +122,20 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
     checked_body: Json = {"value": check.scalar(pattern, location)}
     if "case_insensitive" in body:
         checked_body["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
-    return {name: members(checked_body)}
+    return {name: present_members(checked_body)}
 
 
-def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _field_condition(
         check, value, path, main_key="query", other_keys=("operator", "fuzziness", "minimum_should_match")
     )
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
-    return {name: _full_text(check, body, location)}
+    return {name: _check_full_text(check, body, location)}
 
 
-def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _field_condition(check, value, path, main_key="query", other_keys=("slop",))
     if field_and_body is None:
         return {}
@@ -143,33 +143,33 @@ def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # 
     checked_body: Json = {"query": check.scalar(body["query"], location)}
     if "slop" in body:
         checked_body["slop"] = check.count(body["slop"], (*location, "slop"), maximum=10)
-    return {name: members(checked_body)}
+    return {name: present_members(checked_body)}
 
 
-def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     keys = ("query", "fields", "type", "operator", "fuzziness", "minimum_should_match")
     body = check.allowed_members(value, path, keys=keys)
-    checked_body = _full_text(check, body, path)
+    checked_body = _check_full_text(check, body, path)
     fields = body.get("fields")
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
         check.add_problem((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
     checked_body["fields"] = [
-        _weighted_field(check, field, (*path, "fields", position)) for position, field in enumerate(fields)
+        _check_weighted_field(check, field, (*path, "fields", position)) for position, field in enumerate(fields)
     ]
     if "type" in body:
-        kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
-        checked_body["type"] = check.choice(body["type"], (*path, "type"), choices=kinds)
-    return members(checked_body)
+        match_types = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
+        checked_body["type"] = check.choice(body["type"], (*path, "type"), choices=match_types)
+    return present_members(checked_body)
 
 
-def _weighted_field(check: Check, value: Any, path: Path) -> str | None:
+def _check_weighted_field(check: Check, value: Any, path: Path) -> str | None:
     parts = _WEIGHTED_FIELD.fullmatch(value) if isinstance(value, str) else None
     name = check.field_name(parts["field"] if parts else value, path)
     return None if name is None or parts is None else f"{name}{parts['weight'] or ''}"
 
 
-def _full_text(check: Check, body: Json, path: Path) -> Json:
+def _check_full_text(check: Check, body: Json, path: Path) -> Json:
     checked_body: Json = {"query": check.scalar(body.get("query"), (*path, "query"))}
     if "operator" in body:
         checked_body["operator"] = check.choice(body["operator"], (*path, "operator"), choices=("and", "or"))
@@ -177,11 +177,11 @@ def _full_text(check: Check, body: Json, path: Path) -> Json:
         fuzziness = body["fuzziness"]
         fuzziness_text = str(fuzziness) if type(fuzziness) is int else fuzziness
         checked_body["fuzziness"] = check.choice(fuzziness_text, (*path, "fuzziness"), choices=_FUZZINESS)
-    checked_body |= _minimum_should_match(check, body, path)
-    return members(checked_body)
+    checked_body |= _check_minimum_should_match(check, body, path)
+    return present_members(checked_body)
 
 
-def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
+def _check_minimum_should_match(check: Check, body: Json, path: Path) -> Json:
     """Return `minimum_should_match`."""
     if "minimum_should_match" not in body:
         return {}
@@ -190,12 +190,12 @@ def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
     location = (*path, "minimum_should_match")
     return {
         "minimum_should_match": check.text(
-            minimum_text, location, form=_COUNT_OR_PERCENTAGE, expected="a number or a percentage"
+            minimum_text, location, pattern=_COUNT_OR_PERCENTAGE, expected="a number or a percentage"
         )
     }
 
 
-def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_bounds = check.single_member(value, path, expected="a field")
     name = None if field_and_bounds is None else check.field_name(field_and_bounds[0], (*path, field_and_bounds[0]))
     if field_and_bounds is None or name is None:
@@ -205,49 +205,49 @@ def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     bounds = {bound: check.scalar(body[bound], (*location, bound)) for bound in _BOUNDS if bound in body}
     if not bounds:
         check.add_problem(location, f"a range needs one of {', '.join(_BOUNDS)}")
-    return {name: members({**bounds, **date_parameters(check, body, location)})}
+    return {name: present_members({**bounds, **check_date_parameters(check, body, location)})}
 
 
-def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
+def _check_exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     body = check.allowed_members(value, path, keys=("field",))
-    return members({"field": check.field_name(body.get("field"), (*path, "field"))})
+    return present_members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
-def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
-    body = check.allowed_members(value, path, keys=(*_OCCURS, "minimum_should_match"))
+def _check_bool(check: Check, value: Any, path: Path, depth: int) -> Json:
+    body = check.allowed_members(value, path, keys=(*_BOOL_KEYS, "minimum_should_match"))
     checked_body: Json = {}
-    for occurs in _OCCURS:
-        if occurs not in body:
+    for key in _BOOL_KEYS:
+        if key not in body:
             continue
-        location = (*path, occurs)
-        if isinstance(body[occurs], list):
-            checked_body[occurs] = [
+        location = (*path, key)
+        if isinstance(body[key], list):
+            checked_body[key] = [
                 check_condition(check, clause, (*location, position), depth + 1)
-                for position, clause in enumerate(body[occurs][: check.limits.clauses + 1])
+                for position, clause in enumerate(body[key][: check.limits.clauses + 1])
             ]
         else:
-            checked_body[occurs] = [check_condition(check, body[occurs], location, depth + 1)]
-    return {**checked_body, **_minimum_should_match(check, body, path)}
+            checked_body[key] = [check_condition(check, body[key], location, depth + 1)]
+    return {**checked_body, **_check_minimum_should_match(check, body, path)}
 
 
-def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
+def _check_constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
     body = check.allowed_members(value, path, keys=("filter",))
     return {"filter": check_condition(check, body.get("filter"), (*path, "filter"), depth + 1)}
 
 
-_CONDITIONS: Mapping[str, Condition] = {
-    "match_all": _no_parameters,
-    "match_none": _no_parameters,
-    "term": _term,
-    "terms": _terms,
-    "match": _match,
-    "match_phrase": _match_phrase,
-    "multi_match": _multi_match,
-    "range": _range,
-    "exists": _exists,
-    "prefix": _pattern,
-    "wildcard": _pattern,
-    "bool": _bool,
-    "constant_score": _constant_score,
+_CONDITION_CHECKS: Mapping[str, ConditionCheck] = {
+    "match_all": _check_no_parameters,
+    "match_none": _check_no_parameters,
+    "term": _check_term,
+    "terms": _check_terms,
+    "match": _check_match,
+    "match_phrase": _check_match_phrase,
+    "multi_match": _check_multi_match,
+    "range": _check_range,
+    "exists": _check_exists,
+    "prefix": _check_pattern,
+    "wildcard": _check_pattern,
+    "bool": _check_bool,
+    "constant_score": _check_constant_score,
 }
-CONDITION_KINDS = tuple(_CONDITIONS)
+CONDITION_KINDS = tuple(_CONDITION_CHECKS)

@@ -1,8 +1,8 @@
 """The allowed aggregations of a query, and the maximum number of their groups; everything else is rejected.
 
-A group is a bucket. A `terms` aggregation counts as its size. The number of buckets of a histogram is unknown before
-the query runs, so a histogram counts as a hundred, and the actual number is checked in the result. Deliberately
-excluded: `scripted_metric` and other scripts, `global` (leaves the query), and patterns in `include`.
+A group is a bucket. A `terms` aggregation counts as `size` buckets. The number of buckets of a histogram is unknown
+before the query runs, so a histogram counts as a hundred buckets, and the actual number is checked in the result.
+Deliberately excluded: `scripted_metric` and other scripts, `global` (ignores the query), and patterns in `include`.
 
 Source: the aggregations of OpenSearch 2.19.
 """
@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dagwright_maritime.search.conditions import check_condition, date_parameters
-from dagwright_maritime.search.limits import Check, Json, Path, members
+from dagwright_maritime.search.conditions import check_condition, check_date_parameters
+from dagwright_maritime.search.limits import Check, Json, Path, present_members
 from dagwright_maritime.search.rows import check_sort, check_source
 
 _NAME = re.compile(r"\w[\w .-]{0,79}", re.ASCII)
@@ -36,7 +36,7 @@ _MAX_RANGES = 50
 
 def check_groupings(check: Check, value: Any, path: Path) -> Json:
     """Return the aggregations of a query as they are sent to the server; problems are added to `check`."""
-    checked_body = _groupings(check, value, path, depth=1, enclosing_groups=1)
+    checked_body = _check_groupings(check, value, path, depth=1, enclosing_groups=1)
     if check.buckets > check.limits.buckets:
         check.add_problem(
             path, f"the query requests at least {check.buckets:,} groups, over the limit of {check.limits.buckets:,}"
@@ -49,7 +49,7 @@ def check_groupings(check: Check, value: Any, path: Path) -> Json:
     return checked_body
 
 
-def _groupings(check: Check, value: Any, path: Path, *, depth: int, enclosing_groups: int) -> Json:
+def _check_groupings(check: Check, value: Any, path: Path, *, depth: int, enclosing_groups: int) -> Json:
     if not isinstance(value, dict) or not 0 < len(value) <= MAX_GROUPINGS:
         check.add_problem(path, f"expected an object of 1 to {MAX_GROUPINGS} aggregations by name")
         return {}
@@ -60,42 +60,42 @@ def _groupings(check: Check, value: Any, path: Path, *, depth: int, enclosing_gr
                 (*path, name), "an aggregation name must have 1 to 80 letters, digits, _, -, . and spaces"
             )
         else:
-            checked_body[name] = _grouping(
+            checked_body[name] = _check_grouping(
                 check, aggregation, (*path, name), depth=depth, enclosing_groups=enclosing_groups
             )
     return checked_body
 
 
-def _grouping(check: Check, value: Any, path: Path, *, depth: int, enclosing_groups: int) -> Json:
+def _check_grouping(check: Check, value: Any, path: Path, *, depth: int, enclosing_groups: int) -> Json:
     if not check.count_clause(path, depth):
         return {}
     if not isinstance(value, dict):
         check.add_problem(path, "expected an object with the kind of an aggregation")
         return {}
-    kinds = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
-    nested = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
-    kind_and_body = check.single_member(kinds, path, expected="the kind of an aggregation")
+    bodies_by_kind = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
+    nested_aggregations = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
+    kind_and_body = check.single_member(bodies_by_kind, path, expected="the kind of an aggregation")
     if kind_and_body is None:
         return {}
     kind, body = kind_and_body
     location = (*path, kind)
-    if kind in _FIGURES:
-        if nested:
+    if kind in _FIGURE_CHECKS:
+        if nested_aggregations:
             check.add_problem(path, f"{kind} makes no groups, so it cannot have aggregations")
-        figure = _FIGURES[kind](check, body, location, enclosing_groups)
+        figure = _FIGURE_CHECKS[kind](check, body, location, enclosing_groups)
         check.figures += enclosing_groups * (len(figure.get("percents", ())) or _VALUES_PER_FIGURE.get(kind, 1))
         return {kind: figure}
-    if kind not in _GROUPS:
-        check.add_problem(location, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
+    if kind not in _GROUP_CHECKS:
+        check.add_problem(location, f"unknown aggregation; allowed: {', '.join([*_GROUP_CHECKS, *_FIGURE_CHECKS])}")
         return {}
-    checked_body, groups = _GROUPS[kind](check, body, location)
-    check.buckets += enclosing_groups * groups
-    if not nested:
+    checked_body, group_count = _GROUP_CHECKS[kind](check, body, location)
+    check.buckets += enclosing_groups * group_count
+    if not nested_aggregations:
         return {kind: checked_body}
-    if len(nested) > 1:
+    if len(nested_aggregations) > 1:
         check.add_problem(path, "aggs and aggregations are synonyms; use one of them")
-    inner_groupings = _groupings(
-        check, nested[0], (*path, "aggs"), depth=depth + 1, enclosing_groups=enclosing_groups * groups
+    inner_groupings = _check_groupings(
+        check, nested_aggregations[0], (*path, "aggs"), depth=depth + 1, enclosing_groups=enclosing_groups * group_count
     )
     return {kind: checked_body, "aggs": inner_groupings}
 
@@ -103,7 +103,7 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, enclosing_gro
 # Groups: each function returns the checked aggregation and its maximum number of groups.
 
 
-def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "size", "order", "min_doc_count", "missing", "include", "exclude")
     body = check.allowed_members(value, path, keys=keys)
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
@@ -115,11 +115,11 @@ def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         if name in body:
             # A text would be a pattern.
             checked_body[name] = check.scalars(body[name], (*path, name))
-    checked_body |= _order(check, body, path) | _explicit_min_doc_count(check, body, path)
-    return members(checked_body), checked_body["size"] or 1
+    checked_body |= _check_order(check, body, path) | _check_explicit_min_doc_count(check, body, path)
+    return present_members(checked_body), checked_body["size"] or 1
 
 
-def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "calendar_interval", "fixed_interval", "format", "time_zone", "order", "min_doc_count")
     body = check.allowed_members(value, path, keys=keys)
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
@@ -129,57 +129,57 @@ def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         location = (*path, "calendar_interval")
         expected = "day, week, month, quarter or year"
         checked_body["calendar_interval"] = check.text(
-            body["calendar_interval"], location, form=_CALENDAR_INTERVAL, expected=expected
+            body["calendar_interval"], location, pattern=_CALENDAR_INTERVAL, expected=expected
         )
     else:
         location = (*path, "fixed_interval")
         checked_body["fixed_interval"] = check.text(
-            body["fixed_interval"], location, form=_FIXED_INTERVAL, expected="days, such as 7d"
+            body["fixed_interval"], location, pattern=_FIXED_INTERVAL, expected="days, such as 7d"
         )
-    checked_body |= date_parameters(check, body, path) | _order(check, body, path)
-    return members(checked_body | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
+    checked_body |= check_date_parameters(check, body, path) | _check_order(check, body, path)
+    return present_members(checked_body | _check_min_doc_count(check, body, path)), _ASSUMED_GROUPS
 
 
-def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("field", "interval", "order", "min_doc_count"))
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     interval = check.scalar(body.get("interval"), (*path, "interval"))
     if isinstance(interval, bool | str) or (interval is not None and interval < 1):
         check.add_problem((*path, "interval"), "expected a number from 1")
-    checked_body |= {"interval": interval, **_order(check, body, path)}
-    return members(checked_body | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
+    checked_body |= {"interval": interval, **_check_order(check, body, path)}
+    return present_members(checked_body | _check_min_doc_count(check, body, path)), _ASSUMED_GROUPS
 
 
-def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("field", "ranges"))
-    return _ranges(check, body, path)
+    return _check_ranges(check, body, path)
 
 
-def _date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("field", "ranges", "format", "time_zone"))
-    checked_body, count = _ranges(check, body, path)
-    return checked_body | date_parameters(check, body, path), count
+    checked_body, count = _check_ranges(check, body, path)
+    return checked_body | check_date_parameters(check, body, path), count
 
 
-def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
+def _check_ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "ranges": []}
     ranges, location = body.get("ranges"), (*path, "ranges")
     if not isinstance(ranges, list) or not 0 < len(ranges) <= _MAX_RANGES:
         check.add_problem(location, f"expected a list of 1 to {_MAX_RANGES} ranges")
-        return members(checked_body), 1
+        return present_members(checked_body), 1
     for position, range_body in enumerate(ranges):
-        allowed = check.allowed_members(range_body, (*location, position), keys=("from", "to", "key"))
+        range_members = check.allowed_members(range_body, (*location, position), keys=("from", "to", "key"))
         checked_body["ranges"].append(
-            {name: check.scalar(allowed[name], (*location, position, name)) for name in allowed}
+            {name: check.scalar(range_members[name], (*location, position, name)) for name in range_members}
         )
-    return members(checked_body), len(ranges)
+    return present_members(checked_body), len(ranges)
 
 
-def _filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     return check_condition(check, value, path), 1
 
 
-def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+def _check_filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
     filters, location = body.get("filters"), (*path, "filters")
     if not isinstance(filters, dict) or not 0 < len(filters) <= _MAX_RANGES:
@@ -193,14 +193,14 @@ def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         checked_body["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
     if "other_bucket_key" in body:
         checked_body["other_bucket_key"] = check.scalar(body["other_bucket_key"], (*path, "other_bucket_key"))
-    return members(checked_body), len(filters) + 1
+    return present_members(checked_body), len(filters) + 1
 
 
-def _missing(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    return _field_only(check, value, path, 1), 1
+def _check_missing(check: Check, value: Any, path: Path) -> tuple[Json, int]:
+    return _check_field_only(check, value, path, 1), 1
 
 
-def _order(check: Check, body: Json, path: Path) -> Json:
+def _check_order(check: Check, body: Json, path: Path) -> Json:
     if "order" not in body:
         return {}
     orders, checked_orders = body["order"], []
@@ -209,49 +209,49 @@ def _order(check: Check, body: Json, path: Path) -> Json:
         if key_and_direction is None:
             return {}
         expected = "_count, _key or the name of a figure"
-        name = check.text(key_and_direction[0], (*path, "order"), form=_ORDER, expected=expected)
+        name = check.text(key_and_direction[0], (*path, "order"), pattern=_ORDER, expected=expected)
         direction = check.choice(key_and_direction[1], (*path, "order", str(name)), choices=_DIRECTIONS)
         if name is not None and direction is not None:
             checked_orders.append({name: direction})
     return {"order": checked_orders} if checked_orders else {}
 
 
-def _explicit_min_doc_count(check: Check, body: Json, path: Path) -> Json:
+def _check_explicit_min_doc_count(check: Check, body: Json, path: Path) -> Json:
     if "min_doc_count" not in body:
         return {}
     return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), minimum=1, maximum=2**31 - 1)}
 
 
-def _min_doc_count(check: Check, body: Json, path: Path) -> Json:
-    """Return `min_doc_count` of a histogram, by default 1: the number of empty groups would be unlimited."""
-    return {"min_doc_count": 1} | _explicit_min_doc_count(check, body, path)
+def _check_min_doc_count(check: Check, body: Json, path: Path) -> Json:
+    """Return `min_doc_count` of a histogram, by default 1. With 0, the number of empty groups would be unlimited."""
+    return {"min_doc_count": 1} | _check_explicit_min_doc_count(check, body, path)
 
 
 # Figures: each function returns the checked aggregation.
 
 
-def _field_only(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001 - as every figure
+def _check_field_only(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001 - type of a figure check
     body = check.allowed_members(value, path, keys=("field",))
-    return members({"field": check.field_name(body.get("field"), (*path, "field"))})
+    return present_members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
-def _sum(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
-    checked_body = _field_only(check, value, path, enclosing_groups)
+def _check_sum(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
+    checked_body = _check_field_only(check, value, path, enclosing_groups)
     if check.fields is not None and check.fields.get(checked_body.get("field", "")) in _DATE_TYPES:
         check.add_problem((*path, "field"), "dates cannot be summed; use min, max or avg")
     return checked_body
 
 
-def _cardinality(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001
+def _check_cardinality(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001
     body = check.allowed_members(value, path, keys=("field", "precision_threshold"))
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "precision_threshold" in body:
         location = (*path, "precision_threshold")
         checked_body["precision_threshold"] = check.count(body["precision_threshold"], location, maximum=40_000)
-    return members(checked_body)
+    return present_members(checked_body)
 
 
-def _percentiles(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001
+def _check_percentiles(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001
     body = check.allowed_members(value, path, keys=("field", "percents"))
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "percents" in body:
@@ -261,10 +261,10 @@ def _percentiles(check: Check, value: Any, path: Path, enclosing_groups: int) ->
         ):
             check.add_problem((*path, "percents"), "expected a list of 1 to 20 numbers from 0 to 100")
         checked_body["percents"] = percents
-    return members(checked_body)
+    return present_members(checked_body)
 
 
-def _top_hits(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
+def _check_top_hits(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
     body = check.allowed_members(value, path, keys=("size", "sort", "_source"))
     checked_body: Json = {"size": 3}
     if "size" in body:
@@ -274,28 +274,28 @@ def _top_hits(check: Check, value: Any, path: Path, enclosing_groups: int) -> Js
     if "_source" in body:
         checked_body["_source"] = check_source(check, body["_source"], (*path, "_source"))
     check.buckets += enclosing_groups * (checked_body["size"] or 1)
-    return members(checked_body)
+    return present_members(checked_body)
 
 
-_GROUPS: Mapping[str, Callable[[Check, Any, Path], tuple[Json, int]]] = {
-    "terms": _terms,
-    "date_histogram": _date_histogram,
-    "histogram": _histogram,
-    "range": _range,
-    "date_range": _date_range,
-    "filter": _filter,
-    "filters": _filters,
-    "missing": _missing,
+_GROUP_CHECKS: Mapping[str, Callable[[Check, Any, Path], tuple[Json, int]]] = {
+    "terms": _check_terms,
+    "date_histogram": _check_date_histogram,
+    "histogram": _check_histogram,
+    "range": _check_range,
+    "date_range": _check_date_range,
+    "filter": _check_filter,
+    "filters": _check_filters,
+    "missing": _check_missing,
 }
-_FIGURES: Mapping[str, Callable[[Check, Any, Path, int], Json]] = {
-    "avg": _field_only,
-    "sum": _sum,
-    "min": _field_only,
-    "max": _field_only,
-    "stats": _field_only,
-    "value_count": _field_only,
-    "cardinality": _cardinality,
-    "percentiles": _percentiles,
-    "top_hits": _top_hits,
+_FIGURE_CHECKS: Mapping[str, Callable[[Check, Any, Path, int], Json]] = {
+    "avg": _check_field_only,
+    "sum": _check_sum,
+    "min": _check_field_only,
+    "max": _check_field_only,
+    "stats": _check_field_only,
+    "value_count": _check_field_only,
+    "cardinality": _check_cardinality,
+    "percentiles": _check_percentiles,
+    "top_hits": _check_top_hits,
 }
-GROUP_KINDS, FIGURE_KINDS = tuple(_GROUPS), tuple(_FIGURES)
+GROUP_KINDS, FIGURE_KINDS = tuple(_GROUP_CHECKS), tuple(_FIGURE_CHECKS)

@@ -19,9 +19,9 @@ _FIELD = re.compile(r"(?:[^\W_]|@)[\w@ -]*(?:\.[\w@ -]+)*")
 """A field name, neither a pattern nor a reserved name of the server, such as `_script`."""
 _FIELD_CHARACTERS = 100
 TEXT_CHARACTERS = 500
-"""Limit of a value of a condition."""
+"""Maximum number of characters of a text in a condition."""
 _INTEGER_LIMIT = 2**63
-_PROBLEMS_SHOWN = 12
+_MAX_LISTED_PROBLEMS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,10 @@ class QueryRefused(ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        problem_list = "; ".join(problems[:_PROBLEMS_SHOWN])
-        omitted_note = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
+        problem_list = "; ".join(problems[:_MAX_LISTED_PROBLEMS])
+        omitted_note = (
+            f"; and {len(problems) - _MAX_LISTED_PROBLEMS} more" if len(problems) > _MAX_LISTED_PROBLEMS else ""
+        )
         super().__init__(f"The query is not allowed: {problem_list}{omitted_note}")
         self.problems = tuple(problems)
 
@@ -139,9 +141,9 @@ class Check:
             return []
         return [self.scalar(scalar, (*path, position)) for position, scalar in enumerate(value)]
 
-    def text(self, value: Any, path: Path, *, form: re.Pattern[str], expected: str) -> str | None:
+    def text(self, value: Any, path: Path, *, pattern: re.Pattern[str], expected: str) -> str | None:
         """Return a text that matches a pattern; `expected` describes the text."""
-        if isinstance(value, str) and form.fullmatch(value):
+        if isinstance(value, str) and pattern.fullmatch(value):
             return value
         self.add_problem(path, f"expected {expected}, got {_short_json(value)}")
         return None
@@ -178,7 +180,7 @@ class Check:
         return self.clauses <= self.limits.clauses
 
 
-def members(mapping: Mapping[str, Any]) -> Json:
+def present_members(mapping: Mapping[str, Any]) -> Json:
     """Return the members of an object that are not `None`."""
     return {name: value for name, value in mapping.items() if value is not None}
 

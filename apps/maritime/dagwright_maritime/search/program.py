@@ -1,7 +1,7 @@
-"""Installation of the search server: downloaded from Maven Central and compiled once, into the user's cache.
+"""Install the search server: download it from Maven Central, and compile its launcher, once, into the user's cache.
 
-The folder `apps/maritime/search-server` of the checkout defines the content; the cache folder is named by its digest,
-so each version has its own folder.
+The files in `apps/maritime/search-server` of the checkout define the server. The name of the cache folder has the
+digest of these files, so each version has its own folder.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SOURCES = Path(__file__).parents[2] / "search-server"
 """Sources of the server, only in a checkout; an installed package needs an existing server."""
 
 _FILES = ("SearchServer.java", "log4j2.properties", "opensearch.yml", "pom.xml")
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _INSTALL_TIMEOUT_S = 900.0
 """An installation takes half a minute on an idle machine with an empty Maven repository, mostly for the download."""
 
@@ -66,25 +66,25 @@ async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchPro
     except OSError as error:
         message = f"the search server can only be installed from a checkout ({error.filename}), {_ALTERNATIVE}"
         raise NoSearchServer(message) from error
-    java = _program("java", "Java 17 or newer")
+    java = _find_program("java", "Java 17 or newer")
     target = cache_home / "dagwright" / f"search-server-{digest}"
     if not target.exists():
         await _install(target, sources)
     return SearchProgram(java, target)
 
 
-def _program(name: str, purpose: str) -> str:
+def _find_program(name: str, product: str) -> str:
     program = shutil.which(name)
     if program is None:
         raise ProgramMissing(
-            name, f"{name} is not on the path: install {purpose} to run a search server here, {_ALTERNATIVE}"
+            name, f"{name} is not on the path: install {product} to run a search server here, {_ALTERNATIVE}"
         )
     return program
 
 
 async def _install(target: Path, sources: Path) -> None:
-    mvn = _program("mvn", "Maven")
-    javac = _program("javac", "a JDK, version 17 or newer,")
+    mvn = _find_program("mvn", "Maven")
+    javac = _find_program("javac", "a JDK, version 17 or newer,")
     cache_folder = target.parent
     try:
         cache_folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ async def _install(target: Path, sources: Path) -> None:
             for file in ("log4j2.properties", "opensearch.yml"):
                 shutil.copy(sources / file, build_folder / "config" / file)
             print_progress("fetching the search server with Maven (once, about 75 MB)")
-            fetch_command = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY]
+            fetch_command = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY_GOAL]
             await _run([*fetch_command, f"-DoutputDirectory={build_folder}/jars", "-DincludeScope=runtime"])
             compile_command = [javac, "-proc:none", "-cp", f"{build_folder}/jars/*", "-d", f"{build_folder}/classes"]
             await _run([*compile_command, f"{sources}/SearchServer.java"])

@@ -1,7 +1,7 @@
 """Read-only queries: the check of a query from a model or a person against the allowed subset.
 
-Only `parse_query` creates a `CheckedQuery`, and requests accept nothing else. Anything that these modules do not list
-is rejected, and the query is built from the checked parts.
+Only `parse_query` creates a `CheckedQuery`, and requests accept nothing else. Anything that `conditions`,
+`groupings` and `rows` do not list is rejected, and the query is built from the checked parts.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright_maritime.search.conditions import check_condition
 from dagwright_maritime.search.groupings import check_groupings
-from dagwright_maritime.search.limits import Check, Json, QueryRefused, members
+from dagwright_maritime.search.limits import Check, Json, QueryRefused, present_members
 from dagwright_maritime.search.rows import check_sort, check_source
 
 DEFAULT_ROWS = 50
@@ -41,7 +41,7 @@ class CheckedQuery:
         return int(self.body["size"])
 
     @property
-    def groups(self) -> Json:
+    def aggregations(self) -> Json:
         """Aggregations of the query, by name."""
         aggregations: Json = self.body.get("aggs", {})
         return aggregations
@@ -57,15 +57,15 @@ def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQ
     Raises:
         QueryRefused: a part of the query is not allowed; the error lists all problems.
     """
-    name = _index(index, prefix, check)
-    if _is_small(body, check):
-        body = _body(check, body)
+    name = _check_index(index, prefix, check)
+    if _check_size(body, check):
+        body = _check_body(check, body)
     if check.problems:
         raise QueryRefused(check.problems)
     return CheckedQuery(name, body)
 
 
-def _index(index: Any, prefix: str, check: Check) -> str:
+def _check_index(index: Any, prefix: str, check: Check) -> str:
     if not isinstance(index, str) or not index.startswith(f"{prefix}-"):
         check.add_problem(("index",), f"{index!r:.100} is not one of the allowed indices, {prefix}-…")
         return ""
@@ -76,7 +76,7 @@ def _index(index: Any, prefix: str, check: Check) -> str:
     return index
 
 
-def _is_small(body: Any, check: Check) -> bool:
+def _check_size(body: Any, check: Check) -> bool:
     if not isinstance(body, dict):
         check.add_problem((), "the body of a query must be an object")
         return False
@@ -90,7 +90,7 @@ def _is_small(body: Any, check: Check) -> bool:
     return size_bytes <= check.limits.body_bytes
 
 
-def _body(check: Check, body: Json) -> Json:
+def _check_body(check: Check, body: Json) -> Json:
     fields = check.allowed_members(body, (), keys=_KEYS)
     if "aggs" in fields and "aggregations" in fields:
         check.add_problem(("aggregations",), "aggs and aggregations are synonyms; use one of them")
@@ -104,12 +104,12 @@ def _body(check: Check, body: Json) -> Json:
         checked_body["_source"] = check_source(check, fields["_source"], ("_source",))
     if "track_total_hits" in fields and fields["track_total_hits"] is not True:
         check.add_problem(("track_total_hits",), "all hits are always counted; remove track_total_hits")
-    checked_body |= _window(check, fields, default=DEFAULT_ROWS if groups is None else 0)
-    return members({**checked_body, "track_total_hits": True, "timeout": _timeout(check, fields)})
+    checked_body |= _check_window(check, fields, default_size=DEFAULT_ROWS if groups is None else 0)
+    return present_members({**checked_body, "track_total_hits": True, "timeout": _timeout(check, fields)})
 
 
-def _window(check: Check, body: Json, *, default: int) -> Json:
-    size = check.count(body.get("size", min(default, check.limits.rows)), ("size",), maximum=check.limits.rows)
+def _check_window(check: Check, body: Json, *, default_size: int) -> Json:
+    size = check.count(body.get("size", min(default_size, check.limits.rows)), ("size",), maximum=check.limits.rows)
     start = check.count(body.get("from", 0), ("from",), maximum=check.limits.window)
     if size is not None and start is not None and size + start > check.limits.window:
         check.add_problem(
@@ -119,7 +119,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
     if start:
         checked_body["from"] = start
     if "search_after" in body:
-        search_after = _search_after(check, body["search_after"])
+        search_after = _check_search_after(check, body["search_after"])
         sorts = body.get("sort", [])
         if start or len(search_after) != (len(sorts) if isinstance(sorts, list) else 1):
             check.add_problem(("search_after",), "expected one value for each sort field, and no from")
@@ -127,7 +127,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
     return checked_body
 
 
-def _search_after(check: Check, value: Any) -> list[Any]:
+def _check_search_after(check: Check, value: Any) -> list[Any]:
     """Return the sort values of the last document; null for a missing value."""
     if not isinstance(value, list):
         check.add_problem(("search_after",), "expected a list")
@@ -142,7 +142,7 @@ def _timeout(check: Check, body: Json) -> str:
     """Return the timeout of the search: the requested timeout, up to the limit."""
     seconds = check.limits.timeout_s
     if "timeout" in body:
-        time_text = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, expected="a time such as 5s")
+        time_text = check.text(body["timeout"], ("timeout",), pattern=_TIMEOUT, expected="a time such as 5s")
         if time_text is not None:
             number = time_text.rstrip("ms")
             seconds = min(seconds, max(int(number) * _SECONDS_PER_UNIT[time_text.removeprefix(number)], 0.001))

@@ -8,7 +8,7 @@
     └── QueryTimeout          the query timed out or the server ran out of memory: often the query is too expensive
         └── ServerUnresponsive  the server does not answer any request
 
-One function maps the errors of the client to these; this module does not retry.
+One function maps the errors of the client to the errors above; this module does not retry.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -78,9 +78,9 @@ async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: 
         SearchResultTooLarge: the query makes too many groups.
         RetryLater: the server is unavailable.
     """
-    async with _mapping_client_errors(client, query.index):
+    async with _translate_client_errors(client, query.index):
         response = await client.search(index=query.index, body=query.body, params=_params(limits))
-    return parse_result(response, query.groups, limits)
+    return parse_result(response, query.aggregations, limits)
 
 
 async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> str | None:
@@ -95,7 +95,7 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
         RetryLater: the server is unavailable.
     """
     try:
-        async with _mapping_client_errors(client, query.index):
+        async with _translate_client_errors(client, query.index):
             response = await client.indices.validate_query(
                 index=query.index,
                 body={"query": query.body["query"]},
@@ -106,9 +106,9 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
             if "aggs" in query.body or "sort" in query.body:
                 body = {name: value for name, value in query.body.items() if name not in ("from", "search_after")}
                 response = await client.search(index=query.index, body={**body, "size": 0}, params=_params(limits))
-                parse_result(response, query.groups, limits)
-    except QueryInvalid as invalid:
-        return str(invalid)
+                parse_result(response, query.aggregations, limits)
+    except QueryInvalid as error:
+        return str(error)
     return None
 
 
@@ -138,7 +138,7 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
-    async with _mapping_client_errors(client, index):
+    async with _translate_client_errors(client, index):
         response = await client.indices.get_mapping(index=index, params=_params(limits))
     return [value.get("mappings", {}) for value in response.values()]
 
@@ -165,7 +165,7 @@ def _explanation(response: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _mapping_client_errors(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
+async def _translate_client_errors(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
     """Map errors of the client inside the block to errors of this module."""
     # The client is imported when it is used (see `SearchClients`).
     from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
@@ -174,17 +174,17 @@ async def _mapping_client_errors(client: "AsyncOpenSearch", index: str) -> Async
         yield
     except ConnectionTimeout as error:
         if await client.ping(params={"request_timeout": _PING_TIMEOUT_S}):
-            raise error_of(error, index) from None
+            raise translate_error(error, index) from None
         raise ServerUnresponsive(_timeout_message(index), after=RETRY_AFTER) from None
     except OpenSearchException as error:
-        raise error_of(error, index) from None
+        raise translate_error(error, index) from None
 
 
 def _timeout_message(index: str) -> str:
     return f"The search server did not answer in time when {index!r} was queried"
 
 
-def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryLater:
+def translate_error(error: "OpenSearchException", index: str) -> RequestFailed | RetryLater:
     """Return the error of this module for an error of the client on a request to `index`."""
     from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415
     from opensearchpy.exceptions import ConnectionTimeout, TransportError  # noqa: PLC0415
@@ -195,19 +195,21 @@ def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryL
         return RetryLater(f"The search server does not answer: {error.error}", after=RETRY_AFTER)
     if not isinstance(error, TransportError) or not isinstance(error.status_code, int):
         return RetryLater(f"The search server returned an invalid response: {error}", after=RETRY_AFTER)
-    kinds, reason = _reason(error)
+    error_types, reason = _reason(error)
     detail = f"{error.status_code}: {reason}"
-    if "index_not_found_exception" in kinds:
+    if "index_not_found_exception" in error_types:
         return IndexMissing(f"There is no index {index!r} on the search server")
     if error.status_code in (401, 403):
         return AccessRefused(f"The search server denies access to {index!r}: {detail}")
-    if "circuit_breaking_exception" in kinds:
+    if "circuit_breaking_exception" in error_types:
         if reason.startswith(_REQUEST_MEMORY_LIMITS):
             return QueryInvalid(
                 f"The query needs more memory than the search server has; request fewer groups or figures: {detail}"
             )
         return QueryTimeout(f"The search server has no memory left: {detail}", after=RETRY_AFTER)
-    if error.status_code in _TRANSIENT_STATUSES and not any(kind in kinds for kind in _FINAL_ERROR_TYPES):
+    if error.status_code in _TRANSIENT_STATUSES and not any(
+        error_type in error_types for error_type in _FINAL_ERROR_TYPES
+    ):
         return RetryLater(f"The search server cannot answer now: {detail}", after=RETRY_AFTER)
     return QueryInvalid(f"The search server rejects the query: {detail}")
 
@@ -218,11 +220,11 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
     if not isinstance(failure, Mapping):
         return [str(error.error)], str(failure or error.error)[:_REASON_CHARACTERS]
     causes = [failure, *_causes(failure)]
-    kinds = [str(cause.get("type", "")) for cause in causes]
+    error_types = [str(cause.get("type", "")) for cause in causes]
     reasons = [_remove_repetition(str(cause["reason"])) for cause in causes if cause.get("reason")]
     # The outermost reason only says that the query failed.
     distinct_reasons = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
-    return kinds, "; ".join(distinct_reasons)[:_REASON_CHARACTERS] or str(error.error)
+    return error_types, "; ".join(distinct_reasons)[:_REASON_CHARACTERS] or str(error.error)
 
 
 def _remove_repetition(reason: str) -> str:

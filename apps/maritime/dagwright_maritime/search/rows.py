@@ -1,8 +1,8 @@
-"""The documents of a result: their sort order and fields."""
+"""Checks of the sort order and the fields of the documents of a result."""
 
 from typing import Any
 
-from dagwright_maritime.search.limits import Check, Json, Path, members
+from dagwright_maritime.search.limits import Check, Json, Path, present_members
 
 _MAX_FIELDS = 100
 
@@ -13,10 +13,10 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
     max_sorts = check.limits.sorts
     if len(sorts) > max_sorts:
         check.add_problem(path, f"at most {max_sorts} sort fields are allowed")
-    return [_sort(check, sort, (*path, position)) for position, sort in enumerate(sorts[:max_sorts])]
+    return [_check_sort_field(check, sort, (*path, position)) for position, sort in enumerate(sorts[:max_sorts])]
 
 
-def _sort(check: Check, value: Any, path: Path) -> Json:
+def _check_sort_field(check: Check, value: Any, path: Path) -> Json:
     field_and_order = (value, {}) if isinstance(value, str) else check.single_member(value, path, expected="a field")
     if field_and_order is None:
         return {}
@@ -35,7 +35,7 @@ def _sort(check: Check, value: Any, path: Path) -> Json:
         checked_body["missing"] = check.choice(
             options["missing"], (*field_path, "missing"), choices=("_last", "_first")
         )
-    return {name: members(checked_body)}
+    return {name: present_members(checked_body)}
 
 
 def check_source(check: Check, value: Any, path: Path) -> Any:
@@ -44,11 +44,11 @@ def check_source(check: Check, value: Any, path: Path) -> Any:
         return value
     if isinstance(value, dict):
         source = check.allowed_members(value, path, keys=("includes", "excludes"))
-        return {name: _names(check, source[name], (*path, name)) for name in source}
-    return _names(check, value, path)
+        return {name: _check_names(check, source[name], (*path, name)) for name in source}
+    return _check_names(check, value, path)
 
 
-def _names(check: Check, value: Any, path: Path) -> list[str | None]:
+def _check_names(check: Check, value: Any, path: Path) -> list[str | None]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or len(names) > _MAX_FIELDS:
         check.add_problem(path, f"expected a list of at most {_MAX_FIELDS} fields")

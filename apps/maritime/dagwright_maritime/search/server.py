@@ -55,7 +55,7 @@ class LocalSearch:
     cache_home: Path
 
     @classmethod
-    def of(cls, settings: Settings) -> "LocalSearch":
+    def from_settings(cls, settings: Settings) -> "LocalSearch":
         """Return the server of the settings' state folder."""
         return cls(settings.state_dir, settings.cache_home)
 
@@ -69,7 +69,7 @@ class LocalSearch:
         Raises:
             NoSearchServer: the state folder cannot be read.
         """
-        with _state_folder():
+        with _map_folder_errors():
             pid = self._daemon.pid()
             record = self._read()
         # After a kill, the file has an outdated pid.
@@ -78,7 +78,7 @@ class LocalSearch:
     @property
     def was_started(self) -> bool:
         """Whether a server has ever run here, or is being started; raises as `find`."""
-        with _state_folder():
+        with _map_folder_errors():
             return self._record_path.exists() or self._daemon.is_running()
 
     async def start(self) -> RunningSearch:
@@ -87,7 +87,7 @@ class LocalSearch:
         Raises:
             NoSearchServer: the server cannot be installed or started.
         """
-        with _state_folder():
+        with _map_folder_errors():
             make_private_folder(self.folder)
             async with holding_lock(
                 self.folder / "search-start.lock", timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start
@@ -102,7 +102,7 @@ class LocalSearch:
         """
         if not self.folder.is_dir() or not self.was_started:
             return False
-        with _state_folder():
+        with _map_folder_errors():
             async with holding_lock(
                 self.folder / "search-start.lock", timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start
             ):
@@ -110,7 +110,7 @@ class LocalSearch:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[RunningSearch]:
-        """Keep the server running inside the block; stop it afterwards if the block has started it.
+        """Keep the server running inside the block; stop it afterwards if this call has started it.
 
         Raises:
             NoSearchServer: the server cannot be installed or started.
@@ -133,7 +133,7 @@ class LocalSearch:
 
     async def _find_or_start(self) -> RunningSearch:
         if (server := self.find()) is not None:
-            if await self._is_responsive(server.address, timeout_s=_UNRESPONSIVE_TIMEOUT_S):
+            if await self._wait_until_responsive(server.address, timeout_s=_UNRESPONSIVE_TIMEOUT_S):
                 return server
             print_progress(f"the search server, process {server.pid}, does not answer and is started again")
         # Stop a server whose starting command was killed before it wrote the address.
@@ -142,13 +142,13 @@ class LocalSearch:
 
     async def _start(self, program: SearchProgram) -> RunningSearch:
         previous_server = self._read()
-        ports = self._home / "logs" / "http.ports"
-        make_private_folder(ports.parent)
-        ports.unlink(missing_ok=True)
+        ports_file = self._home / "logs" / "http.ports"
+        make_private_folder(ports_file.parent)
+        ports_file.unlink(missing_ok=True)
         log_size = self.log_path.stat().st_size if self.log_path.exists() else 0
         await self._daemon.start(self._command(program, port=_previous_port(previous_server)))
-        address = await self._wait_for_address(ports)
-        if address is None or not await self._is_responsive(address, timeout_s=_START_TIMEOUT_S):
+        address = await self._wait_for_address(ports_file)
+        if address is None or not await self._wait_until_responsive(address, timeout_s=_START_TIMEOUT_S):
             state = "does not answer" if self._daemon.is_running() else "has ended"
             await self._daemon.stop()
             raise StartFailed(
@@ -164,16 +164,16 @@ class LocalSearch:
         command += [f"path.data={self._home}/data", f"path.logs={self._home}/logs"]
         return [*command, f"http.port={port}", "transport.port=0"]
 
-    async def _wait_for_address(self, ports: Path) -> str | None:
+    async def _wait_for_address(self, ports_file: Path) -> str | None:
         """Wait for the file with the server's port, and return the address; `None` if there is no file in time."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._daemon.is_running() and time.monotonic() < deadline:
-            if ports.exists() and (text := ports.read_text(encoding="ascii")).endswith("\n"):
+            if ports_file.exists() and (text := ports_file.read_text(encoding="ascii")).endswith("\n"):
                 return f"http://{text.split()[0]}"
             await asyncio.sleep(_POLL_S)
         return None
 
-    async def _is_responsive(self, address: str, *, timeout_s: float) -> bool:
+    async def _wait_until_responsive(self, address: str, *, timeout_s: float) -> bool:
         """Wait until the server can search; return `False` if its process ends, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         # A proxy from the environment must not be used for this address.
@@ -217,7 +217,7 @@ async def stop_search(settings: Settings) -> list[str]:
         CommandError: the state folder cannot be used, or another command starts the server.
     """
     try:
-        return ["search"] if await LocalSearch.of(settings).stop() else []
+        return ["search"] if await LocalSearch.from_settings(settings).stop() else []
     except NoSearchServer as error:
         raise CommandError(str(error), status=ErrorStatus.NO_SERVER) from error
 
@@ -230,7 +230,7 @@ def find_address(settings: MaritimeSettings) -> str:
     """
     if settings.opensearch_url is not None:
         return settings.opensearch_url
-    local = LocalSearch.of(settings)
+    local = LocalSearch.from_settings(settings)
     server = local.find()
     if server is None:
         kind = NotRunning if local.was_started else NeverStarted
@@ -242,7 +242,7 @@ def find_address(settings: MaritimeSettings) -> str:
 
 
 @contextmanager
-def _state_folder() -> Iterator[None]:
+def _map_folder_errors() -> Iterator[None]:
     """Map errors of the state folder inside the block to `NoSearchServer`."""
     try:
         yield

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright_maritime.search.cells import cell, table
+from dagwright_maritime.search.cells import markdown_cell, markdown_table
 from dagwright_maritime.search.results import bucket_list, figures_of, omitted_documents
 
 MAX_COLUMNS = 12
@@ -37,14 +37,14 @@ def document_table(
         return f"{max(total or 0, len(hits)):,} match; no fields were requested."
     omitted_columns = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
-    parts = [table(columns, [[hit.get(name) for name in columns] for hit in visible_hits])]
+    parts = [markdown_table(columns, [[hit.get(name) for name in columns] for hit in visible_hits])]
     hidden_count = max(total or 0, len(hits)) - len(visible_hits)
     if hidden_count > 0:
         parts.append(
             f"{len(visible_hits):,} of {len(visible_hits) + hidden_count:,} are shown; there are {hidden_count:,} more."
         )
     if omitted_columns:
-        parts.append(f"Not shown: {', '.join(map(cell, omitted_columns))}.")
+        parts.append(f"Not shown: {', '.join(map(markdown_cell, omitted_columns))}.")
     return "\n\n".join(parts)
 
 
@@ -67,7 +67,7 @@ class GroupTable:
         visible_groups = self.groups[:rows]
         figures = list(dict.fromkeys(name for _, group in visible_groups for name, _ in figures_of(group)))
         lines = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in visible_groups]
-        parts = [table([*self.names, _COUNT, *figures], lines)] if visible_groups else ["There are no groups."]
+        parts = [markdown_table([*self.names, _COUNT, *figures], lines)] if visible_groups else ["There are no groups."]
         if len(self.groups) > len(visible_groups):
             parts.append(f"{len(visible_groups):,} of {len(self.groups):,} groups are shown.")
         if self.omitted_count:
@@ -83,10 +83,10 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
     """
     figures = [*figures_of(groups)]
     tables = [*_tables([((), groups)], ())]
-    has_many = len(tables) + bool(figures) > 1
-    parts = [table(["figure", "value"], figures)] if figures else []
+    has_several_tables = len(tables) + bool(figures) > 1
+    parts = [markdown_table(["figure", "value"], figures)] if figures else []
     for group_table in tables[:MAX_TABLES]:
-        title = f"**{cell(' / '.join(group_table.names))}**\n\n" if has_many else ""
+        title = f"**{markdown_cell(' / '.join(group_table.names))}**\n\n" if has_several_tables else ""
         parts.append(title + group_table.markdown(rows))
     if len(tables) > MAX_TABLES:
         parts.append(f"{len(tables) - MAX_TABLES} more tables are not shown.")
@@ -96,20 +96,22 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
 def _tables(enclosing_groups: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator[GroupTable]:
     """Yield a table for each grouping within some groups, followed by the tables of the groupings nested in it."""
     for name in dict.fromkeys(name for _, group in enclosing_groups for name in group):
-        groups = [(keys, group[name]) for keys, group in enclosing_groups if bucket_list(group.get(name)) is not None]
-        inner_groups: list[KeyedGroup] = [
-            ((*keys, key), bucket) for keys, grouping in groups for key, bucket in bucket_list(grouping) or ()
+        groupings = [
+            (keys, group[name]) for keys, group in enclosing_groups if bucket_list(group.get(name)) is not None
         ]
-        if not groups or _is_single_group(groups[0][1]):
+        inner_groups: list[KeyedGroup] = [
+            ((*keys, key), bucket) for keys, grouping in groupings for key, bucket in bucket_list(grouping) or ()
+        ]
+        if not groupings or _is_single_group(groupings[0][1]):
             continue
-        omitted_count = sum(omitted_documents(grouping) for _, grouping in groups)
+        omitted_count = sum(omitted_documents(grouping) for _, grouping in groupings)
         yield GroupTable((*names, name), inner_groups, omitted_count)
         yield from _tables(inner_groups, (*names, name))
     single_groups = [
-        ((*keys, name), single)
+        ((*keys, name), aggregation)
         for keys, group in enclosing_groups
-        for name, single in group.items()
-        if _is_single_group(single)
+        for name, aggregation in group.items()
+        if _is_single_group(aggregation)
     ]
     if single_groups:
         yield GroupTable((*names, _SINGLE_GROUP), single_groups)

@@ -95,7 +95,7 @@ async def test_address_file_of_a_dead_server_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "search.json").write_text('{"address": "http://127.0.0.1:9", "pid": 1}', encoding="ascii")
     with pytest.raises(NotRunning, match=r"no search server runs in .*: start one with `make search-server`, or set"):
         find_address(settings)
-    assert await LocalSearch.of(settings).stop() is False
+    assert await LocalSearch.from_settings(settings).stop() is False
 
 
 def test_configured_server_takes_precedence(tmp_path: Path) -> None:

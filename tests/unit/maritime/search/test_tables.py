@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright_maritime.search.cells import CELL_WIDTH, cell, table
+from dagwright_maritime.search.cells import CELL_WIDTH, markdown_cell, markdown_table
 from dagwright_maritime.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
 from tests.support.example_counts import examples
 
@@ -39,25 +39,25 @@ from tests.support.example_counts import examples
     ],
 )
 def test_value_is_one_line_that_means_nothing_to_markdown(value: Any, expected: str) -> None:
-    assert cell(value) == expected
+    assert markdown_cell(value) == expected
 
 
 def test_long_cells_are_cut_by_their_width_on_a_screen() -> None:
-    assert cell("x" * 41) == "x" * 39 + "…"
-    assert cell("x" * 40) == "x" * 40
-    assert cell("船" * 30) == "船" * 19 + "…"
-    assert cell("q\u0323" * 50) == "q\u0323" * 39 + "…"
-    assert cell("x" * 10_000_000).endswith("…")
+    assert markdown_cell("x" * 41) == "x" * 39 + "…"
+    assert markdown_cell("x" * 40) == "x" * 40
+    assert markdown_cell("船" * 30) == "船" * 19 + "…"
+    assert markdown_cell("q\u0323" * 50) == "q\u0323" * 39 + "…"
+    assert markdown_cell("x" * 10_000_000).endswith("…")
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
-    text = cell(value)
+    text = markdown_cell(value)
     assert "|" not in text.replace("\\\\", "").replace("\\|", "")
     assert text.isprintable() or not text.splitlines()[1:]
     assert len(text) <= 2 * CELL_WIDTH + CELL_WIDTH * 20
-    assert len(table(["a"], [[value]]).splitlines()) == 3
+    assert len(markdown_table(["a"], [[value]]).splitlines()) == 3
 
 
 def test_documents_have_the_important_fields_first_and_count_the_rest() -> None:
