@@ -1,7 +1,7 @@
 """`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measure, print, save and judge.
 
 The exit code is 1 only if a figure exceeds 1.5 times its goal. Each set of rows is measured and saved separately,
-because all sets would occupy a machine for an hour; a part of a set is printed, not saved.
+because all sets would occupy a machine for an hour. Rows that are only a part of a set are printed, but not saved.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import Figure, save, table
+from benchmarks.figures import Figure, format_table, save
 from benchmarks.large_rows import LARGE_ROWS
 from benchmarks.limit_rows import LIMIT_ROWS
 from benchmarks.list_rows import LIST_ROWS
@@ -28,22 +28,25 @@ SETS = {
     "large": LARGE_ROWS,
     "lists": LIST_ROWS,
 }
-"""Set -> its rows: rows of plans, of the gateway and streamed texts, rows that take long, and lists of many runs."""
+"""Set -> its rows. `doors` has the rows of the gateway, and `large` the rows that take many minutes."""
 ROWS = {name: row for rows in SETS.values() for name, row in rows.items()}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 
 
-async def measure(rows: list[str], pairs: int) -> list[Figure]:
+async def measure(row_names: list[str], pairs: int) -> list[Figure]:
     """Measure some rows and return their figures, in order."""
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        async with open_bench(Path(name)) as bench:
-            for row in rows:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        async with open_bench(Path(folder)) as bench:
+            for row_name in row_names:
                 started_at = time.monotonic()
-                row_figures = await ROWS[row](bench, pairs)
+                row_figures = await ROWS[row_name](bench, pairs)
                 figures += row_figures
-                print(f"{table(row_figures)}\n({row}: {time.monotonic() - started_at:.0f} s)\n", file=sys.stderr)
+                print(
+                    f"{format_table(row_figures)}\n({row_name}: {time.monotonic() - started_at:.0f} s)\n",
+                    file=sys.stderr,
+                )
     return figures
 
 
@@ -54,12 +57,12 @@ def main() -> int:
     parser.add_argument("--rows", help=f"only these rows, of any set: {', '.join(ROWS)}")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs per comparison")
     options = parser.parse_args()
-    rows = options.rows.split(",") if options.rows else list(SETS[options.set])
-    if unknown_rows := [row for row in rows if row not in ROWS]:
+    row_names = options.rows.split(",") if options.rows else list(SETS[options.set])
+    if unknown_rows := [name for name in row_names if name not in ROWS]:
         parser.error(f"unknown row {unknown_rows[0]!r}")
-    figures = asyncio.run(measure(rows, options.pairs))
-    print(table(figures))
-    if rows == list(SETS[options.set]):
+    figures = asyncio.run(measure(row_names, options.pairs))
+    print(format_table(figures))
+    if row_names == list(SETS[options.set]):
         save(figures, _RESULTS, name=options.set, measurement_pairs=options.pairs)
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 

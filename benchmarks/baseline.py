@@ -1,7 +1,7 @@
-"""The same graphs as hand-written workflows: plain `execute_activity`, with an asyncio task per node.
+"""The graphs of the benchmarks as hand-written workflows: plain `execute_activity`, with an asyncio task per node.
 
-This is the baseline: the code that a developer would write for exactly one graph, and its speed is the limit. It
-imports only the sizes of the graphs.
+This is the baseline, as fast as possible: each workflow is the code that a developer would write for exactly one graph.
+The module imports only the sizes and times of the graphs.
 """
 
 import asyncio
@@ -71,10 +71,10 @@ class LayersBaselineWorkflow:
     """Layers of activities; each activity depends on the whole previous layer."""
 
     @workflow.run
-    async def run(self, width: int = LAYER_WIDTH, count: int = LAYERS) -> int:
+    async def run(self, width: int = LAYER_WIDTH, layer_count: int = LAYERS) -> int:
         """Run the graph."""
         values = list(range(width))
-        for _ in range(count):
+        for _ in range(layer_count):
             values = await asyncio.gather(*(_no_op(value) for value in values))
         return sum(values)
 
@@ -84,10 +84,10 @@ class LayersWithOptionsBaselineWorkflow:
     """The same layers; each activity has the options that Dagwright gives the call of a node."""
 
     @workflow.run
-    async def run(self, width: int, count: int) -> int:
+    async def run(self, width: int, layer_count: int) -> int:
         """Run the graph."""
         values = list(range(width))
-        for layer in range(count):
+        for layer in range(layer_count):
             calls = (_no_op_with_options(value, f"n{layer}-{index}") for index, value in enumerate(values))
             values = await asyncio.gather(*calls)
         return sum(values)

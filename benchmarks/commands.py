@@ -38,5 +38,5 @@ def run_to_end(command: Sequence[str]) -> CommandOutcome:
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         last_output = output.read()[-500:].decode("utf-8", "replace")
-    # Linux counts in KiB.
+    # On Linux, `ru_maxrss` is in KiB.
     return CommandOutcome(process.returncode, seconds, usage.ru_maxrss * 1024 / 1e9, last_output)

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Table, create_engine, insert
 
-from benchmarks.figures import Figure, figure_to_json, save_as, table
+from benchmarks.figures import Figure, figure_to_json, format_table, save_as
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Base, Party, PartyIdentifier, PartyName
@@ -33,15 +33,15 @@ SEED = 7
 _RESULTS = Path(__file__).resolve().parent / "results"
 _ROWS_AT_ONCE = 5_000
 _SAMPLE_STEP = 501
-"""Odd, so that all kinds are sampled."""
+"""The kinds of parties repeat every four parties; an odd step samples all kinds."""
 _SYLLABLES = "ba be bo da den do el fa fer ga gel ha hol jo ka kel la lin lo ma mer mi na nor o pa per ra rin ro sa sel"
 _SECTORS = ("Capital", "Partners", "Holdings", "Services", "Advisers", "Energy", "Logistics", "Media", "Property")
 _STRATEGIES = ("Global Equity", "Global Bond", "Infrastructure", "Private Credit", "Small Cap", "Real Estate")
-_FORMS = ("S.A.", "S.à r.l.", "Ltd", "Limited", "GmbH", "plc", "B.V.", "Inc.")
+_LEGAL_FORMS = ("S.A.", "S.à r.l.", "Ltd", "Limited", "GmbH", "plc", "B.V.", "Inc.")
 _COUNTRIES = ("LU", "IE", "GB", "DE", "FR", "US", "CH", "KY", "NL", "ES")
 
 
-def _party(number: int, kind: str, name: str, country: str) -> dict[str, Any]:
+def _party_row(number: int, kind: str, name: str, country: str) -> dict[str, Any]:
     return {
         "id": f"{kind}_{number}",
         "kind": kind,
@@ -84,9 +84,9 @@ def _misspell(generator: random.Random, name: str) -> str:
 
 
 def generate_parties(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | None]]:
-    """Yield the row of each party, and an alias and an identifier of some parties; the data is deterministic.
+    """Yield each party as its row, its alias or `None`, and its identifier or `None`; the data is deterministic.
 
-    Half are persons; a few names are very common and most are rare, as in a register.
+    Half of the parties are persons. As in a register, a few names are very common, and most names are rare.
     """
     generator = random.Random(SEED)
     first_names, last_names, company_words = (_random_words(generator, number) for number in (3_000, 40_000, 30_000))
@@ -100,12 +100,12 @@ def generate_parties(count: int) -> Iterator[tuple[dict[str, Any], str | None, s
         else:
             base_name = f"{_skewed_choice(generator, company_words)} {_skewed_choice(generator, company_words)}"
             if kind == "company":
-                name = f"{base_name} {generator.choice(_SECTORS)} {generator.choice(_FORMS)}"
+                name = f"{base_name} {generator.choice(_SECTORS)} {generator.choice(_LEGAL_FORMS)}"
             else:
                 name = f"{base_name} {generator.choice(_STRATEGIES)} Fund {generator.randint(1, 9)}"
             alias = f"{base_name} {number}" if number % 10 == 3 else None
         yield (
-            _party(number, kind, name, generator.choice(_COUNTRIES)),
+            _party_row(number, kind, name, generator.choice(_COUNTRIES)),
             alias,
             f"{number:020d}" if kind != "person" else None,
         )
@@ -140,39 +140,39 @@ def fill(url: str, count: int) -> list[tuple[str, str]]:
     return sample
 
 
-MakeSearchText = Callable[[random.Random, str], str]
+SearchTextMaker = Callable[[random.Random, str], str]
 
-_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], MakeSearchText]] = {
+_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], SearchTextMaker]] = {
     "identifier": (("company", "fund"), lambda generator, _name: f"{generator.randrange(1000) * 4 + 2:020d}"),
-    "exact name": (("person", "company", "fund"), lambda _chance, name: name.upper()),
-    "alias": (("person",), lambda _chance, name: f"{name[0]}. {name.split()[1]}"),
-    "legal form aside": (("company",), lambda _chance, name: " ".join(name.split()[:3]) + " LLC"),
-    "all words": (("person", "fund"), lambda _chance, name: " ".join(reversed(name.split()[:2]))),
-    "one word": (("person", "company", "fund"), lambda _chance, name: name.split()[-1].strip(".")),
-    "beginnings": (("company", "fund"), lambda _chance, name: " ".join(word[:4] for word in name.split()[:3])),
+    "exact name": (("person", "company", "fund"), lambda _generator, name: name.upper()),
+    "alias": (("person",), lambda _generator, name: f"{name[0]}. {name.split()[1]}"),
+    "other legal form": (("company",), lambda _generator, name: " ".join(name.split()[:3]) + " LLC"),
+    "all words": (("person", "fund"), lambda _generator, name: " ".join(reversed(name.split()[:2]))),
+    "one word": (("person", "company", "fund"), lambda _generator, name: name.split()[-1].strip(".")),
+    "word prefixes": (("company", "fund"), lambda _generator, name: " ".join(word[:4] for word in name.split()[:3])),
     "swapped letters": (("person",), _swap_letters),
-    "one word too many": (("company", "fund"), lambda _chance, name: f"{name} Feeder"),
+    "one word too many": (("company", "fund"), lambda _generator, name: f"{name} Feeder"),
     "near miss": (("person", "company", "fund"), _misspell),
     "nothing like it": (("person",), lambda generator, _name: " ".join(generator.sample(["zwyq", "xkvj", "uqux"], 2))),
 }
-"""Kinds of search: the matching kinds of parties, and how the search text is derived from a name."""
+"""Kind of search -> the kinds of parties to search for, and the function that makes the search text from a name."""
 
 
 def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
     """Return two figures for each kind of search; the kinds alternate, so that other load affects all kinds."""
     generator = random.Random(SEED)
-    times: dict[str, list[float]] = {search_kind: [] for search_kind in _KINDS_OF_SEARCH}
+    durations_by_search: dict[str, list[float]] = {search_kind: [] for search_kind in _KINDS_OF_SEARCH}
     hit_counts: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
     for _ in range(SEARCHES):
-        for search_kind, (kinds, make_text) in _KINDS_OF_SEARCH.items():
-            name, kind = generator.choice([entry for entry in sample if entry[1] in kinds])
+        for search_kind, (party_kinds, make_text) in _KINDS_OF_SEARCH.items():
+            name, kind = generator.choice([entry for entry in sample if entry[1] in party_kinds])
             text = make_text(generator, name)
             started_at = time.perf_counter()
             findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
-            times[search_kind].append((time.perf_counter() - started_at) * 1_000)
+            durations_by_search[search_kind].append((time.perf_counter() - started_at) * 1_000)
             hit_counts[search_kind] += bool(findings.hits or findings.near)
     figures = []
-    for search_kind, durations_ms in times.items():
+    for search_kind, durations_ms in durations_by_search.items():
         samples = {"samples": [round(entry, 2) for entry in durations_ms], "found_something": hit_counts[search_kind]}
         figures.append(Figure(f"{search_kind}: median", statistics.median(durations_ms), None, unit="ms"))
         p95 = statistics.quantiles(durations_ms, n=20)[-1]
@@ -199,12 +199,14 @@ def main() -> int:
             figures = [index_figure, *measure(database, sample)]
         finally:
             database.dispose()
-    print(table(figures))
+    print(format_table(figures))
     if options.parties >= PARTIES:
         backend = url.partition(":")[0].partition("+")[0]
         document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
         description = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
-        save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, repetitions=description)
+        save_as(
+            _RESULTS, f"entities-{backend}", text=format_table(figures), document=document, repetitions_text=description
+        )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 

@@ -26,7 +26,7 @@ class Figure:
         goal: the bound to reach; `None` for a number without a goal.
         is_floor: whether the goal is a lower bound instead of an upper bound.
         unit: unit of number and goal; `x` for a ratio.
-        measured: the medians and samples behind the number.
+        measured: the medians and samples from which the number is computed.
     """
 
     name: str
@@ -67,14 +67,14 @@ def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str
     return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _round_samples(samples)})
 
 
-def table(figures: Sequence[Figure]) -> str:
+def format_table(figures: Sequence[Figure]) -> str:
     """Format the figures as a Markdown table."""
     lines = ["| figure | measured | goal | |", "|---|---|---|---|"]
     for figure in figures:
         bound_word = "at least" if figure.is_floor else "at most"
-        bound = f"{bound_word} {figure.goal:g} {figure.unit}" if figure.goal is not None else ""
-        value_text = f"{figure.value:.3g} {figure.unit}{_medians(figure)}"
-        lines.append(f"| {figure.name} | {value_text} | {bound} | {figure.verdict} |")
+        goal_text = f"{bound_word} {figure.goal:g} {figure.unit}" if figure.goal is not None else ""
+        value_text = f"{figure.value:.3g} {figure.unit}{_medians_text(figure)}"
+        lines.append(f"| {figure.name} | {value_text} | {goal_text} | {figure.verdict} |")
     return "\n".join(lines)
 
 
@@ -88,9 +88,9 @@ def save(figures: Sequence[Figure], folder: Path, *, name: str, measurement_pair
     save_as(
         folder,
         name,
-        text=table(figures),
+        text=format_table(figures),
         document={"pairs": measurement_pairs, "figures": rows},
-        repetitions=f"{measurement_pairs} pairs",
+        repetitions_text=f"{measurement_pairs} pairs",
     )
 
 
@@ -99,11 +99,11 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
     return {**asdict(figure), "verdict": figure.verdict}
 
 
-def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions: str) -> None:
+def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions_text: str) -> None:
     """Write `<name>.json` with a document and `<name>.md` with a text; add details of the machine to both files.
 
     Args:
-        repetitions: number of repetitions, in words.
+        repetitions_text: number of repetitions, in words.
     """
     load = round(os.getloadavg()[0], 1)
     machine = {
@@ -115,11 +115,11 @@ def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], 
     folder.mkdir(exist_ok=True)
     json_text = json.dumps({"machine": machine, **document}, indent=1)
     (folder / f"{name}.json").write_text(json_text + "\n", encoding="utf-8")
-    note = f"{machine['cores']} cores, Python {machine['python']}, {repetitions}, load {load} at the end."
+    note = f"{machine['cores']} cores, Python {machine['python']}, {repetitions_text}, load {load} at the end."
     (folder / f"{name}.md").write_text(f"{text}\n\n{note}\n", encoding="utf-8")
 
 
-def _medians(figure: Figure) -> str:
+def _medians_text(figure: Figure) -> str:
     medians = figure.measured.get("median")
     return f" ({medians[0]:g} : {medians[1]:g})" if medians else ""
 

@@ -1,5 +1,6 @@
-"""The rows of `make bench-large`, which take minutes. Each compares a node's cost with that at a tenth of the size.
+"""The rows of `make bench-large`, which take minutes.
 
+Each row compares the cost of a node with the cost at a tenth of the size.
 The worker is restarted for each run, so that its peak memory is the run's peak memory.
 """
 
@@ -16,11 +17,11 @@ from dagwright.client.starts import StartRequest
 from dagwright.plans.preparation import check_plan, prepare_plan
 
 PURE_NODES = 1_000_000
-PURE_S = 60.0
+PURE_GOAL_S = 60.0
 ORDINARY_NODES = 20_000
 MAP_ITEMS = 100_000
-FLAT_RATIO = 1.5
-_TENTH = 10
+COST_RATIO = 1.5
+_SIZE_DIVISOR = 10
 _TIMEOUT_S = 3_600.0
 
 
@@ -29,10 +30,10 @@ async def million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa:
     return await _compare_with_tenth(
         bench,
         f"{PURE_NODES:,} pure nodes",
-        small_plan=shapes.large_plan(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
+        small_plan=shapes.large_plan(PURE_NODES // _SIZE_DIVISOR, tool=shapes.PURE_NO_OP),
         large_plan=shapes.large_plan(PURE_NODES, tool=shapes.PURE_NO_OP),
         count=PURE_NODES,
-        goal_s=PURE_S,
+        goal_s=PURE_GOAL_S,
     )
 
 
@@ -40,8 +41,8 @@ async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     """Measure 20,000 ordinary activities, which need several executions of the workflow."""
     return await _compare_with_tenth(
         bench,
-        f"{ORDINARY_NODES:,} ordinary steps",
-        small_plan=shapes.large_plan(ORDINARY_NODES // _TENTH),
+        f"{ORDINARY_NODES:,} ordinary nodes",
+        small_plan=shapes.large_plan(ORDINARY_NODES // _SIZE_DIVISOR),
         large_plan=shapes.large_plan(ORDINARY_NODES),
         count=ORDINARY_NODES,
     )
@@ -52,7 +53,7 @@ async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 -
     return await _compare_with_tenth(
         bench,
         f"a map of {MAP_ITEMS:,} items",
-        small_plan=shapes.map_of_items(MAP_ITEMS // _TENTH),
+        small_plan=shapes.map_of_items(MAP_ITEMS // _SIZE_DIVISOR),
         large_plan=shapes.map_of_items(MAP_ITEMS),
         count=MAP_ITEMS,
     )
@@ -73,10 +74,12 @@ async def _compare_with_tenth(
     """Run a plan at a tenth of its size and at full size, and compare the costs of a node."""
     tenth_s, tenth_gb = await _run(bench, small_plan)
     whole_s, whole_gb = await _run(bench, large_plan)
-    cost = [whole_s / count], [tenth_s / (count / _TENTH)]
+    large_costs, small_costs = [whole_s / count], [tenth_s / (count / _SIZE_DIVISOR)]
     return [
         Figure(f"{name}: time", whole_s, goal_s, unit="s"),
-        ratio_figure(f"{name}: cost of a node, compared with a tenth of the nodes", *cost, goal=FLAT_RATIO),
+        ratio_figure(
+            f"{name}: cost of a node, compared with a tenth of the nodes", large_costs, small_costs, goal=COST_RATIO
+        ),
         Figure(f"{name}: memory of the worker", whole_gb, None, unit="GB"),
         Figure(f"{name}: memory of the worker for a tenth of the nodes", tenth_gb, None, unit="GB"),
     ]

@@ -17,7 +17,7 @@ from benchmarks import shapes
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
-from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_compiled_plan, seconds_of
+from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, alternate, event_time, run_compiled_plan, seconds_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import ToolDeclaration
@@ -25,13 +25,13 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 
 PURE_LARGE = 100_000
 PURE_SMALL = 10_000
-PURE_LARGE_S = 5.0
-PURE_LARGE_EVENTS = 500
+PURE_LARGE_GOAL_S = 5.0
+PURE_LARGE_GOAL_EVENTS = 500
 PURE_COST_RATIO = 1.5
-ACTIVATION_S = 0.5
+ACTIVATION_GOAL_S = 0.5
 MIXED_RATIO = 1.2
-SIGNAL_S = 0.5
-RECOVERY_S = 5.0
+SIGNAL_GOAL_S = 0.5
+RECOVERY_GOAL_S = 5.0
 WATCHERS = 100
 WATCHERS_RATIO = 1.2
 _REPETITIONS = 3
@@ -40,7 +40,7 @@ Tools = Mapping[str, ToolDeclaration]
 
 
 async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with 10,000."""
+    """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with a run of 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
     large_runs, small_runs = [], []
     for _ in range(_REPETITIONS):
@@ -51,36 +51,36 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     cost_of_large = [sample.seconds / PURE_LARGE for sample in large_runs]
     cost_of_small = [sample.seconds / PURE_SMALL for sample in small_runs]
     return [
-        median_figure(f"{name}: time", seconds_of(large_runs), goal=PURE_LARGE_S, unit="s"),
+        median_figure(f"{name}: time", seconds_of(large_runs), goal=PURE_LARGE_GOAL_S, unit="s"),
         median_figure(
-            f"{name}: events", [sample.events for sample in large_runs], goal=PURE_LARGE_EVENTS, unit="events"
+            f"{name}: events", [sample.event_count for sample in large_runs], goal=PURE_LARGE_GOAL_EVENTS, unit="events"
         ),
         ratio_figure(f"{name}: cost of a node", cost_of_large, cost_of_small, goal=PURE_COST_RATIO),
-        median_figure(f"{name}: longest activation", activations, goal=ACTIVATION_S, unit="s"),
+        median_figure(f"{name}: longest activation", activations, goal=ACTIVATION_GOAL_S, unit="s"),
     ]
 
 
 async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     """Measure slow nodes next to many pure nodes against the same slow nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
-    samples_beside, samples_alone = await in_turns(
+    mixed_samples, alone_samples = await alternate(
         min(pairs, _REPETITIONS),
-        partial(_run_plan, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
+        partial(_run_plan, bench, shapes.slow_and_pure(shapes.MIXED_PURE_NODES), tools),
         partial(_run_plan, bench, shapes.slow_and_pure(0), tools),
     )
     title = "slow nodes beside pure nodes: makespan of the slow nodes"
-    makespans_beside_s, makespans_alone_s = [
-        [await _slow_makespan_s(sample.handle) for sample in samples] for samples in (samples_beside, samples_alone)
+    mixed_makespans_s, alone_makespans_s = [
+        [await _slow_makespan_s(sample.handle) for sample in samples] for samples in (mixed_samples, alone_samples)
     ]
     latencies = [await _signal_latency_s(bench, tools) for _ in range(_REPETITIONS)]
     return [
-        ratio_figure(title, makespans_beside_s, makespans_alone_s, goal=MIXED_RATIO),
-        median_figure("slow nodes beside pure nodes: latency of a signal", latencies, goal=SIGNAL_S, unit="s"),
+        ratio_figure(title, mixed_makespans_s, alone_makespans_s, goal=MIXED_RATIO),
+        median_figure("slow nodes beside pure nodes: latency of a signal", latencies, goal=SIGNAL_GOAL_S, unit="s"),
     ]
 
 
 async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measure the time from a kill -9 of the worker, restarted at once, until every chain has progressed."""
+    """Kill the worker and start it again at once; measure the time from the kill until every chain has progressed."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples = []
     for _ in range(_REPETITIONS):
@@ -89,20 +89,20 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
         async with recovery_worker(bench, queue) as worker:
             started_run = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
             handle = bench.client.get_workflow_handle(started_run.workflow_id)
-            await _wait_for_ends(handle, shapes.SLOW_CHAINS * 3)
+            await _wait_for_completions(handle, shapes.SLOW_CHAINS * 3)
             killed_at = time.time()
             await worker.kill_and_start_again()
             await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
             document = await handle.query(wire.QUERY_STATUS)
         _assert_all_ones(document)
-        samples.append(all_chains_continued_after_s(await _events(handle), killed_at))
-    return [median_figure("killed worker: time until every chain continues", samples, goal=RECOVERY_S, unit="s")]
+        samples.append(recovery_time_s(await _events(handle), killed_at))
+    return [median_figure("killed worker: time until every chain continues", samples, goal=RECOVERY_GOAL_S, unit="s")]
 
 
 async def watchers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure a run with a hundred watchers in one process against the same run with one watcher."""
     tools = one_queue_toolset(bench.settings).declarations()
-    many_watchers, one_watcher = await in_turns(
+    many_watchers, one_watcher = await alternate(
         min(pairs, 5),
         partial(_run_watched_layers, bench, tools, WATCHERS),
         partial(_run_watched_layers, bench, tools, 1),
@@ -149,10 +149,10 @@ async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 
 async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     """Return the time from sending `cancel` among pure nodes to the first reaction of the workflow."""
-    compiled_plan = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
+    compiled_plan = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE_NODES), tools), {})
     started_run = await bench.one_queue_runs.start(StartRequest(compiled_plan))
     handle = bench.client.get_workflow_handle(started_run.workflow_id)
-    await _wait_for_ends(handle, 1)
+    await _wait_for_completions(handle, 1)
     sent_at = time.time()
     await handle.signal(wire.CANCEL, {"reason": "measured"})
     # The result of a cancelled run is this error.
@@ -172,21 +172,21 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     return min(reaction_times) - sent_at
 
 
-async def _wait_for_ends(handle: WorkflowHandle[Any, Any], count: int) -> None:
-    """Wait until the given number of activities has ended."""
+async def _wait_for_completions(handle: WorkflowHandle[Any, Any], count: int) -> None:
+    """Wait until the given number of activities has completed."""
     async with asyncio.timeout(RUN_TIMEOUT_S):
-        ended_count = 0
-        while ended_count < count:
+        completed_count = 0
+        while completed_count < count:
             events = await _events(handle)
-            ended_count = sum(event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED for event in events)
+            completed_count = sum(event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED for event in events)
             await asyncio.sleep(0.05)
 
 
-def all_chains_continued_after_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
+def recovery_time_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
     """Return the time from the kill until every chain has completed a node.
 
     Raises:
-        RuntimeError: a chain completed no node after the kill, or the run started a node twice.
+        RuntimeError: a chain completed no node after the kill, or the run scheduled a node twice.
     """
     node_ids: dict[int, str] = {}
     first_completions: dict[str, float] = {}
@@ -198,7 +198,7 @@ def all_chains_continued_after_s(events: Sequence[HistoryEvent], killed_at: floa
             first_completions.setdefault(chain, event_time(event))
     repeated_nodes = [name for name, count in Counter(node_ids.values()).items() if count > 1]
     if repeated_nodes:
-        raise RuntimeError(f"completed nodes ran again: {repeated_nodes[:5]}")
+        raise RuntimeError(f"nodes were scheduled twice: {repeated_nodes[:5]}")
     if len(first_completions) != shapes.SLOW_CHAINS:
         raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first_completions)} continued after the kill")
     return max(first_completions.values()) - killed_at

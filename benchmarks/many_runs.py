@@ -24,7 +24,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionDescription
 
 from benchmarks import shapes
-from benchmarks.figures import Figure, figure_to_json, ratio_figure, save_as, table
+from benchmarks.figures import Figure, figure_to_json, format_table, ratio_figure, save_as
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import (
     BASELINE_QUEUE,
@@ -52,18 +52,18 @@ LAYERS, WIDTH = 5, 4
 NODES = LAYERS * WIDTH
 TIME_RATIO = CPU_RATIO = 1.10
 BYTES_RATIO = 1.25
-MEDIAN_OF_LAST = 0.6
+MEDIAN_END_SHARE = 0.6
 """Maximum end of the median run, as a share of the end of the last run: earlier runs end first."""
 DAGWRIGHT, ONE_QUEUE_SIDE, BASELINE = "dagwright", "dagwright, one queue", "hand-written"
 _WARM_UP = 20
 _TIMEOUT_S = 1_800.0
 _POLL_S = 0.25
-_MAX_CONCURRENT_READS = 50
+_MAX_CONCURRENT_REQUESTS = 50
 """Concurrent requests where their time is not measured."""
 _IDLE_S = 20.0
 _RESULTS = Path(__file__).resolve().parent / "results"
 
-Start = Callable[[str], Awaitable[object]]
+RunStarter = Callable[[str], Awaitable[object]]
 """Function that starts a run with an ID."""
 
 
@@ -77,7 +77,7 @@ class BenchServer:
     """
 
     client: Client
-    start: Start
+    start: RunStarter
     server_pid: int
     worker: KillableWorker
 
@@ -88,31 +88,33 @@ class Measurement:
 
     Args:
         server_ms, worker_ms: CPU time for each node, in milliseconds.
-        events, history_bytes: of one run, mean.
-        first_nodes: start of the first node of each run, sorted.
-        ends: end of each run, sorted.
+        events, history_bytes: mean per run.
+        first_node_starts_s: start of the first node of each run, sorted.
+        run_ends_s: end of each run, sorted.
     """
 
     server_ms: float
     worker_ms: float
     events: float
     history_bytes: float
-    first_nodes: Sequence[float]
-    ends: Sequence[float]
+    first_node_starts_s: Sequence[float]
+    run_ends_s: Sequence[float]
 
     @property
-    def median_of_last(self) -> float:
+    def median_end_share(self) -> float:
         """End of the median run, as a share of the end of the last run."""
-        return statistics.median(self.ends) / self.ends[-1]
+        return statistics.median(self.run_ends_s) / self.run_ends_s[-1]
 
     def line(self) -> str:
         """Return the measurement in one line."""
         return (
-            f"{len(self.ends) * NODES / self.ends[-1]:.0f} nodes/s; CPU per node: server {self.server_ms:.2f} ms, "
-            f"worker {self.worker_ms:.2f} ms; per run: {self.events:.1f} events, {self.history_bytes:,.0f} bytes; "
-            f"first node p50 {_quantile(self.first_nodes, 0.5):.1f} s, p99 {_quantile(self.first_nodes, 0.99):.1f} s; "
-            f"end p50 {_quantile(self.ends, 0.5):.1f} s, p99 {_quantile(self.ends, 0.99):.1f} s, "
-            f"last {self.ends[-1]:.1f} s; median / last {self.median_of_last:.2f}"
+            f"{len(self.run_ends_s) * NODES / self.run_ends_s[-1]:.0f} nodes/s; "
+            f"CPU per node: server {self.server_ms:.2f} ms, worker {self.worker_ms:.2f} ms; "
+            f"per run: {self.events:.1f} events, {self.history_bytes:,.0f} bytes; "
+            f"first node p50 {_quantile(self.first_node_starts_s, 0.5):.1f} s, "
+            f"p99 {_quantile(self.first_node_starts_s, 0.99):.1f} s; "
+            f"end p50 {_quantile(self.run_ends_s, 0.5):.1f} s, p99 {_quantile(self.run_ends_s, 0.99):.1f} s, "
+            f"last {self.run_ends_s[-1]:.1f} s; median / last {self.median_end_share:.2f}"
         )
 
 
@@ -143,7 +145,7 @@ async def bench_server(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIt
 
 def _worker_command_and_start(
     side: str, connection: Connection, settings: Settings, plan: shapes.Plan
-) -> tuple[Sequence[str], Start]:
+) -> tuple[Sequence[str], RunStarter]:
     """Return the command of the worker of a side, and the function that starts a run."""
     if side == BASELINE:
         command = ["-m", "benchmarks.baseline_worker", connection.server.address]
@@ -168,21 +170,23 @@ async def _start_baseline(client: Client, workflow_id: str) -> None:
 
 async def measure(side: str, count: int) -> Measurement:
     """Start a number of runs at once on a fresh server, and wait for all of them."""
-    with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
-        async with bench_server(Path(name), side, plan=shapes.layers(LAYERS, WIDTH)) as bench:
+    with tempfile.TemporaryDirectory(prefix="bench-many-") as folder:
+        async with bench_server(Path(folder), side, plan=shapes.layers(LAYERS, WIDTH)) as bench:
             await _run_all(bench, _WARM_UP, prefix="warm-up")
-            server_s, worker_s, started_at = cpu_s(bench.server_pid), bench.worker.cpu_s(), time.time()
+            server_cpu_s, worker_cpu_s, started_at = cpu_s(bench.server_pid), bench.worker.cpu_s(), time.time()
             await _run_all(bench, count, prefix="run")
-            server_s, worker_s = cpu_s(bench.server_pid) - server_s, bench.worker.cpu_s() - worker_s
+            server_cpu_s, worker_cpu_s = cpu_s(bench.server_pid) - server_cpu_s, bench.worker.cpu_s() - worker_cpu_s
             readings = await _read_runs(bench.client, count)
     descriptions = [run for run, _ in readings]
     return Measurement(
-        server_ms=server_s / count / NODES * 1000,
-        worker_ms=worker_s / count / NODES * 1000,
+        server_ms=server_cpu_s / count / NODES * 1000,
+        worker_ms=worker_cpu_s / count / NODES * 1000,
         events=statistics.mean(run.history_length for run in descriptions),
         history_bytes=statistics.mean(_history_bytes(run) for run in descriptions),
-        first_nodes=sorted(first_start - started_at for _, first_start in readings),
-        ends=sorted(run.close_time.timestamp() - started_at for run in descriptions if run.close_time is not None),
+        first_node_starts_s=sorted(first_start - started_at for _, first_start in readings),
+        run_ends_s=sorted(
+            run.close_time.timestamp() - started_at for run in descriptions if run.close_time is not None
+        ),
     )
 
 
@@ -204,7 +208,7 @@ async def _wait_for_count(client: Client, query: str, *, count: int) -> None:
 
 async def _read_runs(client: Client, count: int) -> Sequence[tuple[WorkflowExecutionDescription, float]]:
     """Return the description of each run, and the start of its first node in seconds since the epoch."""
-    read_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+    read_slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
 
     async def read_run(number: int) -> tuple[WorkflowExecutionDescription, float]:
         async with read_slots:
@@ -244,20 +248,22 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
         )
 
     median_ends, last_ends = (
-        [statistics.median(measurement.ends) for measurement in dagwright_measurements],
-        [measurement.ends[-1] for measurement in dagwright_measurements],
+        [statistics.median(measurement.run_ends_s) for measurement in dagwright_measurements],
+        [measurement.run_ends_s[-1] for measurement in dagwright_measurements],
     )
     return [
-        figure("time", lambda measurement: measurement.ends[-1], TIME_RATIO),
+        figure("time", lambda measurement: measurement.run_ends_s[-1], TIME_RATIO),
         figure("CPU time of the server per node, ms", lambda measurement: measurement.server_ms, CPU_RATIO),
         figure("CPU time of the worker per node, ms", lambda measurement: measurement.worker_ms, CPU_RATIO),
         figure("bytes of a history", lambda measurement: measurement.history_bytes, BYTES_RATIO),
         figure("events of a history", lambda measurement: measurement.events),
-        figure("first node, p50", lambda measurement: _quantile(measurement.first_nodes, 0.5)),
-        figure("first node, p99", lambda measurement: _quantile(measurement.first_nodes, 0.99)),
-        figure("end of a run, p50", lambda measurement: _quantile(measurement.ends, 0.5)),
-        figure("end of a run, p99", lambda measurement: _quantile(measurement.ends, 0.99)),
-        ratio_figure(f"{count:,} runs: end of the median run of the last", median_ends, last_ends, goal=MEDIAN_OF_LAST),
+        figure("first node, p50", lambda measurement: _quantile(measurement.first_node_starts_s, 0.5)),
+        figure("first node, p99", lambda measurement: _quantile(measurement.first_node_starts_s, 0.99)),
+        figure("end of a run, p50", lambda measurement: _quantile(measurement.run_ends_s, 0.5)),
+        figure("end of a run, p99", lambda measurement: _quantile(measurement.run_ends_s, 0.99)),
+        ratio_figure(
+            f"{count:,} runs: end of the median run / of the last run", median_ends, last_ends, goal=MEDIAN_END_SHARE
+        ),
     ]
 
 
@@ -267,13 +273,13 @@ async def measure_waiting_runs(count: int) -> list[Figure]:
     def waiting_figure(quantity: str, value: float, unit: str) -> Figure:
         return Figure(f"{count:,} runs wait for a person: {quantity}", value, None, unit=unit)
 
-    with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
-        async with bench_server(Path(name), DAGWRIGHT, plan=shapes.requests_to_people(1)) as bench:
-            await _wait_for_person(bench, "warm-up", _WARM_UP)
+    with tempfile.TemporaryDirectory(prefix="bench-many-") as folder:
+        async with bench_server(Path(folder), DAGWRIGHT, plan=shapes.requests_to_people(1)) as bench:
+            await _start_waiting_runs(bench, "warm-up", _WARM_UP)
             processes = {"server": bench.server_pid, "worker": bench.worker.pid}
             initial_bytes = {role: rss_bytes(pid) for role, pid in processes.items()}
             started_at = time.monotonic()
-            await _wait_for_person(bench, "run", count)
+            await _start_waiting_runs(bench, "run", count)
             figures = [waiting_figure("time until all wait", time.monotonic() - started_at, "s")]
             for role, pid in processes.items():
                 per_run = (rss_bytes(pid) - initial_bytes[role]) / count
@@ -287,13 +293,15 @@ async def measure_waiting_runs(count: int) -> list[Figure]:
             await bench.worker.kill_and_start_again()
             await _answer(bench.client, f"run-{count - 1}")
             figures.append(
-                waiting_figure("restart of the worker to an answered run", time.monotonic() - started_at, "s")
+                waiting_figure(
+                    "from the restart of the worker to the end of an answered run", time.monotonic() - started_at, "s"
+                )
             )
             return figures
 
 
-async def _wait_for_person(bench: BenchServer, prefix: str, count: int) -> None:
-    start_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+async def _start_waiting_runs(bench: BenchServer, prefix: str, count: int) -> None:
+    start_slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
 
     async def start(number: int) -> None:
         async with start_slots:
@@ -333,10 +341,12 @@ def main() -> int:
     if options.quick:
         options.runs, options.pairs, options.waiting = "40", 1, 100
     figures = asyncio.run(_measure_all(options))
-    print(table(figures))
+    print(format_table(figures))
     if not options.quick:
         document = {"pairs": options.pairs, "figures": [figure_to_json(each) for each in figures]}
-        save_as(_RESULTS, "many", text=table(figures), document=document, repetitions=f"{options.pairs} pairs")
+        save_as(
+            _RESULTS, "many", text=format_table(figures), document=document, repetitions_text=f"{options.pairs} pairs"
+        )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 

@@ -1,7 +1,8 @@
 """Dagwright's own worker with the benchmark tools on the queue of its workflows, like built-in tools.
 
-The baseline has its workflows and activities on one queue too, as hand-written code would, and Temporal starts
-activities eagerly only there. `python -m benchmarks.one_queue_worker ADDRESS [QUEUE]` serves until it is stopped.
+The baseline has its workflows and activities on one queue too, as hand-written code would. Temporal starts activities
+eagerly only on the queue of their workflow.
+`python -m benchmarks.one_queue_worker ADDRESS [QUEUE]` serves until it is stopped.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from dagwright.worker import serving as worker
 
 
 def one_queue_toolset(settings: Settings) -> Toolset:
-    """Return every tool of the benchmark as if it were built in."""
+    """Return the toolset, with the tools of the benchmarks as built-in tools."""
     toolset = load_toolset(settings)
     return replace(toolset, built_in=toolset.built_in.merge(load_tools([TOOLS_FILE])), user_tools=ToolRegistry())
 

@@ -1,4 +1,4 @@
-"""The row of people's answers: how soon a waiting node starts, against an ordinary node, and with many watchers."""
+"""The row `answers`: how soon a node starts after an answer, against a node after a node, and with many watchers."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 ANSWER_RATIO = 2.0
 WATCHED_RATIO = 2.0
 _ANSWERS = 40
-_BETWEEN_S = 0.02
+_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +30,32 @@ class _AnswerTimes:
     """Measurements of one run with requests.
 
     Args:
-        effects: seconds from sending each answer to the start of the node that waits for it.
-        dispatches: seconds from each node's end to the start of its dependent.
+        answer_delays_s: seconds from sending each answer to the start of the node that waits for it.
+        dispatch_delays_s: seconds from each node's end to the start of its dependent.
     """
 
-    effects: Sequence[float]
-    dispatches: Sequence[float]
+    answer_delays_s: Sequence[float]
+    dispatch_delays_s: Sequence[float]
 
 
 async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measure the effect of an answer against the dispatch of a node in the same run, and with watchers."""
+    """Measure the delay from an answer to the next node against the delay between nodes, and with watchers."""
     await _answer_requests(bench, watchers=0)
-    times_alone, times_watched = (
+    unwatched_times, watched_times = (
         await _answer_requests(bench, watchers=0),
         await _answer_requests(bench, watchers=WATCHERS),
     )
     return [
         ratio_figure(
             "from an answer to the start of the dependent node",
-            times_alone.effects,
-            times_alone.dispatches,
+            unwatched_times.answer_delays_s,
+            unwatched_times.dispatch_delays_s,
             goal=ANSWER_RATIO,
         ),
         ratio_figure(
             f"from an answer to the start of the dependent node, {WATCHERS} watchers",
-            times_watched.effects,
-            times_alone.effects,
+            watched_times.answer_delays_s,
+            unwatched_times.answer_delays_s,
             goal=WATCHED_RATIO,
         ),
     ]
@@ -74,19 +74,19 @@ async def _answer_requests(bench: Bench, *, watchers: int) -> _AnswerTimes:
         sent_at[f"after{number}"] = time.time()
         message = {"request_id": f"ask{number}", "answer": {"text": "continue"}, "by": "benchmark"}
         await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
-        await asyncio.sleep(_BETWEEN_S)
+        await asyncio.sleep(_PAUSE_S)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     await asyncio.wait_for(asyncio.gather(*watch_tasks), RUN_TIMEOUT_S)
     if document["status"] != "completed":
         raise RuntimeError(f"the run {handle.id} ended as {document['status']}")
-    starts, ends = _times((await handle.fetch_history()).events)
+    starts, ends = _activity_times((await handle.fetch_history()).events)
     return _AnswerTimes(
-        effects=[starts[name] - answered_at for name, answered_at in sent_at.items()],
-        dispatches=[starts[f"next{number}"] - ends[f"after{number}"] for number in range(_ANSWERS)],
+        answer_delays_s=[starts[name] - answered_at for name, answered_at in sent_at.items()],
+        dispatch_delays_s=[starts[f"next{number}"] - ends[f"after{number}"] for number in range(_ANSWERS)],
     )
 
 
-def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+def _activity_times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Return the start and end times of the activities."""
     node_ids: dict[int, str] = {}
     starts: dict[str, float] = {}

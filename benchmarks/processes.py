@@ -21,7 +21,7 @@ from dagwright.settings import Settings
 from tests.support.ports import free_port
 
 BASELINE_QUEUE = "hand-written:workflows"
-"""As long as the queue name that Dagwright derives from `TOOLS_FILE`: histories contain it with each activity."""
+"""Has the length of the queue name that Dagwright derives from `TOOLS_FILE`: each activity in a history contains it."""
 ONE_QUEUE = "one-queue"
 """Queue of the Dagwright worker that serves workflows and tools on one queue."""
 
@@ -30,7 +30,13 @@ TOOLS_FILE = str(Path(tools.__file__).resolve())
 _ROOT = Path(__file__).resolve().parent.parent
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
-_UNSET = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE", "TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE")
+_UNSET_VARIABLES = (
+    "TEMPORAL_ADDRESS",
+    "TEMPORAL_NAMESPACE",
+    "TEMPORAL_PROFILE",
+    "TEMPORAL_API_KEY",
+    "TEMPORAL_CONFIG_FILE",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Bench:
         client: client of Dagwright's server, which Dagwright's runs and the baseline share.
         connection: connection to the same server.
         one_queue_runs: starts Dagwright runs on that server, with the tools on the queue of the workflows.
-        own_queue_runs: starts runs on that server whose tools have their own queue, as tools of `--tools` do.
+        own_queue_runs: starts Dagwright runs on that server, with the tools on a queue of their own, as for `--tools`.
         default_client: client of a default server with its database in a file, and a baseline worker.
         in_memory_client: client of a default server with its database in memory, and a baseline worker.
         settings: settings of Dagwright's server, with a temporary state folder.
@@ -64,26 +70,29 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         client = await dial(server.address)
         missing_attributes = await register_search_attributes(client)
-        plain = await stack.enter_async_context(_plain_server(settings, "--db-filename", str(folder / "plain.db")))
-        in_memory = await stack.enter_async_context(_plain_server(settings))
+        default_address = await stack.enter_async_context(
+            _default_server(settings, "--db-filename", str(folder / "default.db"))
+        )
+        in_memory_address = await stack.enter_async_context(_default_server(settings))
         workers = {
             "own-queue": ["worker.py", "--tools", TOOLS_FILE],
             "one-queue": ["-m", "benchmarks.one_queue_worker", server.address],
             "hand-written": ["-m", "benchmarks.baseline_worker", server.address],
-            "hand-written-plain": ["-m", "benchmarks.baseline_worker", plain],
-            "hand-written-in-memory": ["-m", "benchmarks.baseline_worker", in_memory],
+            "hand-written-default": ["-m", "benchmarks.baseline_worker", default_address],
+            "hand-written-in-memory": ["-m", "benchmarks.baseline_worker", in_memory_address],
         }
         for name, command in workers.items():
             log = folder / f"{name}.log"
             await stack.enter_async_context(run_process([*python_command(settings), *command], log=log))
         connection = Connection(client, server, missing_attributes)
-        one_queue = runs_on(connection, settings, queue=ONE_QUEUE)
-        own_queue = open_runs(connection, settings)
-        yield Bench(client, connection, one_queue, own_queue, await dial(plain), await dial(in_memory), settings)
+        one_queue_runs = runs_on(connection, settings, queue=ONE_QUEUE)
+        own_queue_runs = open_runs(connection, settings)
+        default_client, in_memory_client = await dial(default_address), await dial(in_memory_address)
+        yield Bench(client, connection, one_queue_runs, own_queue_runs, default_client, in_memory_client, settings)
 
 
 class KillableWorker:
-    """A worker on its own queue that can be killed and restarted."""
+    """A worker process that can be killed and restarted."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._command = command
@@ -127,11 +136,11 @@ class KillableWorker:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time of a process, in seconds."""
-    user, system, *_ = _times_of(pid)
+    user, system, *_ = _cpu_ticks(pid)
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _times_of(pid: int) -> list[str]:
+def _cpu_ticks(pid: int) -> list[str]:
     """Return the user and system time of a process and of its ended children, in ticks of the clock."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     # The 12th to 15th field after the program name, which may contain spaces.
@@ -141,7 +150,7 @@ def _times_of(pid: int) -> list[str]:
 def children_cpu_s(pid: int) -> float:
     """Return the CPU time of the children of a process, running and ended, in seconds."""
     running_children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    ended_ticks = sum(map(int, _times_of(pid)[2:]))
+    ended_ticks = sum(map(int, _cpu_ticks(pid)[2:]))
     return ended_ticks / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_s_or_zero, running_children))
 
 
@@ -181,9 +190,15 @@ def runs_on(connection: Connection, settings: Settings, *, queue: str) -> Runs:
 
 
 def python_command(settings: Settings) -> list[str]:
-    """Return the start of a command that runs Python in the bench's state folder."""
-    unset = [part for name in _UNSET for part in ("-u", name)]
-    return ["env", *unset, f"DAGWRIGHT_STATE_DIR={settings.state_dir}", "DAGWRIGHT_LOG_LEVEL=warning", sys.executable]
+    """Return the first words of a command that runs Python with the bench's state folder."""
+    unset_options = [part for name in _UNSET_VARIABLES for part in ("-u", name)]
+    return [
+        "env",
+        *unset_options,
+        f"DAGWRIGHT_STATE_DIR={settings.state_dir}",
+        "DAGWRIGHT_LOG_LEVEL=warning",
+        sys.executable,
+    ]
 
 
 @asynccontextmanager
@@ -209,13 +224,13 @@ async def run_process(command: Sequence[str], *, log: Path) -> AsyncIterator[Non
 
 
 @asynccontextmanager
-async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]:
+async def _default_server(settings: Settings, *options: str) -> AsyncIterator[str]:
     """Run `temporal server start-dev` with default settings except for its port and database."""
     binary = await get_binary(settings.cache_home, preferred_version=None)
     port = free_port()
     address = f"127.0.0.1:{port}"
     command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port), *options]
-    async with run_process(command, log=settings.state_dir.parent / f"plain-{port}.log"):
+    async with run_process(command, log=settings.state_dir.parent / f"default-{port}.log"):
         async with asyncio.timeout(_START_TIMEOUT_S):
             await _wait_for_response(address)
         yield address

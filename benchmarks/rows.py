@@ -1,4 +1,4 @@
-"""The rows of the table: each measures its pairs and returns its figures.
+"""The rows of the table: each row measures its pairs and returns its figures.
 
 Within a row, the two sides alternate, and the first side changes from pair to pair, so that other load on the machine
 affects both. The first pair of each row is a warm-up and is not counted.
@@ -39,13 +39,13 @@ EVENTS_RATIO = 1.05
 MAKESPAN_RATIO = 1.35
 SERVER_RATIO = 3.0
 SERVER_CPU_RATIO = 1.2
-START_UP_S = 1.5
-CHECK_S = 5.0
-CHECK_GB = 1.0
+START_UP_GOAL_S = 1.5
+CHECK_GOAL_S = 5.0
+CHECK_GOAL_GB = 1.0
 
 CHECKED_NODES = 100_000
 FEW_SAMPLES = 3
-"""Samples of slow measurements without pairs or without a goal."""
+"""Maximum number of samples of slow measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +69,27 @@ _SHAPES = {
     _CHAIN: (Shape(shapes.chain, "ChainBaseline"), TIME_RATIO),
     "10 layers x 20": (Shape(shapes.layers, "LayersBaseline"), SMALL_TIME_RATIO),
 }
-_WIDE, _WIDE_LAYER = shapes.WIDE_FAN_WIDTH, shapes.WIDE_LAYER_WIDTH
+_WIDE_FAN, _WIDE_LAYER = shapes.WIDE_FAN_WIDTH, shapes.WIDE_LAYER_WIDTH
 _WIDE_SHAPES = {
-    "fan-out 1-1000-1": Shape(lambda: shapes.fan_out(_WIDE), "FanOutBaseline", (_WIDE,)),
+    "fan-out 1-1000-1": Shape(lambda: shapes.fan_out(_WIDE_FAN), "FanOutBaseline", (_WIDE_FAN,)),
     "10 layers x 50": Shape(lambda: shapes.layers(width=_WIDE_LAYER), "LayersBaseline", (_WIDE_LAYER,)),
 }
-_PURE = shapes.PURE_NO_OP
+_PURE_TOOL = shapes.PURE_NO_OP
 _PURE_SHAPES = {
     "fan-out 1-1000-1": (
-        Shape(lambda: shapes.fan_out(_WIDE, tool=_PURE), "FanOutBaseline", (_WIDE,)),
+        Shape(lambda: shapes.fan_out(_WIDE_FAN, tool=_PURE_TOOL), "FanOutBaseline", (_WIDE_FAN,)),
         PURE_WIDE_RATIO,
     ),
-    _CHAIN: (Shape(lambda: shapes.chain(tool=_PURE), "ChainBaseline"), PURE_CHAIN_RATIO),
+    _CHAIN: (Shape(lambda: shapes.chain(tool=_PURE_TOOL), "ChainBaseline"), PURE_CHAIN_RATIO),
     "10 layers x 50": (
-        Shape(lambda: shapes.layers(width=_WIDE_LAYER, tool=_PURE), "LayersBaseline", (_WIDE_LAYER,)),
+        Shape(lambda: shapes.layers(width=_WIDE_LAYER, tool=_PURE_TOOL), "LayersBaseline", (_WIDE_LAYER,)),
         PURE_WIDE_RATIO,
     ),
 }
-_SHORT = shapes.SHORT_NO_OP
-_SHORT_SHAPES = {
-    _CHAIN: (Shape(lambda: shapes.chain(tool=_SHORT), "ChainBaseline"), 0.12),
-    "fan-out 1-200-1": (Shape(lambda: shapes.fan_out(tool=_SHORT), "FanOutBaseline"), 0.2),
+_BATCH_TOOL = shapes.SHORT_NO_OP
+_BATCH_SHAPES = {
+    _CHAIN: (Shape(lambda: shapes.chain(tool=_BATCH_TOOL), "ChainBaseline"), 0.12),
+    "fan-out 1-200-1": (Shape(lambda: shapes.fan_out(tool=_BATCH_TOOL), "FanOutBaseline"), 0.2),
 }
 _STRAGGLERS = "StragglersBaseline"
 
@@ -108,35 +108,39 @@ class Sample:
     """One run: seconds from before its start to its result, and the number of its history events."""
 
     seconds: float
-    events: int
+    event_count: int
     handle: WorkflowHandle[Any, Any]
 
 
-async def against_baseline(bench: Bench, pairs: int) -> list[Figure]:
+async def compare_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
     """Measure Dagwright, including the check, against the hand-written graph, on one server and queue."""
     figures = []
     for name, (shape, goal) in _SHAPES.items():
-        dagwright_samples, baseline_samples = await _checked_in_turns(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _alternate_checked(bench, pairs, shape)
         figures += [
             ratio_figure(f"{name}: time", seconds_of(dagwright_samples), seconds_of(baseline_samples), goal=goal),
-            ratio_figure(f"{name}: events", _events(dagwright_samples), _events(baseline_samples), goal=EVENTS_RATIO),
+            ratio_figure(
+                f"{name}: events", _event_counts(dagwright_samples), _event_counts(baseline_samples), goal=EVENTS_RATIO
+            ),
         ]
     return figures
 
 
-async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
+async def compare_wide_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
     """Measure wide graphs against the hand-written workflows, from the start of the run to its result.
 
     The time with check and compilation, which a hand-written workflow does not have, is reported separately.
     """
     figures = []
     for name, shape in _WIDE_SHAPES.items():
-        prepared_samples, baseline_samples = await _prepared_in_turns(bench, pairs, shape)
+        prepared_samples, baseline_samples = await _alternate_prepared(bench, pairs, shape)
         figures += [
             ratio_figure(f"{name}: time", seconds_of(prepared_samples), seconds_of(baseline_samples), goal=TIME_RATIO),
-            ratio_figure(f"{name}: events", _events(prepared_samples), _events(baseline_samples), goal=EVENTS_RATIO),
+            ratio_figure(
+                f"{name}: events", _event_counts(prepared_samples), _event_counts(baseline_samples), goal=EVENTS_RATIO
+            ),
         ]
-        checked_samples, baseline_samples = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
+        checked_samples, baseline_samples = await _alternate_checked(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(
             ratio_figure(
                 f"{name}: time with check and compilation", seconds_of(checked_samples), seconds_of(baseline_samples)
@@ -145,19 +149,19 @@ async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
+async def _alternate_prepared(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
     """Run a compiled plan and the hand-written workflow in turns; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled_plan = prepare_plan(check_plan(shape.make_plan(), tools), {})
     run_dagwright = partial(run_compiled_plan, bench.one_queue_runs, compiled_plan, client=bench.client)
-    return await in_turns(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+    return await alternate(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
-async def _checked_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
+async def _alternate_checked(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
     """Run a plan as `run` does and the hand-written workflow in turns; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     run_dagwright = partial(run_checked_plan, bench.one_queue_runs, shape.make_plan(), tools=tools, client=bench.client)
-    return await in_turns(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+    return await alternate(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
 async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
@@ -167,12 +171,12 @@ async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
-        dagwright_samples, baseline_samples = await _prepared_in_turns(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _alternate_prepared(bench, pairs, shape)
         title = f"{name}, pure: nodes per second"
         figures.append(
             ratio_figure(title, seconds_of(baseline_samples), seconds_of(dagwright_samples), goal=goal, is_floor=True)
         )
-        dagwright_samples, baseline_samples = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
+        dagwright_samples, baseline_samples = await _alternate_checked(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(
             ratio_figure(
                 f"{title}, with check and compilation",
@@ -190,8 +194,8 @@ async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
     The time is from the start of the run to its result, as for the hand-written workflow.
     """
     figures = []
-    for name, (shape, goal_s) in _SHORT_SHAPES.items():
-        dagwright_samples, baseline_samples = await _prepared_in_turns(bench, pairs, shape)
+    for name, (shape, goal_s) in _BATCH_SHAPES.items():
+        dagwright_samples, baseline_samples = await _alternate_prepared(bench, pairs, shape)
         figures += [
             median_figure(f"{name}, batch tools: time", seconds_of(dagwright_samples), goal=goal_s, unit="s"),
             ratio_figure(
@@ -212,7 +216,7 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     """
     shape = _SHAPES[_CHAIN][0]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
-    dagwright_samples, baseline_samples = await in_turns(
+    dagwright_samples, baseline_samples = await alternate(
         pairs,
         partial(run_checked_plan, bench.own_queue_runs, shape.make_plan(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, shape.workflow_type),
@@ -227,26 +231,29 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     compiled_plan = prepare_plan(
         check_plan(shape.make_plan(), load_toolset(bench.settings, [TOOLS_FILE]).declarations()), {}
     )
-    server = bench.connection.server.pid
-    assert server is not None
+    server_pid = bench.connection.server.pid
+    assert server_pid is not None
 
-    async def measure_cpu_s(run: Run) -> float:
-        initial_cpu_s = cpu_s(server)
+    async def measure_cpu_s(run: Runner) -> float:
+        initial_cpu_s = cpu_s(server_pid)
         await asyncio.gather(*(run() for _ in range(_MANY_RUNS)))
-        return cpu_s(server) - initial_cpu_s
+        return cpu_s(server_pid) - initial_cpu_s
 
-    dagwright_s, baseline_s = [], []
+    dagwright_cpu_s, baseline_cpu_s = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
-        dagwright_run_s = await measure_cpu_s(
+        dagwright_sample_s = await measure_cpu_s(
             partial(run_compiled_plan, bench.own_queue_runs, compiled_plan, client=bench.client)
         )
-        baseline_run_s = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+        baseline_sample_s = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
-            dagwright_s.append(dagwright_run_s)
-            baseline_s.append(baseline_run_s)
+            dagwright_cpu_s.append(dagwright_sample_s)
+            baseline_cpu_s.append(baseline_sample_s)
     return [
         ratio_figure(
-            "300 runs of 20 nodes at once: CPU time of the server", dagwright_s, baseline_s, goal=SERVER_CPU_RATIO
+            "300 runs of 20 nodes at once: CPU time of the server",
+            dagwright_cpu_s,
+            baseline_cpu_s,
+            goal=SERVER_CPU_RATIO,
         )
     ]
 
@@ -254,7 +261,7 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
-    dagwright_samples, baseline_samples = await in_turns(
+    dagwright_samples, baseline_samples = await alternate(
         pairs,
         partial(run_checked_plan, bench.one_queue_runs, shapes.stragglers(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, _STRAGGLERS),
@@ -277,45 +284,45 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, (shape, _) in _SHAPES.items():
-        run_on_tuned_server = partial(_run_baseline, bench.client, shape.workflow_type)
-        default_samples, tuned_samples = await in_turns(
-            pairs, partial(_run_baseline, bench.default_client, shape.workflow_type), run_on_tuned_server
+        run_on_dagwright_server = partial(_run_baseline, bench.client, shape.workflow_type)
+        default_samples, dagwright_samples = await alternate(
+            pairs, partial(_run_baseline, bench.default_client, shape.workflow_type), run_on_dagwright_server
         )
         title = f"{name}: default server"
         figures.append(
             ratio_figure(
-                title, seconds_of(default_samples), seconds_of(tuned_samples), goal=SERVER_RATIO, is_floor=True
+                title, seconds_of(default_samples), seconds_of(dagwright_samples), goal=SERVER_RATIO, is_floor=True
             )
         )
-        default_samples, tuned_samples = await in_turns(
-            FEW_SAMPLES, partial(_run_baseline, bench.in_memory_client, shape.workflow_type), run_on_tuned_server
+        default_samples, dagwright_samples = await alternate(
+            FEW_SAMPLES, partial(_run_baseline, bench.in_memory_client, shape.workflow_type), run_on_dagwright_server
         )
-        figures.append(ratio_figure(f"{title}, in memory", seconds_of(default_samples), seconds_of(tuned_samples)))
+        figures.append(ratio_figure(f"{title}, in memory", seconds_of(default_samples), seconds_of(dagwright_samples)))
     return figures
 
 
 async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the command `run` from its start to the start of its first node, with the server running."""
-    plan = bench.settings.state_dir.parent / "small.json"
-    plan.write_text(json.dumps(shapes.chain()), encoding="utf-8")
+    plan_file = bench.settings.state_dir.parent / "small.json"
+    plan_file.write_text(json.dumps(shapes.chain()), encoding="utf-8")
     samples = []
     for _ in range(FEW_SAMPLES + 1):
         workflow_id = f"start-up-{uuid4().hex[:8]}"
         started_at = time.time()
-        command = ["starter.py", "run", str(plan), "--tools", TOOLS_FILE, "--id", workflow_id, "--json"]
+        command = ["starter.py", "run", str(plan_file), "--tools", TOOLS_FILE, "--id", workflow_id, "--json"]
         outcome = await asyncio.to_thread(run_to_end, [*python_command(bench.settings), *command])
         if outcome.exit_code:
             raise RuntimeError(f"the command `run` ended with exit code {outcome.exit_code}: {outcome.last_output}")
         first_start_s, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
         samples.append(first_start_s - started_at)
-    return [median_figure("`run` to its first node", samples[1:], goal=START_UP_S, unit="s")]
+    return [median_figure("`run` to its first node", samples[1:], goal=START_UP_GOAL_S, unit="s")]
 
 
 async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the command `check` for a plan of 100,000 nodes."""
-    plan = bench.settings.state_dir.parent / "large.json"
-    plan.write_text(json.dumps(shapes.large_plan(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
-    command = [*python_command(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
+    plan_file = bench.settings.state_dir.parent / "large.json"
+    plan_file.write_text(json.dumps(shapes.large_plan(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
+    command = [*python_command(bench.settings), "starter.py", "check", str(plan_file), "--tools", TOOLS_FILE, "--json"]
     outcomes = [await asyncio.to_thread(run_to_end, command) for _ in range(FEW_SAMPLES)]
     if outcomes[0].exit_code:
         raise RuntimeError(
@@ -323,17 +330,17 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
         )
     return [
         median_figure(
-            "`check` of 100,000 nodes: time", [outcome.seconds for outcome in outcomes], goal=CHECK_S, unit="s"
+            "`check` of 100,000 nodes: time", [outcome.seconds for outcome in outcomes], goal=CHECK_GOAL_S, unit="s"
         ),
         median_figure(
-            "`check` of 100,000 nodes: memory", [outcome.peak_gb for outcome in outcomes], goal=CHECK_GB, unit="GB"
+            "`check` of 100,000 nodes: memory", [outcome.peak_gb for outcome in outcomes], goal=CHECK_GOAL_GB, unit="GB"
         ),
     ]
 
 
 BASIC_ROWS: dict[str, Row] = {
-    "hand": against_baseline,
-    "hand-wide": against_baseline_wide,
+    "hand": compare_with_baseline,
+    "hand-wide": compare_wide_with_baseline,
     "pure": pure_graphs,
     "short": short_calls,
     "own-queue": own_queue,
@@ -345,10 +352,11 @@ BASIC_ROWS: dict[str, Row] = {
 }
 
 
-Run = Callable[[], Awaitable[Sample]]
+Runner = Callable[[], Awaitable[Sample]]
+"""Function that runs a graph once."""
 
 
-async def in_turns(count: int, run_first: Run, run_second: Run) -> tuple[list[Sample], list[Sample]]:
+async def alternate(count: int, run_first: Runner, run_second: Runner) -> tuple[list[Sample], list[Sample]]:
     """Run both sides alternately, `count` times, after one warm-up pair."""
     first_samples, second_samples = [], []
     for number in range(count + 1):
@@ -403,8 +411,8 @@ def seconds_of(samples: Sequence[Sample]) -> list[float]:
     return [sample.seconds for sample in samples]
 
 
-def _events(samples: Sequence[Sample]) -> list[float]:
-    return [sample.events for sample in samples]
+def _event_counts(samples: Sequence[Sample]) -> list[float]:
+    return [sample.event_count for sample in samples]
 
 
 async def _sample(handle: WorkflowHandle[Any, Any], seconds: float) -> Sample:
@@ -419,12 +427,12 @@ async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
     """Return the start of the first activity and the end of the last activity, in seconds since the epoch."""
     history = await handle.fetch_history()
-    start_times = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-    end_times = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    start_times = _event_times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    end_times = _event_times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
     return min(start_times), max(end_times)
 
 
-def _times(events: Sequence[Any], kind: int) -> list[float]:
+def _event_times(events: Sequence[Any], kind: int) -> list[float]:
     return [event_time(event) for event in events if event.event_type == kind]
 
 

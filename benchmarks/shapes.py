@@ -52,7 +52,7 @@ def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) 
 
 
 def is_straggler(chain_number: int, step: int) -> bool:
-    """Return whether a step is the slow one of its layer; no chain has two slow steps."""
+    """Return whether a step is the slow step of its layer; no chain has two slow steps."""
     return chain_number == 4 * step
 
 
@@ -71,11 +71,11 @@ def stragglers() -> Plan:
 SLOW_CHAINS = 4
 SLOW_STEPS = 60
 MIXED_STEPS = 10
-MIXED_PURE = 20_000
+MIXED_PURE_NODES = 20_000
 
 
 def slow_chains() -> Plan:
-    """Return a few long chains of steps that take 50 ms each and pass on a 1."""
+    """Return a few long chains of steps; each step takes 50 ms and returns 1."""
     return {"nodes": [node for number in range(SLOW_CHAINS) for node in _slow_chain(f"c{number}", SLOW_STEPS)]}
 
 
@@ -91,8 +91,8 @@ def requests_to_people(count: int) -> Plan:
 
 def slow_and_pure(count: int) -> Plan:
     """Return a chain of slow steps, and next to it `count` pure nodes with three dependencies each."""
-    pure = large_plan(count, tool=PURE_NO_OP)["nodes"] if count else []
-    return {"nodes": [*_slow_chain("slow", MIXED_STEPS), *pure]}
+    pure_nodes = large_plan(count, tool=PURE_NO_OP)["nodes"] if count else []
+    return {"nodes": [*_slow_chain("slow", MIXED_STEPS), *pure_nodes]}
 
 
 def _slow_chain(name: str, length: int) -> list[Plan]:

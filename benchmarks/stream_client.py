@@ -3,8 +3,8 @@
     python -m benchmarks.stream_client HOST PORT COUNT RUN...
 
 Opens `COUNT` streams of each run, prints `reading` when each has received an event, and prints one JSON document at
-the end. It implements only the necessary HTTP, so that the gateway is measured: asyncio protocols read the streams,
-and events that are equal in several streams are decoded once.
+the end. So that the process uses little CPU time, it implements only the necessary HTTP: asyncio protocols read the
+streams, and events that are equal in several streams are decoded once.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from typing import Any, cast
 
 from dagwright.process import event_loop
 
-OPENED_AT_ONCE = 50
+CONCURRENT_OPENS = 50
 """Streams that are opened at the same time."""
-_END_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled"})
-_ENDED = ("completed", "failed", "skipped", "blocked", "cancelled")
+_RUN_END_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled"})
+_NODE_END_STATUSES = ("completed", "failed", "skipped", "blocked", "cancelled")
 
 
 @dataclass(slots=True)
@@ -31,14 +31,14 @@ class StreamContent:
     """Content of one stream.
 
     Args:
-        nodes: node -> statuses, in the order of arrival.
+        statuses_by_node: node ID -> statuses, in the order of arrival.
         delays: seconds from the end of a node until the client read it, for nodes that end after the stream has opened.
     """
 
-    nodes: dict[str, list[str]] = field(default_factory=dict)
+    statuses_by_node: dict[str, list[str]] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
     delays: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
-    ends: int = 0
+    end_count: int = 0
 
 
 @lru_cache(maxsize=256)
@@ -58,8 +58,8 @@ class Stream(asyncio.Protocol):
 
     def __init__(self, request: bytes) -> None:
         self.stream_content = StreamContent()
-        self.opened = asyncio.get_running_loop().create_future()
-        self.ended = asyncio.get_running_loop().create_future()
+        self.opened_future = asyncio.get_running_loop().create_future()
+        self.ended_future = asyncio.get_running_loop().create_future()
         self._request = request
         self._bytes = b""
         self._text = ""
@@ -96,7 +96,7 @@ class Stream(asyncio.Protocol):
         self._fail(f"connection lost: {exc}")
 
     def _fail(self, text: str) -> None:
-        for future in (self.opened, self.ended):
+        for future in (self.opened_future, self.ended_future):
             if not future.done():
                 future.set_exception(RuntimeError(text))
 
@@ -112,15 +112,15 @@ class Stream(asyncio.Protocol):
         stream_content = self.stream_content
         stream_content.ids.append(id)
         if name.startswith("node."):
-            stream_content.nodes.setdefault(content["node_id"], []).append(content["status"])
-            if self.opened.done() and content["status"] in _ENDED:
+            stream_content.statuses_by_node.setdefault(content["node_id"], []).append(content["status"])
+            if self.opened_future.done() and content["status"] in _NODE_END_STATUSES:
                 stream_content.delays.append(received_at - _timestamp(content["ended_at"]))
-        elif name in _END_EVENTS:
-            stream_content.ends += 1
-            if not self.ended.done():
-                self.ended.set_result(None)
-        if not self.opened.done():
-            self.opened.set_result(None)
+        elif name in _RUN_END_EVENTS:
+            stream_content.end_count += 1
+            if not self.ended_future.done():
+                self.ended_future.set_result(None)
+        if not self.opened_future.done():
+            self.opened_future.set_result(None)
 
 
 async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> list[Stream]:
@@ -128,41 +128,41 @@ async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> 
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
     run_ids = [run_id for _ in range(count) for run_id in runs]
-    for start in range(0, len(run_ids), OPENED_AT_ONCE):
+    for start in range(0, len(run_ids), CONCURRENT_OPENS):
         new_streams = []
-        for run_id in run_ids[start : start + OPENED_AT_ONCE]:
+        for run_id in run_ids[start : start + CONCURRENT_OPENS]:
             request = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
             _, stream = await loop.create_connection(lambda request=request: Stream(request), host, port)  # type: ignore[misc]
             new_streams.append(stream)
-        await asyncio.gather(*(stream.opened for stream in new_streams))
+        await asyncio.gather(*(stream.opened_future for stream in new_streams))
         streams += new_streams
     print("reading", flush=True)
-    await asyncio.gather(*(stream.ended for stream in streams))
+    await asyncio.gather(*(stream.ended_future for stream in streams))
     return streams
 
 
 def problem_with(stream_content: StreamContent) -> str | None:
     """Return the problem of a stream; `None` if every event came once and in order."""
-    for node, reported_states in stream_content.nodes.items():
-        states = _without_waits(reported_states)
-        end_states = [state for state in states if state in _ENDED]
-        if end_states != ["completed"] or states[-1] != "completed" or len(set(states)) != len(states):
-            return f"{node}: {states}"
+    for node, reported_statuses in stream_content.statuses_by_node.items():
+        statuses = _remove_waits(reported_statuses)
+        end_statuses = [status for status in statuses if status in _NODE_END_STATUSES]
+        if end_statuses != ["completed"] or statuses[-1] != "completed" or len(set(statuses)) != len(statuses):
+            return f"{node}: {statuses}"
     positions = [tuple(map(int, id.rstrip("we").split("-"))) for id in stream_content.ids]
     if positions != sorted(positions):
-        return f"ids go back: {stream_content.ids}"
-    return None if stream_content.ends == 1 else f"{stream_content.ends} ends"
+        return f"event ids are not in order: {stream_content.ids}"
+    return None if stream_content.end_count == 1 else f"{stream_content.end_count} end events"
 
 
-def _without_waits(states: Sequence[str]) -> list[str]:
+def _remove_waits(statuses: Sequence[str]) -> list[str]:
     """Remove waits for a worker, after which a started node is reported as running again."""
-    remaining_states: list[str] = []
-    for state in states:
-        if state == "running" and remaining_states[-2:] == ["running", "waiting"]:
-            remaining_states.pop()
+    remaining_statuses: list[str] = []
+    for status in statuses:
+        if status == "running" and remaining_statuses[-2:] == ["running", "waiting"]:
+            remaining_statuses.pop()
         else:
-            remaining_states.append(state)
-    return remaining_states
+            remaining_statuses.append(status)
+    return remaining_statuses
 
 
 async def main() -> None:
@@ -171,10 +171,10 @@ async def main() -> None:
     initial_cpu_s = time.process_time()
     streams = await read_streams(host, int(port), runs, count=int(count))
     delays = sorted(each for stream in streams for each in stream.stream_content.delays)
-    nodes = {len(stream.stream_content.nodes) for stream in streams}
+    node_counts = {len(stream.stream_content.statuses_by_node) for stream in streams}
     document = {
         "streams": len(streams),
-        "nodes": sorted(nodes),
+        "nodes": sorted(node_counts),
         "events": len(delays),
         "wrong": [each for stream in streams if (each := problem_with(stream.stream_content)) is not None][:5],
         "cpu_s": round(time.process_time() - initial_cpu_s, 2),

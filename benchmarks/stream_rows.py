@@ -24,25 +24,25 @@ from benchmarks.processes import TOOLS_FILE, Bench, python_command
 from benchmarks.rows import RUN_TIMEOUT_S, Row
 from dagwright.interfaces.http.run_events import node_document
 
-ADDED_S = 0.25
+MAX_ADDED_DELAY_S = 0.25
 """Permitted additional delay at p95 compared with a reader without a gateway."""
 ANSWER_RATIO = 2.0
 MEMORY_RATIO = 1.1
-START_S = 60.0
+START_TIMEOUT_S = 60.0
 EVENTS_PER_S = 50
 """State changes in all runs together; a node of these plans changes twice."""
 STREAMS = 1_000
 RUNS = 200
-LONG_S = 40
+RUN_S = 40
 """Duration of the measured runs."""
 DIRECT_RUNS = 10
 """Maximum number of runs that are also read without a gateway."""
 ANSWERS = 20
 """Requests that are answered while all streams are open."""
-_SETTLED_S = 12.0
+_MEMORY_WAIT_S = 12.0
 """Time from the opening of the streams to the first reading of the memory."""
-_PORT_FILE = "gateway.url"
-_STARTED_AT_ONCE = {"plan": 1, "nodes": [{"id": "wait", "tool": "pause", "arguments": {"seconds": 2}}]}
+_URL_FILE = "gateway.url"
+_PAUSE_PLAN = {"plan": 1, "nodes": [{"id": "wait", "tool": "pause", "arguments": {"seconds": 2}}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,47 +69,54 @@ async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
         # A run with the same load and without readers.
-        unread_run = await _start(http, _chains(chains, LONG_S // 2, 1.0))
-        answers_without_streams = await _answer_requests(http)
-        await bench.client.get_workflow_handle(unread_run).result()
-        read_of_one_run = await _read(
-            bench, gateway, [await _start(http, _chains(chains, LONG_S, 1.0))], answer_client=http
+        unread_run_id = await _start(http, _chains(chains, RUN_S // 2, 1.0))
+        unread_answer_delays = await _answer_requests(http)
+        await bench.client.get_workflow_handle(unread_run_id).result()
+        one_run_result = await _read(
+            bench, gateway, [await _start(http, _chains(chains, RUN_S, 1.0))], answer_client=http
         )
-        each_s = RUNS / chains
-        plan = _chains(1, round(LONG_S / each_s), each_s)
+        step_s = RUNS / chains
+        plan = _chains(1, round(RUN_S / step_s), step_s)
         runs = list(await asyncio.gather(*(_start(http, plan) for _ in range(RUNS))))
-        read_of_many_runs = await _read(bench, gateway, runs)
+        many_runs_result = await _read(bench, gateway, runs)
     return [
-        *_figures(f"{STREAMS:,} streams of one run", read_of_one_run),
+        *_figures(f"{STREAMS:,} streams of one run", one_run_result),
         Figure(
             f"answer while {STREAMS:,} streams are open",
-            _median(read_of_one_run.answers) / _median(answers_without_streams),
+            _median(one_run_result.answer_delays) / _median(unread_answer_delays),
             ANSWER_RATIO,
             measured={
-                "median": [_median(read_of_one_run.answers), _median(answers_without_streams)],
-                "samples": [read_of_one_run.answers, list(answers_without_streams)],
+                "median": [_median(one_run_result.answer_delays), _median(unread_answer_delays)],
+                "samples": [one_run_result.answer_delays, list(unread_answer_delays)],
             },
         ),
-        *_figures(f"{STREAMS // RUNS} streams of each of {RUNS} runs", read_of_many_runs),
+        *_figures(f"{STREAMS // RUNS} streams of each of {RUNS} runs", many_runs_result),
     ]
 
 
 async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 200 runs that are started through the gateway at once."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
-        await _start(http, _STARTED_AT_ONCE)
+        await _start(http, _PAUSE_PLAN)
         started_at = time.perf_counter()
 
         async def start_run() -> tuple[str, float]:
-            run = await _start(http, _STARTED_AT_ONCE)
-            return run, time.perf_counter() - started_at
+            run_id = await _start(http, _PAUSE_PLAN)
+            return run_id, time.perf_counter() - started_at
 
         starts_of_runs = await asyncio.gather(*(start_run() for _ in range(RUNS)))
-        await asyncio.gather(*(bench.client.get_workflow_handle(run).result() for run, _ in starts_of_runs))
+        await asyncio.gather(*(bench.client.get_workflow_handle(run_id).result() for run_id, _ in starts_of_runs))
         duration_s = time.perf_counter() - started_at
     return [
-        Figure(f"{RUNS} runs started at once through the gateway", max(at for _, at in starts_of_runs), None, unit="s"),
-        Figure("the same until all have ended, each after a step of 2 s", duration_s, None, unit="s"),
+        Figure(
+            f"{RUNS} runs started at once through the gateway",
+            max(start_s for _, start_s in starts_of_runs),
+            None,
+            unit="s",
+        ),
+        Figure(
+            f"{RUNS} runs started at once: time until all have ended, with a step of 2 s", duration_s, None, unit="s"
+        ),
     ]
 
 
@@ -120,37 +127,37 @@ class _ReadResult:
     Args:
         client_report: report of the client process.
         direct_delays: delays of a reader without a gateway in seconds, sorted.
-        memory: memory of the gateway when all streams are open and just before their end, in 10^6 bytes.
-        cpu: CPU cores used by the gateway.
-        answers: seconds from an answer to the start of the node that waited for it.
+        memory_mb: memory of the gateway when all streams are open and just before their end, in 10^6 bytes.
+        cpu_cores: CPU cores used by the gateway.
+        answer_delays: seconds from an answer to the start of the node that waited for it.
     """
 
     client_report: Mapping[str, Any]
     direct_delays: Sequence[float]
-    memory: tuple[float, float]
-    cpu: float
-    answers: Sequence[float]
+    memory_mb: tuple[float, float]
+    cpu_cores: float
+    answer_delays: Sequence[float]
 
 
 def _figures(name: str, result: _ReadResult) -> list[Figure]:
     direct_p95_s = result.direct_delays[int(len(result.direct_delays) * 0.95)]
     samples = {
         "median": [round(result.client_report["p95_s"], 4), round(direct_p95_s, 4)],
-        "samples": [dict(result.client_report), {"gateway_cores": round(result.cpu, 2)}],
+        "samples": [dict(result.client_report), {"gateway_cores": round(result.cpu_cores, 2)}],
     }
     return [
         Figure(
-            f"{name}: events later than read directly, p95",
+            f"{name}: additional delay of events, p95",
             result.client_report["p95_s"] - direct_p95_s,
-            ADDED_S,
+            MAX_ADDED_DELAY_S,
             unit="s",
             measured=samples,
         ),
         Figure(
             f"{name}: memory of the gateway, at the end against the start",
-            result.memory[1] / result.memory[0],
+            result.memory_mb[1] / result.memory_mb[0],
             MEMORY_RATIO,
-            measured={"median": [round(each, 1) for each in reversed(result.memory)]},
+            measured={"median": [round(each, 1) for each in reversed(result.memory_mb)]},
         ),
     ]
 
@@ -158,7 +165,7 @@ def _figures(name: str, result: _ReadResult) -> list[Figure]:
 async def _read(
     bench: Bench, gateway: Gateway, runs: Sequence[str], *, answer_client: httpx.AsyncClient | None = None
 ) -> _ReadResult:
-    """Read runs with all streams and directly, to their end; answer requests meanwhile if there is a client."""
+    """Read runs to their end, through the gateway and without it. Meanwhile an `answer_client` answers requests."""
     host, port = gateway.url.removeprefix("http://").split(":")
     command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(runs)), *runs]
     client = await asyncio.create_subprocess_exec(
@@ -171,8 +178,8 @@ async def _read(
                 raise RuntimeError("the streams could not be opened")
         direct_reads = asyncio.gather(*(_read_directly(bench, run) for run in runs[:DIRECT_RUNS]))
         initial_cpu_s, started_at = gateway.cpu_s(), time.perf_counter()
-        answers = await _answer_requests(answer_client) if answer_client is not None else []
-        await asyncio.sleep(max(0.0, started_at + _SETTLED_S - time.perf_counter()))
+        answer_delays = await _answer_requests(answer_client) if answer_client is not None else []
+        await asyncio.sleep(max(0.0, started_at + _MEMORY_WAIT_S - time.perf_counter()))
         first_mb, last_mb = gateway.memory_mb(), 0.0
         report_task = asyncio.create_task(client.stdout.readline())
         while not report_task.done():
@@ -187,7 +194,7 @@ async def _read(
         await client.wait()
     if client_report["wrong"] or client_report["streams"] != STREAMS:
         raise RuntimeError(f"streams did not report every event once and in order: {client_report}")
-    return _ReadResult(client_report, direct_delays, (first_mb, last_mb), cores, answers)
+    return _ReadResult(client_report, direct_delays, (first_mb, last_mb), cores, answer_delays)
 
 
 async def _read_directly(bench: Bench, run_id: str) -> list[float]:
@@ -205,7 +212,7 @@ async def _read_directly(bench: Bench, run_id: str) -> list[float]:
 
 
 async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
-    """Answer the requests of a run through the gateway; return the seconds from each answer to its effect."""
+    """Answer the requests of a run through the gateway; return the seconds from each answer to the next node."""
     nodes: list[dict[str, Any]] = []
     for number in range(ANSWERS):
         request_node = {"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}}
@@ -241,13 +248,13 @@ async def _start(http: httpx.AsyncClient, plan: Mapping[str, Any]) -> str:
     return str(response.json()["run_id"])
 
 
-def _chains(count: int, length: int, each_s: float) -> dict[str, Any]:
-    """Return `count` chains of steps that take `each_s` seconds."""
+def _chains(count: int, length: int, step_s: float) -> dict[str, Any]:
+    """Return `count` chains of steps that take `step_s` seconds."""
     nodes = []
     for chain in range(count):
         for step in range(length):
             # Chains are not synchronous, just as independent runs are not.
-            seconds = each_s if step else each_s * (chain + 1) / count
+            seconds = step_s if step else step_s * (chain + 1) / count
             # With many processes on a machine, heartbeats may be late; that is not measured here.
             node = {"id": f"c{chain}-{step}", "tool": "pause", "arguments": {"seconds": seconds}, "heartbeat": "1m"}
             nodes.append(node | ({"depends_on": [f"c{chain}-{step - 1}"]} if step else {}))
@@ -261,7 +268,7 @@ def _median(samples: Sequence[float]) -> float:
 @asynccontextmanager
 async def _gateway(bench: Bench) -> AsyncIterator[Gateway]:
     """Serve the API in a separate process inside the block."""
-    file = bench.settings.state_dir / f"{uuid4().hex[:8]}-{_PORT_FILE}"
+    file = bench.settings.state_dir / f"{uuid4().hex[:8]}-{_URL_FILE}"
     options = ["serve", "--no-worker", "--port", "0", "--tools", TOOLS_FILE, "--address-file", str(file)]
     process = await asyncio.create_subprocess_exec(
         *python_command(bench.settings),
@@ -272,7 +279,7 @@ async def _gateway(bench: Bench) -> AsyncIterator[Gateway]:
         stderr=sys.stderr,
     )
     try:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(START_TIMEOUT_S):
             while not file.exists() or not file.read_text(encoding="utf-8"):
                 await asyncio.sleep(0.1)
         yield Gateway(file.read_text(encoding="utf-8"), process.pid)

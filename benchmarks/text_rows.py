@@ -1,4 +1,4 @@
-"""The row of texts: how soon a client reads the text that a model writes in a run, compared with the model itself.
+"""The row `texts`: how soon a client reads the text that a model writes in a run, compared with the model itself.
 
 The official client calls the run and the model through the gateway; the same scripted model answers both slowly.
 """
@@ -24,12 +24,12 @@ from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, st
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 
-FIRST_WORD_S = 0.1
+MAX_FIRST_WORD_DELAY_S = 0.1
 """Permitted additional delay of the first word in a run."""
-DIRECT, RUN = "small", "profile/plan"
-_WORDS = "Oslo has rain today, and Bergen has more of it. " * 10
-_PIECE = 8
-_PACE = {"characters": _PIECE, "first_s": 0.3, "each_s": 0.02}
+DIRECT_MODEL, RUN_MODEL = "small", "profile/plan"
+_ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it. " * 10
+_CHUNK_CHARACTERS = 8
+_PACE = {"characters": _CHUNK_CHARACTERS, "first_s": 0.3, "each_s": 0.02}
 _PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
@@ -48,40 +48,40 @@ class ReadDelays:
 
 async def texts(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the first word and later words, alternately for the model itself and for a run."""
-    delays_by_name: dict[str, list[ReadDelays]] = {DIRECT: [], RUN: []}
+    delays_by_name: dict[str, list[ReadDelays]] = {DIRECT_MODEL: [], RUN_MODEL: []}
     async with ModelServer(*script()) as model, _gateway(bench, model) as client:
         for pair in range(pairs + 1):
-            for name in (DIRECT, RUN) if pair % 2 else (RUN, DIRECT):
+            for name in (DIRECT_MODEL, RUN_MODEL) if pair % 2 else (RUN_MODEL, DIRECT_MODEL):
                 delays = await _read(client, model, name)
                 # The first pair is a warm-up.
                 if pair:
                     delays_by_name[name].append(delays)
     first_delays_s = {name: [each.first_s for each in delays] for name, delays in delays_by_name.items()}
-    direct_s, run_s = (statistics.median(first_delays_s[name]) for name in (DIRECT, RUN))
-    later_delays_s = sorted(delay for each in delays_by_name[RUN] for delay in each.each_s)
+    direct_s, run_s = (statistics.median(first_delays_s[name]) for name in (DIRECT_MODEL, RUN_MODEL))
+    later_delays_s = sorted(delay for each in delays_by_name[RUN_MODEL] for delay in each.each_s)
     samples = {
         "median": [round(run_s, 4), round(direct_s, 4)],
-        "samples": [[round(delay_s, 4) for delay_s in first_delays_s[RUN]]],
+        "samples": [[round(delay_s, 4) for delay_s in first_delays_s[RUN_MODEL]]],
     }
     return [
         Figure(
-            "first word of a run's answer after the model's own",
+            "additional delay of the first word in a run",
             run_s - direct_s,
-            FIRST_WORD_S,
+            MAX_FIRST_WORD_DELAY_S,
             unit="s",
             measured=samples,
         ),
-        Figure("words of a run's answer, p95", later_delays_s[int(len(later_delays_s) * 0.95)], None, unit="s"),
+        Figure("delay of words in a run, p95", later_delays_s[int(len(later_delays_s) * 0.95)], None, unit="s"),
     ]
 
 
 def script() -> Sequence[Step]:
     """Return the responses of the model, for any number of calls."""
-    answer = slow(json_text({"answer": _WORDS, "missing": []}), **_PACE)
+    answer = slow(json_text({"answer": _ANSWER_TEXT, "missing": []}), **_PACE)
     return [
         step(json_text(_PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
         step(answer, metadata={"purpose": "answer"}, times=ANY_NUMBER),
-        step(slow(text(_WORDS), **_PACE), times=ANY_NUMBER),
+        step(slow(text(_ANSWER_TEXT), **_PACE), times=ANY_NUMBER),
     ]
 
 
@@ -107,7 +107,7 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
 
 async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelays:
     """Send one request and read the response to its end."""
-    prefix, received_characters, arrivals = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
+    prefix, received_characters, arrivals = "" if name == DIRECT_MODEL else '{"answer": "', 0, list[tuple[float, int]]()
     stream = await client.chat.completions.create(
         model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
@@ -116,11 +116,11 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelay
         if message:
             received_characters += len(message)
             arrivals.append((time.time(), received_characters))
-    if received_characters != len(_WORDS):
-        raise RuntimeError(f"{received_characters} of {len(_WORDS)} characters came from {name}")
+    if received_characters != len(_ANSWER_TEXT):
+        raise RuntimeError(f"{received_characters} of {len(_ANSWER_TEXT)} characters came from {name}")
     sent_at = model.sent_at[-1]
-    delays = [received_at - sent_at[(len(prefix) + count - 1) // _PIECE] for received_at, count in arrivals]
-    return ReadDelays(arrivals[0][0] - sent_at[len(prefix) // _PIECE], delays)
+    delays = [received_at - sent_at[(len(prefix) + count - 1) // _CHUNK_CHARACTERS] for received_at, count in arrivals]
+    return ReadDelays(arrivals[0][0] - sent_at[len(prefix) // _CHUNK_CHARACTERS], delays)
 
 
 TEXT_ROWS: dict[str, Row] = {"texts": texts}

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import temporalio.service
 
-from benchmarks.figures import Figure, figure_to_json, median_figure, save_as, table
+from benchmarks.figures import Figure, figure_to_json, format_table, median_figure, save_as
 from benchmarks.peers import environments, graphs, tools
 from benchmarks.peers.crashes import Crash, crash_and_resume
 from benchmarks.peers.engines import DagwrightEngine, EmbeddedEngine, Engine, HandWrittenEngine
@@ -34,7 +34,7 @@ from dagwright.toolset.toolset import load_toolset
 ROUNDS, KILLS = 9, 3
 BATCH = "Dagwright, `batch` tools"
 GOALS_S = {graphs.CHAIN: 0.12, graphs.FAN_OUT: 0.2}
-"""Goals of the `batch` tools."""
+"""Graph -> goal of Dagwright with `batch` tools, in seconds."""
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results"
 _TOOLS_FILE = str(Path(tools.__file__).resolve())
@@ -47,7 +47,7 @@ async def open_engines(folder: Path) -> AsyncIterator[list[Engine]]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         engines = [
-            *await _on_temporal(settings, Connection(await dial(server.address), server, frozenset())),
+            *await _temporal_engines(settings, Connection(await dial(server.address), server, frozenset())),
             *_embedded_engines(folder),
         ]
         for engine in engines:
@@ -56,7 +56,7 @@ async def open_engines(folder: Path) -> AsyncIterator[list[Engine]]:
         yield engines
 
 
-async def _on_temporal(settings: Settings, connection: Connection) -> list[Engine]:
+async def _temporal_engines(settings: Settings, connection: Connection) -> list[Engine]:
     client, server = connection.client, connection.server
     connection = Connection(client, server, await register_search_attributes(client))
     assert server.pid is not None
@@ -82,7 +82,7 @@ async def _on_temporal(settings: Settings, connection: Connection) -> list[Engin
             server_pid=server.pid,
             worker=worker,
         )
-        for name, prefix in (("Dagwright", ""), (BATCH, tools.SHORT))
+        for name, prefix in (("Dagwright", ""), (BATCH, tools.BATCH_PREFIX))
     ]
     return [*dagwright_engines, hand_written]
 
@@ -90,17 +90,17 @@ async def _on_temporal(settings: Settings, connection: Connection) -> list[Engin
 def _embedded_engines(folder: Path) -> list[Engine]:
     cache_home = Settings().cache_home
     engines: list[Engine] = []
-    for name, engine, arguments in (
+    for name, program, arguments in (
         ("LangGraph, `sync`", "langgraph", ["sync"]),
         ("LangGraph, `async` (its default)", "langgraph", ["async"]),
         ("DBOS", "dbos", []),
     ):
-        engine_folder = folder / "-".join([engine, *arguments])
+        engine_folder = folder / "-".join([program, *arguments])
         engine_folder.mkdir()
         command = [
-            environments.python_of(engine, cache_home),
+            environments.python_of(program, cache_home),
             "-m",
-            f"benchmarks.peers.{engine}_graphs",
+            f"benchmarks.peers.{program}_graphs",
             str(engine_folder),
         ]
         engines.append(EmbeddedEngine(name, engine_folder / graphs.LEDGER, [*command, *arguments]))
@@ -112,8 +112,8 @@ async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Cras
     samples = Samples()
     crashes: dict[str, list[Crash]] = {}
     expected_results = graphs.expected_results()
-    with tempfile.TemporaryDirectory(prefix="bench-peers-") as name:
-        async with open_engines(Path(name)) as engines:
+    with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
+        async with open_engines(Path(folder)) as engines:
             for number in range(rounds + 1):
                 for graph in graphs.GRAPHS:
                     for engine in _rotate(engines, number - 1):
@@ -138,7 +138,7 @@ def _rotate(engines: Sequence[Engine], number: int) -> list[Engine]:
     return [*engines[offset:], *engines[:offset]]
 
 
-def _goals(samples: Samples) -> list[Figure]:
+def _goal_figures(samples: Samples) -> list[Figure]:
     return [
         median_figure(f"{graph}, {BATCH}", samples.seconds[BATCH, graph], goal=goal, unit="s")
         for graph, goal in GOALS_S.items()
@@ -163,17 +163,17 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=KILLS, help="kills of each engine")
     options = parser.parse_args()
     samples, crashes = asyncio.run(measure(options.rounds, options.kills))
-    goals = _goals(samples)
-    text = "\n\n".join([engine_table(samples), crash_table(crashes), table(goals), _versions()])
+    goal_figures = _goal_figures(samples)
+    text = "\n\n".join([engine_table(samples), crash_table(crashes), format_table(goal_figures), _versions()])
     print(text)
     document = {
         "rounds": options.rounds,
         "samples": samples.to_json(),
         "crashes": {name: [crash.to_json() for crash in engine_crashes] for name, engine_crashes in crashes.items()},
-        "goals": [figure_to_json(goal) for goal in goals],
+        "goals": [figure_to_json(figure) for figure in goal_figures],
     }
-    save_as(_RESULTS, "peers", text=text, document=document, repetitions=f"{options.rounds} rounds")
-    return 1 if any(goal.verdict == "failed" for goal in goals) else 0
+    save_as(_RESULTS, "peers", text=text, document=document, repetitions_text=f"{options.rounds} rounds")
+    return 1 if any(figure.verdict == "failed" for figure in goal_figures) else 0
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ async def crash_and_resume(engine: Engine) -> Crash:
     engine.ledger.unlink(missing_ok=True)
     run_id = f"crash-{uuid4().hex[:12]}"
     run_task = asyncio.create_task(engine.run(graphs.EFFECT_CHAIN, run_id))
-    await _until(lambda: len(_steps(engine.ledger)) >= _STEPS_BEFORE_KILL)
+    await _wait_until(lambda: len(_steps(engine.ledger)) >= _STEPS_BEFORE_KILL)
     await engine.kill()
     killed_at, last_step = time.monotonic(), max(_steps(engine.ledger))
     if isinstance(engine, EmbeddedEngine):
@@ -47,7 +47,7 @@ async def crash_and_resume(engine: Engine) -> Crash:
             await run_task
     await engine.start()
     result_task = asyncio.create_task(engine.resume(run_id)) if run_task.done() else run_task
-    await _until(lambda: max(_steps(engine.ledger)) > last_step)
+    await _wait_until(lambda: max(_steps(engine.ledger)) > last_step)
     resumed_after_s = time.monotonic() - killed_at
     outcome = await result_task
     steps = _steps(engine.ledger)
@@ -60,7 +60,7 @@ def _steps(ledger: Path) -> list[int]:
     return [int(line) for line in ledger.read_text(encoding="ascii").split()] if ledger.exists() else []
 
 
-async def _until(is_reached: Callable[[], bool]) -> None:
+async def _wait_until(is_reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(_TIMEOUT_S):
         while not is_reached():
             await asyncio.sleep(_POLL_S)

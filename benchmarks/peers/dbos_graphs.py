@@ -41,9 +41,9 @@ async def draft() -> str:
 
 
 @DBOS.step()
-async def rotate(text: str, by: int) -> str:
-    """Return a document of the same size that depends on the number."""
-    return graphs.rotate(text, by)
+async def rotate(text: str, shift: int) -> str:
+    """Move the first `shift` characters of a document to its end."""
+    return graphs.rotate(text, shift)
 
 
 @DBOS.step()

@@ -68,7 +68,7 @@ class Engine(ABC):
         """Return the CPU time of all processes that take part, in seconds."""
 
 
-class ServedEngine(Engine):
+class TemporalEngine(Engine):
     """An engine on Dagwright's local Temporal server.
 
     Args:
@@ -101,7 +101,7 @@ class ServedEngine(Engine):
         return int(result)
 
 
-class HandWrittenEngine(ServedEngine):
+class HandWrittenEngine(TemporalEngine):
     """The graphs as hand-written workflows."""
 
     async def run(self, graph: str, run_id: str) -> Outcome:
@@ -118,7 +118,7 @@ class HandWrittenEngine(ServedEngine):
         return Outcome(time.perf_counter() - started_at, self._value_of(result))
 
 
-class DagwrightEngine(ServedEngine):
+class DagwrightEngine(TemporalEngine):
     """The graphs as compiled plans.
 
     Args:
@@ -135,9 +135,9 @@ class DagwrightEngine(ServedEngine):
         runs: Runs,
         tools: Mapping[str, ToolDeclaration],
         prefix: str,
-        **served_options: Any,
+        **temporal_options: Any,
     ) -> None:
-        super().__init__(name, ledger, **served_options)
+        super().__init__(name, ledger, **temporal_options)
         self._runs = runs
         self._plans: dict[str, CompiledPlan] = {
             graph: prepare_plan(check_plan(plan_of(graph, prefix=prefix, ledger=str(ledger)), tools), {})
@@ -156,16 +156,16 @@ class DagwrightEngine(ServedEngine):
 
 
 class EmbeddedEngine(Engine):
-    """An engine in a process with its own environment, which responds to requests on its pipes."""
+    """An engine in a process with its own environment. The process reads requests from stdin and responds on stdout."""
 
     def __init__(self, name: str, ledger: Path, command: Sequence[str]) -> None:
         super().__init__(name, ledger)
         self._command = command
-        self._log = ledger.parent / "log"
+        self._log_path = ledger.parent / "log"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        with self._log.open("ab") as log:
+        with self._log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, cwd=_ROOT
             )
@@ -198,6 +198,6 @@ class EmbeddedEngine(Engine):
         assert self._process.stdout is not None
         line = await asyncio.wait_for(self._process.stdout.readline(), _TIMEOUT_S)
         if not line:
-            last_output = self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            last_output = self._log_path.read_text(encoding="utf-8", errors="replace")[-2000:]
             raise RuntimeError(f"{self.name} ended:\n{last_output}")
         return json.loads(line)

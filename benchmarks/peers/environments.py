@@ -1,4 +1,4 @@
-"""Virtual environments of the other engines, each from its hash-locked requirements, in the user's cache."""
+"""Virtual environments of the other engines in the user's cache, installed from hash-locked requirements."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""The sizes and the steps of the compared graphs; every engine calls these functions.
+"""The sizes and the steps of the compared graphs; the program of every engine calls these functions.
 
 The programs of other engines import this module in environments without Dagwright.
 """
@@ -21,12 +21,17 @@ FAN_OUT = "fan-out of 200"
 LAYERED = "5 layers of 4"
 DOCUMENT_FAN = "50 documents of 10 KB"
 GRAPHS = (CHAIN, FAN_OUT, LAYERED, DOCUMENT_FAN)
-NODES = {CHAIN: CHAIN_LENGTH, FAN_OUT: FAN_WIDTH + 2, LAYERED: LAYERS * LAYER_WIDTH + 1, DOCUMENT_FAN: DOCUMENTS + 2}
+NODE_COUNTS = {
+    CHAIN: CHAIN_LENGTH,
+    FAN_OUT: FAN_WIDTH + 2,
+    LAYERED: LAYERS * LAYER_WIDTH + 1,
+    DOCUMENT_FAN: DOCUMENTS + 2,
+}
 
 EFFECT_CHAIN = "chain of 60 effects"
 """Each step appends a line to a file; the process is killed in the middle."""
 LEDGER = "ledger"
-"""Name of that file."""
+"""Name of the file."""
 
 
 def total(values: list[int]) -> int:
@@ -39,9 +44,9 @@ def draft() -> str:
     return "".join(chr(97 + index % 26) for index in range(DOCUMENT_BYTES))
 
 
-def rotate(text: str, by: int) -> str:
-    """Return a document of the same size that depends on the number."""
-    return text[by:] + text[:by]
+def rotate(text: str, shift: int) -> str:
+    """Move the first `shift` characters of a document to its end."""
+    return text[shift:] + text[:shift]
 
 
 def checksum(texts: list[str]) -> int:
@@ -66,5 +71,5 @@ def expected_results() -> dict[str, int]:
         CHAIN: CHAIN_LENGTH,
         FAN_OUT: total([1 + index for index in range(FAN_WIDTH)]),
         LAYERED: total(layer),
-        DOCUMENT_FAN: checksum([rotate(draft(), by) for by in range(DOCUMENTS)]),
+        DOCUMENT_FAN: checksum([rotate(draft(), shift) for shift in range(DOCUMENTS)]),
     }

@@ -22,7 +22,7 @@ class ChainState(TypedDict, total=False):
 
 
 class FanState(TypedDict, total=False):
-    """Values of the leaves, by leaf."""
+    """Result of the root, of each leaf by its index, and of the join."""
 
     root: Any
     leaves: Annotated[dict[int, Any], operator.or_]
@@ -34,19 +34,19 @@ def _chain() -> StateGraph:
     graph.add_node("step0", lambda _: {"value": graphs.total([1])})
     for index in range(1, graphs.CHAIN_LENGTH):
         graph.add_node(f"step{index}", lambda state: {"value": graphs.total([state["value"], 1])})
-    return _in_sequence(graph, [f"step{index}" for index in range(graphs.CHAIN_LENGTH)])
+    return _connect_sequence(graph, [f"step{index}" for index in range(graphs.CHAIN_LENGTH)])
 
 
 def _fan_out() -> StateGraph:
     graph = StateGraph(FanState)
     graph.add_node("root", lambda _: {"root": graphs.total([1])})
     for index in range(graphs.FAN_WIDTH):
-        graph.add_node(f"leaf{index}", _leaf(index))
-    graph.add_node("join", lambda state: {"value": graphs.total(_in_order(state["leaves"]))})
-    return _as_fan(graph, graphs.FAN_WIDTH)
+        graph.add_node(f"leaf{index}", _leaf_node(index))
+    graph.add_node("join", lambda state: {"value": graphs.total(_sorted_values(state["leaves"]))})
+    return _connect_fan(graph, graphs.FAN_WIDTH)
 
 
-def _leaf(index: int) -> Any:
+def _leaf_node(index: int) -> Any:
     return lambda state: {"leaves": {index: graphs.total([state["root"], index])}}
 
 
@@ -54,12 +54,12 @@ def _documents() -> StateGraph:
     graph = StateGraph(FanState)
     graph.add_node("root", lambda _: {"root": graphs.draft()})
     for index in range(graphs.DOCUMENTS):
-        graph.add_node(f"leaf{index}", _rotation(index))
-    graph.add_node("join", lambda state: {"value": graphs.checksum(_in_order(state["leaves"]))})
-    return _as_fan(graph, graphs.DOCUMENTS)
+        graph.add_node(f"leaf{index}", _rotation_node(index))
+    graph.add_node("join", lambda state: {"value": graphs.checksum(_sorted_values(state["leaves"]))})
+    return _connect_fan(graph, graphs.DOCUMENTS)
 
 
-def _rotation(index: int) -> Any:
+def _rotation_node(index: int) -> Any:
     return lambda state: {"leaves": {index: graphs.rotate(state["root"], index)}}
 
 
@@ -72,7 +72,7 @@ def _layers() -> StateGraph:
             graph.add_node(name, _layer_node(layer, index))
             graph.add_edge(previous_layer if len(previous_layer) > 1 else START, name)
         previous_layer = names
-    graph.add_node("join", lambda state: {"value": graphs.total(_layer(state, graphs.LAYERS - 1))})
+    graph.add_node("join", lambda state: {"value": graphs.total(_layer_values(state, graphs.LAYERS - 1))})
     graph.add_edge(previous_layer, "join")
     graph.add_edge("join", END)
     return graph
@@ -80,10 +80,12 @@ def _layers() -> StateGraph:
 
 def _layer_node(layer: int, index: int) -> Any:
     number = layer * graphs.LAYER_WIDTH + index
-    return lambda state: {"leaves": {number: graphs.total([index, *(_layer(state, layer - 1) if layer else [])])}}
+    return lambda state: {
+        "leaves": {number: graphs.total([index, *(_layer_values(state, layer - 1) if layer else [])])}
+    }
 
 
-def _layer(state: FanState, layer: int) -> list[int]:
+def _layer_values(state: FanState, layer: int) -> list[int]:
     first_number = layer * graphs.LAYER_WIDTH
     return [state["leaves"][number] for number in range(first_number, first_number + graphs.LAYER_WIDTH)]
 
@@ -92,20 +94,20 @@ def _effects(ledger: str) -> StateGraph:
     graph = StateGraph(ChainState)
     for index in range(graphs.EFFECTS):
         graph.add_node(f"step{index}", lambda state: {"value": graphs.append(ledger, state.get("value", 0))})
-    return _in_sequence(graph, [f"step{index}" for index in range(graphs.EFFECTS)])
+    return _connect_sequence(graph, [f"step{index}" for index in range(graphs.EFFECTS)])
 
 
-def _in_order(leaves: dict[int, Any]) -> list[Any]:
+def _sorted_values(leaves: dict[int, Any]) -> list[Any]:
     return [leaves[index] for index in sorted(leaves)]
 
 
-def _in_sequence(graph: StateGraph, names: list[str]) -> StateGraph:
+def _connect_sequence(graph: StateGraph, names: list[str]) -> StateGraph:
     for source, target in zip([START, *names], [*names, END], strict=True):
         graph.add_edge(source, target)
     return graph
 
 
-def _as_fan(graph: StateGraph, width: int) -> StateGraph:
+def _connect_fan(graph: StateGraph, width: int) -> StateGraph:
     leaves = [f"leaf{index}" for index in range(width)]
     graph.add_edge(START, "root")
     for leaf in leaves:
@@ -121,14 +123,14 @@ def main() -> None:
     database = sqlite3.connect(folder / "langgraph.db", check_same_thread=False)
     database.execute("PRAGMA synchronous=NORMAL")
     saver = SqliteSaver(database)
-    states = {
+    state_graphs = {
         graphs.CHAIN: _chain(),
         graphs.FAN_OUT: _fan_out(),
         graphs.LAYERED: _layers(),
         graphs.DOCUMENT_FAN: _documents(),
         graphs.EFFECT_CHAIN: _effects(str(folder / graphs.LEDGER)),
     }
-    compiled_graphs = {name: state.compile(checkpointer=saver) for name, state in states.items()}
+    compiled_graphs = {name: graph.compile(checkpointer=saver) for name, graph in state_graphs.items()}
 
     def run(graph: str, run_id: str, is_resumed: bool) -> int:
         config = {"configurable": {"thread_id": run_id}, "recursion_limit": 1_000}

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.peers import graphs
 
 Plan = dict[str, Any]
+Node = dict[str, Any]
 
 
 def plan_of(graph: str, *, prefix: str, ledger: str = "") -> Plan:
@@ -37,7 +38,7 @@ def _fan_out(prefix: str) -> Plan:
 
 
 def _layers(prefix: str) -> Plan:
-    nodes: list[Plan] = []
+    nodes: list[Node] = []
     previous_results: list[str] = []
     for layer in range(graphs.LAYERS):
         layer_nodes = [
@@ -50,7 +51,7 @@ def _layers(prefix: str) -> Plan:
 
 def _documents(prefix: str) -> Plan:
     leaves = [
-        _call(prefix, "rotate", f"leaf{index}", {"text": "{{root.result}}", "by": index})
+        _call(prefix, "rotate", f"leaf{index}", {"text": "{{root.result}}", "shift": index})
         for index in range(graphs.DOCUMENTS)
     ]
     texts = [f"{{{{{leaf['id']}.result}}}}" for leaf in leaves]
@@ -66,9 +67,9 @@ def _effects(prefix: str, ledger: str) -> Plan:
     return {"nodes": nodes, "output": f"{{{{{nodes[-1]['id']}.result}}}}"}
 
 
-def _total(prefix: str, node_id: str, values: list[Any]) -> Plan:
+def _total(prefix: str, node_id: str, values: list[Any]) -> Node:
     return _call(prefix, "total", node_id, {"values": values})
 
 
-def _call(prefix: str, tool: str, node_id: str, arguments: Plan) -> Plan:
+def _call(prefix: str, tool: str, node_id: str, arguments: dict[str, Any]) -> Node:
     return {"id": node_id, "tool": f"{prefix}{tool}", "arguments": arguments}

@@ -1,4 +1,4 @@
-"""Main loop of another engine's process: run the graphs whose names are read from stdin, one per line.
+"""Main loop of another engine's process: read requests from stdin, one per line, and run their graphs.
 
 A request is `{"graph": NAME, "id": ID}`, with `"resume": true` for a run that an earlier process left unfinished.
 The response is `{"seconds": FLOAT, "result": INT}`; the first line is `{"ready": true}`.
@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Callable
 
-RunGraph = Callable[[str, str, bool], int]
-"""Run a graph: its name, the ID of the run, and whether an earlier process started it."""
+GraphRunner = Callable[[str, str, bool], int]
+"""Function that runs a graph: graph name, run ID and whether an earlier process started the run -> result."""
 
 
-def serve(run: RunGraph) -> None:
+def serve(run: GraphRunner) -> None:
     """Serve requests until the end of stdin."""
     _respond({"ready": True})
     for line in sys.stdin:

@@ -33,7 +33,7 @@ class Samples:
 
 
 def engine_table(samples: Samples) -> str:
-    """Format the median of each graph on each engine, and the CPU time of a node of all graphs together."""
+    """Format the median of each graph on each engine, and the mean CPU time per node over all graphs."""
     rows = [
         [
             engine,
@@ -59,9 +59,9 @@ def crash_table(crashes: Mapping[str, Sequence[Crash]]) -> str:
 
 
 def _cpu_ms_per_node(samples: Samples, engine: str) -> float:
-    # The clock of a process counts hundredths of a second, so single runs are too short.
+    # The clock of a process counts hundredths of a second, so single runs are too short to be measured.
     total = sum(sum(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
-    nodes = sum(graphs.NODES[graph] * len(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
+    nodes = sum(graphs.NODE_COUNTS[graph] * len(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
     return 1000 * total / nodes
 
 

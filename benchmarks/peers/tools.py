@@ -5,7 +5,7 @@ import asyncio
 from benchmarks.peers import graphs
 from dagwright.tools import tool
 
-SHORT = "short_"
+BATCH_PREFIX = "short_"
 """Prefix of the `batch` tools."""
 
 
@@ -22,9 +22,9 @@ async def draft() -> str:
 
 
 @tool(effects="read")
-async def rotate(text: str, by: int) -> str:
-    """Return a document of the same size that depends on the number."""
-    return graphs.rotate(text, by)
+async def rotate(text: str, shift: int) -> str:
+    """Move the first `shift` characters of a document to its end."""
+    return graphs.rotate(text, shift)
 
 
 @tool(effects="read")
@@ -46,9 +46,9 @@ async def short_draft() -> str:
 
 
 @tool(effects="read", batch=True)
-async def short_rotate(text: str, by: int) -> str:
-    """Return a document of the same size that depends on the number."""
-    return graphs.rotate(text, by)
+async def short_rotate(text: str, shift: int) -> str:
+    """Move the first `shift` characters of a document to its end."""
+    return graphs.rotate(text, shift)
 
 
 @tool(effects="read", batch=True)
@@ -57,7 +57,7 @@ async def short_checksum(texts: list[str]) -> int:
     return graphs.checksum(texts)
 
 
-# Declared `read` for its heartbeat timeout of 3 s; the 30 s of other effects are not measured here.
+# `append` has an effect. It is declared `read`, because `read` tools have a heartbeat timeout of 3 s instead of 30 s.
 @tool(effects="read")
 async def append(ledger: str, number: int) -> int:
     """Append a number to the ledger after some time."""

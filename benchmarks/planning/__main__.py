@@ -10,9 +10,9 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.planning.asking import PlannedRequest, plan_all
 from benchmarks.planning.cases import read_cases
-from benchmarks.planning.report import report, table
+from benchmarks.planning.planned_requests import PlannedRequest, plan_all
+from benchmarks.planning.report import report_to_json, score_table
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
 from dagwright.planning.model_calls.model_requests import ModelConfig
@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     settings = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
     parser.add_argument("--model", default=settings.model, help="model to score (default: DAGWRIGHT_MODEL)")
-    parser.add_argument("--base-url", default=settings.llm_base_url, help="URL of the provider; it gets OPENAI_API_KEY")
+    parser.add_argument(
+        "--base-url", default=settings.llm_base_url, help="URL of the provider, which receives OPENAI_API_KEY"
+    )
     parser.add_argument("--repairs", type=int, default=MAX_PLANS - 1, help="maximum number of repairs of a plan")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
@@ -48,9 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--repairs must be at least 0, and --parallel at least 1")
     key = settings.llm_api_key.get_secret_value() if settings.llm_api_key is not None else ""
     planned_requests = asyncio.run(measure(options, model=options.model, endpoint=Endpoint(options.base_url, key)))
-    print(f"{options.model}\n\n{table(planned_requests)}")
+    print(f"{options.model}\n\n{score_table(planned_requests)}")
     if options.save is not None:
-        text = json.dumps(report(planned_requests, model=options.model), indent=1, ensure_ascii=False)
+        text = json.dumps(report_to_json(planned_requests, model=options.model), indent=1, ensure_ascii=False)
         options.save.write_text(text + "\n", encoding="utf-8")
     return 1 if any(each.failure is not None for each in planned_requests) else 0
 

@@ -56,8 +56,10 @@ def _tool(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
     schema = {
         "type": "object",
         "properties": {
-            key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind}
-            for key, kind in arguments.items()
+            argument: {"type": "string", "enum": encoded_type}
+            if isinstance(encoded_type, list)
+            else {"type": encoded_type}
+            for argument, encoded_type in arguments.items()
         },
         "required": [*arguments],
         "additionalProperties": False,

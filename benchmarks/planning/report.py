@@ -5,7 +5,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from benchmarks.planning.asking import PlannedRequest
+from benchmarks.planning.planned_requests import PlannedRequest
 from benchmarks.planning.score import Scores, score
 from dagwright.core.model.states import NO_USAGE, Usage
 
@@ -30,7 +30,7 @@ def usage_of(planned_requests: Sequence[PlannedRequest]) -> Usage:
     return reduce(add, (each.usage for each in planned_requests), NO_USAGE)
 
 
-def table(planned_requests: Sequence[PlannedRequest]) -> str:
+def score_table(planned_requests: Sequence[PlannedRequest]) -> str:
     """Format the scores as a Markdown table, followed by the usage and the failures."""
     first_scores, last_scores = scores_of(planned_requests)
     first_json, last_json = first_scores.to_json(), last_scores.to_json()
@@ -41,12 +41,14 @@ def table(planned_requests: Sequence[PlannedRequest]) -> str:
         f"| {name} | {_number(first_json[key])} | {_number(last_json[key])} |" for key, name in _SCORE_LABELS.items()
     ]
     usage = usage_of(planned_requests)
-    message = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
-    failure_lines = _without_plan(planned_requests)
-    return "\n".join([*lines, "", message + ".", *(["", "Without a plan:", *failure_lines] if failure_lines else [])])
+    usage_text = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
+    failure_lines = _failure_lines(planned_requests)
+    return "\n".join(
+        [*lines, "", usage_text + ".", *(["", "Without a plan:", *failure_lines] if failure_lines else [])]
+    )
 
 
-def report(planned_requests: Sequence[PlannedRequest], *, model: str) -> dict[str, Any]:
+def report_to_json(planned_requests: Sequence[PlannedRequest], *, model: str) -> dict[str, Any]:
     """Return the JSON report: the scores, and each request with all responses."""
     first, last = scores_of(planned_requests)
     return {
@@ -62,7 +64,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _without_plan(planned_requests: Sequence[PlannedRequest]) -> list[str]:
+def _failure_lines(planned_requests: Sequence[PlannedRequest]) -> list[str]:
     """Return a line for each request without a plan; a single line if all have the same reason."""
     reasons = {each.case.words: _failure_reason(each) for each in planned_requests if each.last_facts is None}
     if len(reasons) == len(planned_requests) > 1 and len(distinct_reasons := set(reasons.values())) == 1:

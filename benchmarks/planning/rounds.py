@@ -22,8 +22,8 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from benchmarks.figures import Figure, figure_to_json, ratio_figure, save_as, table
-from benchmarks.planning import round_workers
+from benchmarks.figures import Figure, figure_to_json, format_table, ratio_figure, save_as
+from benchmarks.planning import round_worker_tools
 from benchmarks.planning.streaming import ModelBench
 from benchmarks.processes import Bench, KillableWorker, python_command
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
@@ -40,19 +40,19 @@ from dagwright.toolset.toolset import load_toolset
 
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
 ANSWER = "It is so."
-MAX_RATIO = 2.0
+GAP_RATIO = 2.0
 """Maximum ratio of a gap around the planner to an ordinary dispatch in the same run."""
 CPU_RATIO = 1.3
-"""Maximum ratio of the worker's CPU time per question for many concurrent questions to that of a single question:
-the cost of their interference. The wall-clock time of concurrent questions depends on other load, so it has no goal."""
-FAIR_RATIO = 1.5
+"""Maximum ratio of the worker's CPU time per concurrent question to its CPU time for a single question. The wall-clock
+time of concurrent questions has no goal, because it depends on other load."""
+SLOWEST_RATIO = 1.5
 """Maximum ratio of the slowest concurrent question to the median: no question waits for all others."""
 MEMORY_RATIO = 1.2
-"""Maximum ratio of the worker's peak memory after twice as many questions to that after the first half: the remainder
-of a question is garbage that Python has not collected yet (benchmarks/README.md)."""
-_TOOLS_FILE = str(Path(round_workers.__file__).resolve())
+"""Maximum ratio of the worker's peak memory after both batches of questions to its peak after the first batch.
+A question leaves garbage that Python has not collected yet (benchmarks/README.md)."""
+_TOOLS_FILE = str(Path(round_worker_tools.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
-_CHAINS, _LENGTH = 2, 3
+_CHAINS, _CHAIN_LENGTH = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class Gaps:
     """Seconds between the end of one activity and the start of another, for all rounds of a question.
 
     Args:
-        after_answer: from the planner's response to the first worker tool that it starts.
+        after_planner: from the planner's response to the first worker tool that it starts.
         before_planner: from the end of a round's last worker tool to the planner call.
-        ordinary: from the end of a worker tool to the start of the next worker tool in its chain.
+        dispatch: from the end of a worker tool to the start of the next worker tool in its chain.
     """
 
-    after_answer: Sequence[float]
+    after_planner: Sequence[float]
     before_planner: Sequence[float]
-    ordinary: Sequence[float]
+    dispatch: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def script() -> Sequence[Step]:
     for number in range(1, ROUNDS + 1):
         answer = {"reasoning": "On.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
-    report_ref = {"from_sub_goal": _id(ROUNDS, 0, _LENGTH), "slot": "report"}
+    report_ref = {"from_sub_goal": _id(ROUNDS, 0, _CHAIN_LENGTH), "slot": "report"}
     final_round = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": report_ref}}
     steps.append(step(json_text(final_round), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
     return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
@@ -114,7 +114,7 @@ def _id(number: int, chain: int, position: int) -> int:
 def _sub_goals(number: int) -> list[dict[str, Any]]:
     sub_goals = []
     for chain in range(_CHAINS):
-        for position in range(_LENGTH):
+        for position in range(_CHAIN_LENGTH):
             name = f"{number}.{chain}.{position}"
             previous = {"from_sub_goal": _id(number, chain, position - 1), "slot": "noted"}
             inputs = {"previous": previous} if position else {}
@@ -122,28 +122,28 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
                 {"id": _id(number, chain, position), "worker": "note", "description": name, "inputs": inputs}
             )
             sub_goals[-1]["params"] = {"name": name}
-    noted_ref = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
-    document = {
-        "id": _id(number, 0, _LENGTH),
+    noted_ref = {"from_sub_goal": _id(number, 0, _CHAIN_LENGTH - 1), "slot": "noted"}
+    describe_sub_goal = {
+        "id": _id(number, 0, _CHAIN_LENGTH),
         "worker": "describe",
         "description": "describe",
         "inputs": {"noted": noted_ref},
         "params": {},
     }
-    return [*sub_goals, document]
+    return [*sub_goals, describe_sub_goal]
 
 
 @asynccontextmanager
 async def serve_questions() -> AsyncIterator[QuestionServer]:
     """Run a server, one worker and the scripted model inside the block."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        settings = Settings(state_dir=Path(name) / "state")
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        settings = Settings(state_dir=Path(folder) / "state")
         async with LocalServer(settings).hold() as server, ModelServer(*script()) as model:
             client = await dial(server.address)
             await register_search_attributes(client)
             environment = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
             command = ["env", *environment, *python_command(settings), "worker.py", "--tools", _TOOLS_FILE]
-            worker = KillableWorker(command, Path(name) / "worker.log")
+            worker = KillableWorker(command, Path(folder) / "worker.log")
             await worker.start()
             try:
                 yield QuestionServer(ModelBench(client, model, settings), worker)
@@ -186,51 +186,51 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
 
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
     """Return the gaps of a question, round by round."""
-    starts, ends = _times(events)
+    starts, ends = _activity_times(events)
     planners = ["plan", *(f"plan#{number}" for number in range(2, ROUNDS + 2))]
-    after_answer, before_planner, ordinary = [], [], []
+    after_planner, before_planner, dispatch = [], [], []
     for number in range(1, ROUNDS + 1):
-        names = [f"sg{sub_goal['id']}" for sub_goal in _sub_goals(number)]
-        after_answer.append(min(starts[name] for name in names) - ends[planners[number - 1]])
-        before_planner.append(starts[planners[number]] - max(ends[name] for name in names))
+        node_ids = [f"sg{sub_goal['id']}" for sub_goal in _sub_goals(number)]
+        after_planner.append(min(starts[node_id] for node_id in node_ids) - ends[planners[number - 1]])
+        before_planner.append(starts[planners[number]] - max(ends[node_id] for node_id in node_ids))
         for sub_goal in _sub_goals(number):
             for source in sub_goal["inputs"].values():
-                ordinary.append(starts[f"sg{sub_goal['id']}"] - ends[f"sg{source['from_sub_goal']}"])
-    return Gaps(after_answer, before_planner, ordinary)
+                dispatch.append(starts[f"sg{sub_goal['id']}"] - ends[f"sg{source['from_sub_goal']}"])
+    return Gaps(after_planner, before_planner, dispatch)
 
 
-def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+def _activity_times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Return the start and end times of the activities, in seconds since the epoch."""
-    names: dict[int, str] = {}
+    node_ids: dict[int, str] = {}
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     for event in events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+            node_ids[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-            starts[names[event.activity_task_started_event_attributes.scheduled_event_id]] = event_time(event)
+            starts[node_ids[event.activity_task_started_event_attributes.scheduled_event_id]] = event_time(event)
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            ends[names[event.activity_task_completed_event_attributes.scheduled_event_id]] = event_time(event)
+            ends[node_ids[event.activity_task_completed_event_attributes.scheduled_event_id]] = event_time(event)
     return starts, ends
 
 
-async def ask_concurrently(server: QuestionServer, name: str, number: int) -> ConcurrentQuestions:
+async def ask_concurrently(server: QuestionServer, name: str, count: int) -> ConcurrentQuestions:
     """Ask many questions concurrently."""
-    started_at, before_s = time.monotonic(), server.worker.cpu_s()
-    answers = await asyncio.gather(*(ask_question(server.bench, f"{name}-{index}") for index in range(number)))
-    total_s, cpu_s = time.monotonic() - started_at, server.worker.cpu_s() - before_s
-    return ConcurrentQuestions(total_s, [duration_s for _, duration_s in answers], cpu_s, server.worker.peak_gb())
+    started_at, initial_cpu_s = time.monotonic(), server.worker.cpu_s()
+    results = await asyncio.gather(*(ask_question(server.bench, f"{name}-{index}") for index in range(count)))
+    total_s, cpu_s = time.monotonic() - started_at, server.worker.cpu_s() - initial_cpu_s
+    return ConcurrentQuestions(total_s, [duration_s for _, duration_s in results], cpu_s, server.worker.peak_gb())
 
 
 async def measure(questions: int, at_once: int) -> list[Figure]:
     """Return the figures: gaps and times of sequential questions, and the cost of concurrent questions."""
     async with serve_questions() as server:
         await ask_question(server.bench, "warm")
-        before_s = server.worker.cpu_s()
-        sequential = [await ask_question(server.bench, f"question-{number}") for number in range(questions)]
-        single_cpu_s = (server.worker.cpu_s() - before_s) / questions
+        initial_cpu_s = server.worker.cpu_s()
+        sequential_results = [await ask_question(server.bench, f"question-{number}") for number in range(questions)]
+        single_cpu_s = (server.worker.cpu_s() - initial_cpu_s) / questions
         batches = [await ask_concurrently(server, f"at-once-{name}", at_once) for name in ("first", "second")]
-    return figures_of([gaps for gaps, _ in sequential], single_cpu_s, batches)
+    return figures_of([gaps for gaps, _ in sequential_results], single_cpu_s, batches)
 
 
 def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[ConcurrentQuestions]) -> list[Figure]:
@@ -241,27 +241,33 @@ def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[Conc
         single_cpu_s: CPU time of the worker for one sequential question.
         batches: the batches of concurrent questions, in order.
     """
-    ordinary = [1000 * gap for each in gaps for gap in each.ordinary]
-    after_answer = [1000 * gap for each in gaps for gap in each.after_answer]
+    dispatch = [1000 * gap for each in gaps for gap in each.dispatch]
+    after_planner = [1000 * gap for each in gaps for gap in each.after_planner]
     before_planner = [1000 * gap for each in gaps for gap in each.before_planner]
-    number = len(batches[0].durations_s)
-    title = f"{number} questions of {ROUNDS} rounds at once on one worker"
-    cpu_s_per_question = [batch.cpu_s / number for batch in batches]
+    count = len(batches[0].durations_s)
+    title = f"{count} questions of {ROUNDS} rounds at once on one worker"
+    cpu_s_per_question = [batch.cpu_s / count for batch in batches]
     totals_s = [round(batch.total_s, 2) for batch in batches]
     slowest = [max(batch.durations_s) for batch in batches]
     medians = [statistics.median(batch.durations_s) for batch in batches]
     return [
         ratio_figure(
-            "from the planner's response to the first worker tool, ms", after_answer, ordinary, goal=MAX_RATIO
+            "from the planner's response to the first worker tool, ms", after_planner, dispatch, goal=GAP_RATIO
         ),
-        ratio_figure("from the last worker tool to the planner, ms", before_planner, ordinary, goal=MAX_RATIO),
+        ratio_figure("from the last worker tool to the planner, ms", before_planner, dispatch, goal=GAP_RATIO),
         Figure(title, statistics.median(totals_s), None, unit="s", measured={"samples": totals_s}),
         ratio_figure(
-            f"{title}, CPU of the worker for one : alone, s", cpu_s_per_question, [single_cpu_s], goal=CPU_RATIO
+            f"{title}, CPU time per question : of a single question, s",
+            cpu_s_per_question,
+            [single_cpu_s],
+            goal=CPU_RATIO,
         ),
-        ratio_figure(f"{title}, slowest : median", slowest, medians, goal=FAIR_RATIO),
+        ratio_figure(f"{title}, slowest : median", slowest, medians, goal=SLOWEST_RATIO),
         ratio_figure(
-            f"{title}, memory after twice as many, GB", [batches[-1].peak_gb], [batches[0].peak_gb], goal=MEMORY_RATIO
+            f"{title}, memory after two batches : after one, GB",
+            [batches[-1].peak_gb],
+            [batches[0].peak_gb],
+            goal=MEMORY_RATIO,
         ),
     ]
 
@@ -280,11 +286,15 @@ def main(arguments: list[str] | None = None) -> int:
     if options.questions < 1 or options.at_once < 1:
         parser.error("--questions and --at-once must be at least 1")
     figures = asyncio.run(measure(options.questions, options.at_once))
-    print(table(figures))
+    print(format_table(figures))
     if (options.questions, options.at_once) == (QUESTIONS, AT_ONCE):
         rows = [figure_to_json(figure) for figure in figures]
         save_as(
-            _RESULTS, "rounds", text=table(figures), document={"figures": rows}, repetitions=f"{QUESTIONS} questions"
+            _RESULTS,
+            "rounds",
+            text=format_table(figures),
+            document={"figures": rows},
+            repetitions_text=f"{QUESTIONS} questions",
         )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 

@@ -1,12 +1,12 @@
 """Compare a model's plans with the expected plans: F1 of nodes, edges and arguments, as in TaskBench.
 
 Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
-and these pairs with the argument's value. A tool called twice is in its set once, and a value from another node is the
-name of that node's tool, so plans are compared without their ids. Members are counted over all plans together (micro
-average), and F1 is the harmonic mean of precision and recall.
+and these pairs with the argument's value. A tool called twice is in its set once. A value from another node is replaced
+by the name of that node's tool, so plans are compared without their ids. Members are counted over all plans together
+(micro average), and F1 is the harmonic mean of precision and recall.
 
 A response without a valid plan predicts nothing, and so costs recall; TaskBench omits such responses and reports
-their number, which is `Scores.valid` and `Scores.answers` here.
+their number, which is `Scores.answers` minus `Scores.valid` here.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of
 its repository (`flatten`, binary F1 of links and of tasks with arguments).
@@ -122,7 +122,7 @@ def facts_of_plan(plan: JsonValue, *, tools: Mapping[str, ToolDeclaration] | Non
     return _facts(to_document(plan, tools=tools), tools)
 
 
-def facts_of_answer(text: str, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts | None:
+def facts_of_response(text: str, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts | None:
     """Return the facts of the plan in a model's response; `None` without a valid plan."""
     try:
         document, _ = read_written_plan(text, tools=tools)
@@ -133,39 +133,43 @@ def facts_of_answer(text: str, *, tools: Mapping[str, ToolDeclaration] | None = 
 
 def _facts(document: Document, tools: Mapping[str, ToolDeclaration] | None) -> PlanFacts:
     checked_plan = check_document(document, tools=tools or {}, allow_unknown_tools=not tools)
-    names = {node.id: _name_of(node) for node in checked_plan.nodes}
+    tool_names = {node.id: _tool_name_of(node) for node in checked_plan.nodes}
     edges = {
-        (names[checked_plan.nodes[dependency].id], names[node.id])
+        (tool_names[checked_plan.nodes[dependency].id], tool_names[node.id])
         for node, dependencies in zip(checked_plan.nodes, checked_plan.dependencies, strict=True)
         for dependency in dependencies
     }
     values = {
-        (names[node.id], key, json.dumps(_without_ids(value, names), sort_keys=True, ensure_ascii=False))
+        (tool_names[node.id], key, json.dumps(_replace_ids(value, tool_names), sort_keys=True, ensure_ascii=False))
         for node in checked_plan.nodes
         for key, value in node.arguments.items()
     }
     return PlanFacts(
-        tools=frozenset(names.values()),
+        tools=frozenset(tool_names.values()),
         edges=frozenset(edges),
         argument_names=frozenset((tool, key) for tool, key, _ in values),
         argument_values=frozenset(values),
     )
 
 
-def _name_of(node: Node) -> str:
+def _tool_name_of(node: Node) -> str:
     return node.tool or node.agent_name or ("plan" if node.plan is not None else "human")
 
 
-def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
+def _replace_ids(value: Any, tool_names: Mapping[str, str]) -> Any:
     """Replace references to results of other nodes by the names of their tools."""
 
     def replace_references(text: str, _: object) -> str:
         try:
-            parts = parse_template(text, names)
+            parts = parse_template(text, tool_names)
         except BadReferences:
             return text
         return "".join(
-            f"<{names[part.node]}>" if isinstance(part, ResultOf) else part if isinstance(part, str) else f"<{part}>"
+            f"<{tool_names[part.node]}>"
+            if isinstance(part, ResultOf)
+            else part
+            if isinstance(part, str)
+            else f"<{part}>"
             for part in parts
         )
 
@@ -187,12 +191,12 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: C
         for expected, predicted in facts_of_pairs
     ]
     return Scores(
-        nodes=_micro(nodes),
-        edges=_micro((expected.edges, predicted.edges) for expected, predicted in facts_of_pairs),
-        argument_names=_micro(
+        nodes=_micro_score(nodes),
+        edges=_micro_score((expected.edges, predicted.edges) for expected, predicted in facts_of_pairs),
+        argument_names=_micro_score(
             (expected.argument_names, predicted.argument_names) for expected, predicted in facts_of_pairs
         ),
-        argument_values=_micro(
+        argument_values=_micro_score(
             (expected.argument_values, predicted.argument_values) for expected, predicted in facts_of_pairs
         ),
         answers=len(pair_list),
@@ -200,7 +204,7 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: C
     )
 
 
-def _micro(sets: Iterable[tuple[frozenset[Hashable], frozenset[Hashable]]]) -> Score:
+def _micro_score(sets: Iterable[tuple[frozenset[Hashable], frozenset[Hashable]]]) -> Score:
     matches = predicted = expected = 0
     for expected_set, predicted_set in sets:
         matches += len(expected_set & predicted_set)

@@ -23,8 +23,16 @@ from temporalio.client import Client
 
 from benchmarks.figures import save_as
 from benchmarks.planning import slow_tools
-from benchmarks.planning.paced import SHAPES, TOKEN_CHARACTERS, TOOL, Shape, agent_script, plan_text, planner_script
-from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison_table, report, written_figure
+from benchmarks.planning.paced_responses import (
+    SHAPES,
+    TOKEN_CHARACTERS,
+    TOOL,
+    Shape,
+    agent_script,
+    plan_text,
+    planner_script,
+)
+from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison_table, report_to_json, written_figure
 from benchmarks.processes import python_command, run_process
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
@@ -41,7 +49,7 @@ from dagwright.toolset.toolset import load_toolset
 SIZES = (3, 6, 9)
 REPEATS = 3
 STREAMED, WHOLE, TURNS = WAYS = ("streamed", "whole", "turns")
-_WORDS = "Compare the rents of flats with two rooms in some cities."
+_REQUEST_TEXT = "Compare the rents of flats with two rooms in some cities."
 _TOOLS_FILE = str(Path(slow_tools.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -99,14 +107,14 @@ def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
 async def serve_runs(runs: Sequence[Run]) -> AsyncIterator[ModelBench]:
     """Run a server, a worker with the slow tool and the scripted model inside the block."""
     steps = [step for run in runs for step in run.script()]
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        settings = Settings(state_dir=Path(name) / "state")
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        settings = Settings(state_dir=Path(folder) / "state")
         async with LocalServer(settings).hold() as server, ModelServer(*steps) as model:
             client = await dial(server.address)
             await register_search_attributes(client)
             environment = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
             command = ["env", *environment, *python_command(settings), "worker.py", "--tools", _TOOLS_FILE]
-            async with run_process(command, log=Path(name) / "worker.log"):
+            async with run_process(command, log=Path(folder) / "worker.log"):
                 yield ModelBench(client, model, settings)
 
 
@@ -138,9 +146,9 @@ async def _measure_run(bench: ModelBench, run: Run) -> RunTimes:
     if run.way == TURNS:
         spec = AgentSpec("helper", tools=tools)
         plan = agent_plan(spec, prompt="Answer the request with the results of the tools.", results={})
-        workflow_type, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
+        workflow_type, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _REQUEST_TEXT})
     else:
-        plan, _ = prepare_goal(_WORDS, tools, PlanningOptions(streams=run.way == STREAMED))
+        plan, _ = prepare_goal(_REQUEST_TEXT, tools, PlanningOptions(streams=run.way == STREAMED))
         workflow_type, run_input = wire.WORKFLOW_PLAN_AND_EXECUTE, RunInput(compiled=plan)
     handle: Any = await bench.client.start_workflow(
         workflow_type, run_input_to_json(run_input), id=run.id, task_queue=wire.DEFAULT_TASK_QUEUE
@@ -162,10 +170,10 @@ async def _measure_run(bench: ModelBench, run: Run) -> RunTimes:
     )
 
 
-def _written_share(model: ModelServer, call: ReceivedCall, time_at: float) -> float | None:
+def _written_share(model: ModelServer, call: ReceivedCall, until: float) -> float | None:
     """Return the share of a response that had been sent at a time; `None` if it was not streamed."""
-    sent_at = model.sent_at[model.calls.index(call)]
-    return sum(time_sent <= time_at for time_sent in sent_at) / len(sent_at) if call.is_streamed else None
+    chunks_sent_at = model.sent_at[model.calls.index(call)]
+    return sum(sent_at <= until for sent_at in chunks_sent_at) / len(chunks_sent_at) if call.is_streamed else None
 
 
 def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
@@ -196,13 +204,13 @@ def main(arguments: list[str] | None = None) -> int:
     comparisons = asyncio.run(measure(sizes, options.repeats))
     print(comparison_table(comparisons))
     if sizes == SIZES:
-        repetitions = f"{options.repeats} runs of each"
+        repetitions_text = f"{options.repeats} runs of each"
         save_as(
             _RESULTS,
             "streaming",
             text=comparison_table(comparisons),
-            document=report(comparisons),
-            repetitions=repetitions,
+            document=report_to_json(comparisons),
+            repetitions_text=repetitions_text,
         )
     return 1 if written_figure(comparisons).verdict == "failed" else 0
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.figures import Figure, figure_to_json, table
+from benchmarks.figures import Figure, figure_to_json, format_table
 
 MAX_WRITTEN_PERCENT = 40.0
 """Maximum share of a plan that is written when its first tool starts."""
@@ -75,17 +75,17 @@ def comparison_table(comparisons: Sequence[Comparison]) -> str:
         cells += [_median(runs, _first_call_s) for runs in (comparison.streamed, comparison.whole, comparison.turns)]
         cells += [_median(runs, _end_s) for runs in (comparison.streamed, comparison.whole, comparison.turns)]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", table([written_figure(comparisons)])])
+    return "\n".join([*lines, "", format_table([written_figure(comparisons)])])
 
 
 def written_figure(comparisons: Sequence[Comparison]) -> Figure:
-    """Return the worst value of all plans with the goal."""
+    """Return the largest written share of all plans as a figure with a goal."""
     percent_by_plan = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in comparisons}
     name = "largest share of a plan written when its first tool starts"
     return Figure(name, max(percent_by_plan.values()), MAX_WRITTEN_PERCENT, unit="%", measured=percent_by_plan)
 
 
-def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def report_to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the JSON report."""
     return {
         "figures": [figure_to_json(written_figure(comparisons))],

@@ -29,27 +29,27 @@ _LOCALHOST = "127.0.0.1"
 
 def roles_of(text: str) -> list[WorkerRole]:
     """Return the roles of `4` equal workers, or of `2+2` workers for runs and for tools, in turns."""
-    first_count, separator, second_count = text.partition("+")
+    workflow_count, separator, tool_count = text.partition("+")
     if not separator:
-        return ["all"] * int(first_count)
-    workflow_roles: list[WorkerRole | None] = ["workflows"] * int(first_count)
-    tool_roles: list[WorkerRole | None] = ["tools"] * int(second_count)
+        return ["all"] * int(workflow_count)
+    workflow_roles: list[WorkerRole | None] = ["workflows"] * int(workflow_count)
+    tool_roles: list[WorkerRole | None] = ["tools"] * int(tool_count)
     return [role for pair in zip_longest(workflow_roles, tool_roles) for role in pair if role is not None]
 
 
-async def measure(fleets: list[list[WorkerRole]], runs: int) -> tuple[list[Cost], list[KillResult], str]:
+async def measure(fleet_roles: list[list[WorkerRole]], runs: int) -> tuple[list[Cost], list[KillResult], str]:
     """Return the cost and the kills for each list of workers, and a description of their networks."""
     costs, kills = [], []
-    with tempfile.TemporaryDirectory(prefix="bench-workers-") as name, ExitStack() as stack:
-        folder = Path(name)
-        networks, network = _networks(stack, max(map(len, fleets)))
+    with tempfile.TemporaryDirectory(prefix="bench-workers-") as folder_name, ExitStack() as stack:
+        folder = Path(folder_name)
+        networks, network_text = _networks(stack, max(map(len, fleet_roles)))
         async with production_server(folder / "temporal", Settings().cache_home) as server:
-            for number, roles in enumerate(fleets):
+            for number, roles in enumerate(fleet_roles):
                 async with open_fleet(folder / str(number), server, networks[: len(roles)], roles=roles) as fleet:
                     cost, kill_result = await _measure_fleet(fleet, server, runs)
                 costs.append(cost)
                 kills.append(kill_result)
-    return costs, kills, network
+    return costs, kills, network_text
 
 
 async def _measure_fleet(fleet: Fleet, server: ProductionServer, runs: int) -> tuple[Cost, KillResult]:
@@ -90,10 +90,10 @@ def _kill_table(kills: list[KillResult]) -> str:
         "| -- | -- | -- | -- | -- | -- | -- | -- | -- |",
     ]
     for kill in kills:
-        totals = kill.tally
+        tally = kill.tally
         lines.append(
-            f"| {kill.workers} | {kill.killed} | {kill.runs} | {totals.lost_runs} | {totals.nodes} | "
-            f"{totals.repeated_writes} | {totals.missing} | {totals.unknown} | {totals.repeated_idempotent} |"
+            f"| {kill.workers} | {kill.killed} | {kill.runs} | {tally.lost_runs} | {tally.nodes} | "
+            f"{tally.repeated_writes} | {tally.missing} | {tally.unknown} | {tally.repeated_idempotent} |"
         )
     return "\n".join(lines)
 
@@ -104,13 +104,13 @@ def main() -> int:
     parser.add_argument("--workers", default=WORKERS, help=f"numbers of workers (default: {WORKERS})")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"runs at once (default: {RUNS})")
     options = parser.parse_args()
-    fleets = [roles_of(text) for text in options.workers.split(",")]
-    costs, kills, network = asyncio.run(measure(fleets, options.runs))
-    text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network}."
+    fleet_roles = [roles_of(text) for text in options.workers.split(",")]
+    costs, kills, network_text = asyncio.run(measure(fleet_roles, options.runs))
+    text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network_text}."
     print(text)
     document = {"costs": [cost.to_json() for cost in costs], "kills": [kill.to_json() for kill in kills]}
-    save_as(_RESULTS, "workers", text=text, document=document, repetitions=f"{options.runs} runs at once")
-    return 0 if all(kill.tally.is_right for kill in kills) and all(cost.tally.is_right for cost in costs) else 1
+    save_as(_RESULTS, "workers", text=text, document=document, repetitions_text=f"{options.runs} runs at once")
+    return 0 if all(kill.tally.is_correct for kill in kills) and all(cost.tally.is_correct for cost in costs) else 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def effects_plan(ledger: str) -> dict[str, Any]:
         for index in range(WIDTH):
             call = {
                 "id": f"n{layer}-{index}",
-                "arguments": {"ledger": ledger, "after": previous_results},
+                "arguments": {"ledger": ledger, "previous_results": previous_results},
                 "heartbeat": "2s",
             }
             if index % 2:
@@ -57,7 +57,7 @@ class Tally:
     lost_runs: int
 
     @property
-    def is_right(self) -> bool:
+    def is_correct(self) -> bool:
         """Return whether no effect was duplicated or lost, and each run completed."""
         return not (self.repeated_writes or self.missing or self.unplanned or self.lost_runs)
 
@@ -75,8 +75,8 @@ def tally(documents: Mapping[str, Document], keys: Sequence[str]) -> Tally:
     """
     counts = Counter(keys)
     nodes = {
-        idempotency_key(execution, [["node", node_id]]): node
-        for execution, document in documents.items()
+        idempotency_key(run_id, [["node", node_id]]): node
+        for run_id, document in documents.items()
         for node_id, node in document["nodes"].items()
     }
     failure_codes = {key: node["error"]["code"] for key, node in nodes.items() if node["error"] is not None}

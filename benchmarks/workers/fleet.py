@@ -72,7 +72,7 @@ class Fleet:
         return [(key, pid) for key, _, pid in (line.partition("\t") for line in lines)]
 
     async def warm_up(self) -> None:
-        """Run plans until each worker has had a call."""
+        """Run plans until each tool worker has executed a call."""
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
                 while len(Counter(pid for _, pid in self.entries())) < self.tool_worker_count:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_PREFIX = "10.213"
-"""Private addresses of the links between workers and the machine."""
+_ADDRESS_PREFIX = "10.213"
+"""First two bytes of the private addresses of the links between workers and the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ def worker_networks(count: int) -> Iterator[list[WorkerNetwork]]:
             created_names.append(name)
             _connect(name, number)
         yield [
-            WorkerNetwork(("ip", "netns", "exec", name), f"{_PREFIX}.{number}.1") for number, name in enumerate(names)
+            WorkerNetwork(("ip", "netns", "exec", name), f"{_ADDRESS_PREFIX}.{number}.1")
+            for number, name in enumerate(names)
         ]
     finally:
         for name in created_names:
@@ -50,11 +51,11 @@ def _connect(name: str, number: int) -> None:
     """Connect a namespace with the machine by a pair of interfaces, which are deleted with the namespace."""
     link = f"dw{os.getpid() % 1_000_000}-{number}"
     _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-    _ip("address", "add", f"{_PREFIX}.{number}.1/30", "dev", link)
+    _ip("address", "add", f"{_ADDRESS_PREFIX}.{number}.1/30", "dev", link)
     _ip("link", "set", link, "up")
     for interface in ("lo", "eth0"):
         _ip("-n", name, "link", "set", interface, "up")
-    _ip("-n", name, "address", "add", f"{_PREFIX}.{number}.2/30", "dev", "eth0")
+    _ip("-n", name, "address", "add", f"{_ADDRESS_PREFIX}.{number}.2/30", "dev", "eth0")
 
 
 def _ip(*arguments: str) -> None:

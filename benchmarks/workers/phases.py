@@ -22,7 +22,7 @@ class Cost:
         workers: number of workers, with their roles if they differ.
         nodes_per_s: nodes per second, with all runs started at once.
         workers_ms, server_ms, database_ms: CPU time per node.
-        smallest_share, largest_share: share of the calls of the worker with the fewest and with the most.
+        smallest_share, largest_share: share of all calls that the least busy and the busiest worker executed.
         tally: effects of the runs.
     """
 
@@ -91,7 +91,7 @@ async def measure_kills(fleet: Fleet, runs: int) -> KillResult:
     runs_task = asyncio.create_task(_run_all(fleet, runs))
     killed_workers = fleet.workers[: max(1, len(fleet.workers) // 2)]
     for number, worker in enumerate(killed_workers, start=1):
-        await _until_effects(fleet, runs * NODES * number // (len(killed_workers) + 2))
+        await _wait_for_effects(fleet, runs * NODES * number // (len(killed_workers) + 2))
         await worker.kill_and_start_again()
     documents = await runs_task
     return KillResult(
@@ -108,7 +108,7 @@ async def _run_all(fleet: Fleet, runs: int) -> dict[str, Document]:
     return dict(await asyncio.gather(*run_coroutines))
 
 
-async def _until_effects(fleet: Fleet, count: int) -> None:
+async def _wait_for_effects(fleet: Fleet, count: int) -> None:
     async with asyncio.timeout(RUN_TIMEOUT_S):
         while len(fleet.entries()) < count:
             await asyncio.sleep(_POLL_S)

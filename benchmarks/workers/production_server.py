@@ -51,16 +51,16 @@ async def production_server(folder: Path, cache_home: Path) -> AsyncIterator[Pro
     """Run PostgreSQL and the server inside the block; commits are flushed to disk, as by default."""
     programs = await asyncio.to_thread(server_programs, cache_home)
     cli = await get_binary(cache_home, preferred_version=None)
-    path = os.pathsep.join([str(programs.folder), str(cli.path.parent), os.environ["PATH"]])
+    search_path = os.pathsep.join([str(programs.folder), str(cli.path.parent), os.environ["PATH"]])
     with private_postgres(fsync="on") as postgres:
-        await asyncio.to_thread(_create_schema, postgres, programs, path)
-        async with _running_server(folder, postgres, programs, path) as (port, pid):
+        await asyncio.to_thread(_create_schema, postgres, programs, search_path)
+        async with _running_server(folder, postgres, programs, search_path) as (port, pid):
             address = {"TEMPORAL_ADDRESS": f"127.0.0.1:{port}", "TEMPORAL_NAMESPACE": "default"}
-            await asyncio.to_thread(_run_script, "create-namespace.sh", {**address, "PATH": path})
+            await asyncio.to_thread(_run_script, "create-namespace.sh", {**address, "PATH": search_path})
             yield ProductionServer(port, pid, postgres.pid)
 
 
-def _create_schema(postgres: PostgresCluster, programs: ServerPrograms, path: str) -> None:
+def _create_schema(postgres: PostgresCluster, programs: ServerPrograms, search_path: str) -> None:
     environment = {
         "SQL_PLUGIN": "postgres12_pgx",
         "SQL_HOST": "127.0.0.1",
@@ -68,14 +68,14 @@ def _create_schema(postgres: PostgresCluster, programs: ServerPrograms, path: st
         "SQL_USER": postgres.user,
         "SQL_PASSWORD": postgres.password,
         "SCHEMA_DIR": str(programs.schema),
-        "PATH": path,
+        "PATH": search_path,
     }
     _run_script("setup-schema.sh", environment)
 
 
 @asynccontextmanager
 async def _running_server(
-    folder: Path, postgres: PostgresCluster, programs: ServerPrograms, path: str
+    folder: Path, postgres: PostgresCluster, programs: ServerPrograms, search_path: str
 ) -> AsyncIterator[tuple[int, int]]:
     environment, port = _environment_of(postgres)
     (folder / "config").mkdir(parents=True)
@@ -84,7 +84,7 @@ async def _running_server(
     command = [str(programs.folder / "temporal-server"), "--root", str(folder), "--env", "docker", "start"]
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *command, env={**environment, "PATH": path}, stdout=log, stderr=log
+            *command, env={**environment, "PATH": search_path}, stdout=log, stderr=log
         )
     try:
         yield port, process.pid

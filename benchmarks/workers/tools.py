@@ -11,18 +11,18 @@ HOLD_S = 0.01
 
 
 @tool(effects="write")
-async def write_key(ledger: str, after: list[int]) -> int:
+async def write_key(ledger: str, previous_results: list[int]) -> int:
     """Append the key; a call that has started is never repeated."""
-    return await _append(ledger, after)
+    return await _append(ledger, previous_results)
 
 
 @tool(effects="idempotent")
-async def apply_key(ledger: str, after: list[int]) -> int:
-    """Append the key; repeated with the same key if its worker dies."""
-    return await _append(ledger, after)
+async def apply_key(ledger: str, previous_results: list[int]) -> int:
+    """Append the key; the call is repeated with the same key if its worker dies."""
+    return await _append(ledger, previous_results)
 
 
-async def _append(ledger: str, after: list[int]) -> int:
+async def _append(ledger: str, previous_results: list[int]) -> int:
     line = f"{context().idempotency_key}\t{os.getpid()}\n".encode()
     # One write to a file in append mode is never interleaved with a write of another process.
     descriptor = os.open(Path(ledger), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -31,4 +31,4 @@ async def _append(ledger: str, after: list[int]) -> int:
     finally:
         os.close(descriptor)
     await asyncio.sleep(HOLD_S)
-    return len(after) + 1
+    return len(previous_results) + 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.figures import Figure, Verdict, ratio_figure, table
+from benchmarks.figures import Figure, Verdict, format_table, ratio_figure
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_figure_without_a_goal_has_the_verdict_reported() -> None:
 def test_ratio_is_computed_from_medians_and_the_table_shows_both_medians() -> None:
     figure = ratio_figure("chain: time", [1.0, 9.0, 3.0], [2.0, 2.0, 0.1], goal=1.15)
     assert figure.value == 1.5
-    assert table([figure, Figure("reported", 2.0, None, unit="s")]) == (
+    assert format_table([figure, Figure("reported", 2.0, None, unit="s")]) == (
         "| figure | measured | goal | |\n"
         "|---|---|---|---|\n"
         "| chain: time | 1.5 x (3 : 2) | at most 1.15 x | missed_within_slack |\n"

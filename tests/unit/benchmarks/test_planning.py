@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.planning.asking import PlannedRequest, plan_all
 from benchmarks.planning.cases import read_cases
-from benchmarks.planning.report import report, table
+from benchmarks.planning.planned_requests import PlannedRequest, plan_all
+from benchmarks.planning.report import report_to_json, score_table
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
 from dagwright.planner.plan_parser import parse_plan
@@ -59,7 +59,7 @@ async def test_model_that_returns_the_expected_plans_has_full_scores() -> None:
     async with ModelServer(*expected_steps()) as server:
         planned = await plan_requests(server)
     assert [each.case.words for each in planned] == [case.words for case in CASES.requests]
-    result = table(planned).splitlines()
+    result = score_table(planned).splitlines()
     assert result[2:7] == [
         "| plans that can be run | 20 of 20 | 20 of 20 |",
         "| node F1 | 1.000 | 1.000 |",
@@ -79,7 +79,7 @@ async def test_repaired_plan_counts_only_after_repair_and_an_invalid_plan_never_
     async with ModelServer(*steps, *expected_steps(0, 1)) as server:
         planned = await plan_requests(server, max_plans=3)
     assert [len(each.attempts) for each in planned] == [2, 3, *[1] * 18]
-    actual = report(planned, model="small")
+    actual = report_to_json(planned, model="small")
     assert (actual["first"]["valid"], actual["after_repair"]["valid"], actual["usage"]["calls"]) == (18, 19, 23)
     assert actual["requests"][0]["tries"][0]["problems"][0]["code"] == "invalid_arguments"
     problems = [problem.to_json() for problem in planned[1].attempts[2].problems]
@@ -87,7 +87,7 @@ async def test_repaired_plan_counts_only_after_repair_and_an_invalid_plan_never_
     tools = [len(case.facts.tools) for case in CASES.requests]
     nodes = 2 * sum(tools[2:]) / (2 * sum(tools[2:]) + tools[0] + tools[1])
     assert actual["first"]["node_f1"] == pytest.approx(nodes)
-    lines = table(planned).splitlines()
+    lines = score_table(planned).splitlines()
     assert lines[2] == "| plans that can be run | 18 of 20 | 19 of 20 |"
     assert lines[-2] == "Without a plan:"
     assert lines[-1].startswith("- How much is 17 * 23 + 4?: ")

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.planning.score import PlanFacts, Score, facts_of_answer, facts_of_plan, score
+from benchmarks.planning.score import PlanFacts, Score, facts_of_plan, facts_of_response, score
 from dagwright.core.errors import PlanInvalid
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_plans.json").read_text(encoding="utf-8"))
-PAIRS = [(facts_of_plan(entry["expected"]), facts_of_answer(entry["answer"])) for entry in RECORDED]
+PAIRS = [(facts_of_plan(entry["expected"]), facts_of_response(entry["answer"])) for entry in RECORDED]
 
 
 def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:

@@ -5,7 +5,7 @@ from itertools import count
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from benchmarks.planning import round_workers
+from benchmarks.planning import round_worker_tools
 from benchmarks.planning.rounds import ROUNDS, gaps_of, script
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round
@@ -19,7 +19,7 @@ def _answers() -> list[str]:
 
 
 def test_every_round_of_the_script_can_be_started() -> None:
-    workers = encode_tools(load_tools([round_workers.__file__]).declarations())
+    workers = encode_tools(load_tools([round_worker_tools.__file__]).declarations())
     actual = [parse_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
     assert [(each["valid"], len(each.get("sub_goals", ()))) for each in actual] == [(True, 7)] * ROUNDS
 
@@ -48,5 +48,5 @@ def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
                 call(f"sg{100 * number + 10 * chain + position}", started_s, started_s + 16)
         call(f"sg{100 * number + 3}", round_s + 80, round_s + 995)
     gaps = gaps_of(events)
-    assert (gaps.after_answer, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
-    assert gaps.ordinary == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS
+    assert (gaps.after_planner, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
+    assert gaps.dispatch == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS

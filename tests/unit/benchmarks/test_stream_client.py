@@ -6,7 +6,7 @@ from benchmarks.stream_client import StreamContent, problem_with
 
 
 @pytest.mark.parametrize(
-    ("states", "is_right"),
+    ("statuses", "is_correct"),
     [
         (["running", "completed"], True),
         # A step waits until a worker accepts its activity.
@@ -19,6 +19,6 @@ from benchmarks.stream_client import StreamContent, problem_with
         (["running", "waiting", "running"], False),
     ],
 )
-def test_lost_duplicate_or_unordered_state_is_a_problem(states: list[str], *, is_right: bool) -> None:
-    result = StreamContent(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
-    assert (problem_with(result) is None) == is_right
+def test_lost_duplicate_or_unordered_status_is_a_problem(statuses: list[str], *, is_correct: bool) -> None:
+    result = StreamContent(statuses_by_node={"sum": statuses}, ids=["1-1", "1-2e"], end_count=1)
+    assert (problem_with(result) is None) == is_correct

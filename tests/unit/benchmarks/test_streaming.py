@@ -8,20 +8,20 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.planning import slow_tools
-from benchmarks.planning.paced import (
-    ANSWER_WORDS,
-    PIECE_CHARACTERS,
+from benchmarks.planning.paced_responses import (
+    ANSWER_TEXT,
+    CHUNK_CHARACTERS,
     SHAPES,
     TOKEN_CHARACTERS,
     TOKENS_PER_S,
     TOOL,
     Shape,
-    chain,
+    chained_calls,
     plan_text,
     planner_script,
 )
 from benchmarks.planning.streaming import tool_starts
-from benchmarks.planning.streaming_report import Comparison, RunTimes, report, written_figure
+from benchmarks.planning.streaming_report import Comparison, RunTimes, report_to_json, written_figure
 from dagwright.planner.plan_parser import parse_plan
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
@@ -46,15 +46,15 @@ def referenced_nodes(arguments: object) -> list[str]:
 
 
 def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
-    shape = chain(3)
+    shape = chained_calls(3)
     seconds = []
     for is_streamed in (True, False):
         plan, answer = (step.answer for step in planner_script("run", shape, is_streamed=is_streamed))
         assert isinstance(plan, Completion)
         assert isinstance(answer, Completion)
-        pieces = -(-len(plan_text(shape)) // PIECE_CHARACTERS) if is_streamed else 0
+        pieces = -(-len(plan_text(shape)) // CHUNK_CHARACTERS) if is_streamed else 0
         seconds.append(plan.pace.first_s + pieces * plan.pace.each_s)
-        assert answer.pace.first_s == len(ANSWER_WORDS) / TOKEN_CHARACTERS / TOKENS_PER_S
+        assert answer.pace.first_s == len(ANSWER_TEXT) / TOKEN_CHARACTERS / TOKENS_PER_S
     assert seconds == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
 
 
@@ -87,6 +87,6 @@ SMALL = Comparison(
 def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
     slow = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
     assert written_figure([SMALL, slow]).verdict == "failed"
-    document = report([SMALL, slow])
+    document = report_to_json([SMALL, slow])
     assert document["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
     assert [plan["streamed"][0]["written"] for plan in document["plans"]] == [0.30, 0.7]

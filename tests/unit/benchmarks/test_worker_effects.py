@@ -41,7 +41,7 @@ def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
     expected = Tally(
         nodes=4, once=2, repeated_writes=0, missing=0, unplanned=0, unknown=2, repeated_idempotent=1, lost_runs=0
     )
-    assert (actual, actual.is_right) == (expected, True)
+    assert (actual, actual.is_correct) == (expected, True)
 
 
 def test_duplicate_lost_and_unplanned_effects_and_lost_runs_are_rejected() -> None:
@@ -50,4 +50,4 @@ def test_duplicate_lost_and_unplanned_effects_and_lost_runs_are_rejected() -> No
     expected = Tally(
         nodes=2, once=0, repeated_writes=1, missing=1, unplanned=1, unknown=0, repeated_idempotent=0, lost_runs=1
     )
-    assert (actual, actual.is_right) == (expected, False)
+    assert (actual, actual.is_correct) == (expected, False)

@@ -16,12 +16,12 @@ from dagwright.testing import Completion, Step, slow, step, text, tool_call
 
 TOKENS_PER_S = 50.0
 TOKEN_CHARACTERS = 4
-PIECE_CHARACTERS = 8
-"""Characters per stream chunk."""
-PIECE_S = PIECE_CHARACTERS / TOKEN_CHARACTERS / TOKENS_PER_S
+CHUNK_CHARACTERS = 8
+"""Characters per chunk of a streamed response."""
+CHUNK_S = CHUNK_CHARACTERS / TOKEN_CHARACTERS / TOKENS_PER_S
 
 TOOL = "look_up"
-ANSWER_WORDS = (
+ANSWER_TEXT = (
     "Rents have risen faster than wages in every city that was looked at, and the most where fewest homes were built; "
     "the figures are those of the last year, and none of them was missing."
 )
@@ -41,23 +41,23 @@ class Shape:
     dependencies: Sequence[Sequence[int]]
 
 
-def independent(size: int) -> Shape:
+def independent_calls(size: int) -> Shape:
     """Return calls without dependencies."""
     return Shape("independent", [()] * size)
 
 
-def chain(size: int) -> Shape:
+def chained_calls(size: int) -> Shape:
     """Return calls that each depend on the previous one."""
     return Shape("chain", [(index - 1,) if index else () for index in range(size)])
 
 
-def calls_and_joins(size: int) -> Shape:
+def joined_calls(size: int) -> Shape:
     """Return calls; each call of the last third depends on two of the other calls."""
-    joins = size // 3
-    return Shape("mixed", [*[()] * (size - joins), *[(2 * index, 2 * index + 1) for index in range(joins)]])
+    join_count = size // 3
+    return Shape("mixed", [*[()] * (size - join_count), *[(2 * index, 2 * index + 1) for index in range(join_count)]])
 
 
-SHAPES: Sequence[Callable[[int], Shape]] = (independent, chain, calls_and_joins)
+SHAPES: Sequence[Callable[[int], Shape]] = (independent_calls, chained_calls, joined_calls)
 
 
 def _topic(index: int) -> str:
@@ -80,7 +80,7 @@ def _id(index: int) -> str:
     return _CITIES[index].lower()
 
 
-def agent_turns(shape: Shape) -> Sequence[Mapping[str, Any]]:
+def agent_call_arguments(shape: Shape) -> Sequence[Mapping[str, Any]]:
     """Return the arguments of an agent's successive calls, including the results that it copies."""
     return [
         {"topic": _topic(index)}
@@ -98,26 +98,28 @@ def writing_s(message: str) -> float:
     return len(message) / TOKEN_CHARACTERS / TOKENS_PER_S
 
 
-def at_once(answer: Completion, message: str) -> Completion:
+def whole_response(answer: Completion, message: str) -> Completion:
     """Return a response that arrives when all of it has been written."""
     return slow(answer, first_s=writing_s(message))
 
 
-def planner_script(run: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
+def planner_script(run_id: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
     """Return the model's responses to the planner and the synthesizer of a run."""
     message = plan_text(shape)
-    streamed_plan = slow(text(message), characters=PIECE_CHARACTERS, each_s=PIECE_S)
-    plan = streamed_plan if is_streamed else at_once(text(message), message)
+    streamed_plan = slow(text(message), characters=CHUNK_CHARACTERS, each_s=CHUNK_S)
+    plan = streamed_plan if is_streamed else whole_response(text(message), message)
     return (
-        step(plan, metadata={"run": run, "purpose": PLAN}, is_streamed=is_streamed),
-        step(at_once(text(ANSWER_WORDS), ANSWER_WORDS), metadata={"run": run, "purpose": ANSWER}),
+        step(plan, metadata={"run": run_id, "purpose": PLAN}, is_streamed=is_streamed),
+        step(whole_response(text(ANSWER_TEXT), ANSWER_TEXT), metadata={"run": run_id, "purpose": ANSWER}),
     )
 
 
-def agent_script(run: str, shape: Shape) -> Sequence[Step]:
+def agent_script(run_id: str, shape: Shape) -> Sequence[Step]:
     """Return the model's responses to an agent that calls one tool per turn."""
     calls = [
-        at_once(tool_call(TOOL, **arguments), TOOL + json.dumps(arguments, ensure_ascii=False))
-        for arguments in agent_turns(shape)
+        whole_response(tool_call(TOOL, **arguments), TOOL + json.dumps(arguments, ensure_ascii=False))
+        for arguments in agent_call_arguments(shape)
     ]
-    return [step(answer, metadata={"run": run}) for answer in (*calls, at_once(text(ANSWER_WORDS), ANSWER_WORDS))]
+    return [
+        step(answer, metadata={"run": run_id}) for answer in (*calls, whole_response(text(ANSWER_TEXT), ANSWER_TEXT))
+    ]

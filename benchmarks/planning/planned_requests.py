@@ -88,12 +88,12 @@ async def plan_all(
 
     async def plan_when_free(case: Case) -> PlannedRequest:
         async with request_slots:
-            return await plan_one(case, cases, client, options=options)
+            return await plan_case(case, cases, client, options=options)
 
     return await asyncio.gather(*(plan_when_free(case) for case in cases.requests))
 
 
-async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> PlannedRequest:
+async def plan_case(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> PlannedRequest:
     """Plan a request with a model; repair an invalid plan as often as a run would."""
     plan, _ = prepare_goal(case.words, cases.tools, options)
     goal = goal_from_json(plan.extender)
@@ -111,7 +111,7 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: Pl
 
 
 def _messages(case: Case, cases: Cases, attempts: Sequence[Attempt]) -> list[Message]:
-    """Return the conversation so far: each invalid plan, followed by its problems."""
+    """Return the prompt, then each invalid plan with its problems."""
     messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), can_replan=True)]
     for attempt in attempts:
         messages += [Message(role="assistant", content=attempt.text), user(repair_message(attempt.problems))]
