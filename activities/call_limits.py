@@ -164,7 +164,7 @@ class CallLimits:
         # Apply the hold to the calls of this worker at once.
         self._hold_ends[subject] = now + hold_s
         try:
-            await hold_calls(self._client, subject, hold_s=hold_s, by=wait.service, task_queue=self._task_queue)
+            await hold_calls(self._client, subject, hold_s=hold_s, reason=wait.service, task_queue=self._task_queue)
         except (RPCError, LimitUnreachable) as error:
             _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
 

@@ -109,8 +109,8 @@ def limit_of(use: server_limits.LimitUse) -> Limit:
         None if settings.limit is None else str(settings.limit),
         is_declared=settings.chosen is None and settings.declared is not None,
         by=settings.by if settings.chosen is not None else None,
-        running=use.running,
-        waiting=use.waiting,
-        held=use.held,
-        today=use.used_up or use.today,
+        running=use.running_calls,
+        waiting=use.waiting_calls,
+        held=use.hold_reason,
+        today=use.used_up_reason or use.daily_usage,
     )

@@ -13,7 +13,13 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.plans.posted import PostedPlan, read_posted_plan
-from dagwright.plans.preparation import check_plan, prepare_plan, unknown_input_problems, unused_inputs, unused_names
+from dagwright.plans.preparation import (
+    check_plan,
+    prepare_plan,
+    unknown_input_problems,
+    unused_input_problems,
+    unused_names,
+)
 
 if TYPE_CHECKING:
     from dagwright.client.forks import ForkDraft, Forks
@@ -130,7 +136,7 @@ def prepare_changed_plan(
     plan = read_posted_plan(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
     checked_plan = check_plan(plan, tools, context=change.context)
     converted_inputs, conversion_problems = change.convert_inputs(checked_plan.inputs, change.inputs)
-    if problems := [*unused_inputs(checked_plan, change.inputs), *conversion_problems]:
+    if problems := [*unused_input_problems(checked_plan, change.inputs), *conversion_problems]:
         raise PlanInvalid(problems)
     names_to_drop = {*unused_names(checked_plan, change.run_inputs)}
     inputs = {

@@ -23,7 +23,7 @@ from dagwright.plans.preparation import (
     policy_problems,
     prepare_for_requests,
     prepare_plan,
-    unused_inputs,
+    unused_input_problems,
 )
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.tools.spec import ToolSpec
@@ -141,7 +141,7 @@ def prepare_start(
     chosen_policy = options.policy or (session.policy if session is not None else None)
     needs_plan_approval = caller_options.get("approve_plan", False)
     policy = chosen_policy or default_policy("model" if needs_plan_approval else "person")
-    if problems := [*policy_problems(checked_plan, policy), *unused_inputs(checked_plan, start.inputs)]:
+    if problems := [*policy_problems(checked_plan, policy), *unused_input_problems(checked_plan, start.inputs)]:
         raise PlanInvalid(problems)
     prepare = (
         prepare_for_requests

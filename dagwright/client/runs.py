@@ -270,7 +270,7 @@ class Runs:
     async def used_up_budget_text(self, owner: str) -> str | None:
         """Return why runs of an owner may call no model today; `None` if they may, or if this is unknown."""
         use = await read_use(self._client, LimitSettings(Subject("owner", owner)))
-        return use.used_up
+        return use.used_up_reason
 
     async def is_open(self, workflow_id: str) -> bool:
         """Return whether there is an open run with this ID."""

@@ -214,16 +214,16 @@ def _check_answer(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
     if plan is None:
-        return check_written_plan(text, tools, accepted=accepted)
+        return check_written_plan(text, tools, accepted_nodes=accepted)
     if isinstance(plan, str):
-        return check_written_plan(plan, tools, accepted=accepted)
+        return check_written_plan(plan, tools, accepted_nodes=accepted)
     dialect = "plan" if isinstance(plan, dict) and "nodes" in plan else None
     try:
-        return check_plan(plan, tools, dialect=dialect, accepted=accepted), ()
+        return check_plan(plan, tools, dialect=dialect, accepted_nodes=accepted), ()
     except PlanInvalid as invalid:
         # Models misspell tool names in structured answers too. A repair that leaves a problem is discarded.
         try:
-            return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted=accepted)
+            return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted_nodes=accepted)
         except PlanInvalid:
             raise invalid from None
 
@@ -259,7 +259,7 @@ def _with_unreserved_ids(
         return checked, repairs
     plan, more_repairs = renamed
     try:
-        return check_plan(plan, tools, dialect="plan", accepted=accepted), [*repairs, *more_repairs]
+        return check_plan(plan, tools, dialect="plan", accepted_nodes=accepted), [*repairs, *more_repairs]
     except PlanInvalid:
         return checked, repairs
 

@@ -14,7 +14,7 @@ from dagwright.planner.rounds_schema import MAX_SUB_GOALS_OF_RUN, MAX_SYNTHESIS_
 from dagwright.planner.sub_goal_fields import FieldParser
 from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS
 from dagwright.planning.rounds.sub_goals import (
-    DONE,
+    DONE_STATUSES,
     Input,
     InputRef,
     KnownSubGoal,
@@ -62,7 +62,7 @@ class RoundChecks:
             elif source is not None and ref.slot not in source.slots:
                 text = (
                     f"it is {source.status}"
-                    if source.status not in DONE
+                    if source.status not in DONE_STATUSES
                     else f"its slots are {_name_list(source.slots)}"
                 )
                 message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {text}"
@@ -167,11 +167,13 @@ class RoundChecks:
         """Return the message and the hint for work that was done before."""
         work = self._work(sub_goal)
         for earlier_goal in self._known.values():
-            if earlier_goal.status not in (*DONE, "failed") or earlier_goal.work != work:
+            if earlier_goal.status not in (*DONE_STATUSES, "failed") or earlier_goal.work != work:
                 continue
             if earlier_goal.id != sub_goal.id:
                 hint = (
-                    "use its slots" if earlier_goal.status in DONE else f"give it the id {earlier_goal.id} to retry it"
+                    "use its slots"
+                    if earlier_goal.status in DONE_STATUSES
+                    else f"give it the id {earlier_goal.id} to retry it"
                 )
                 hint = f"{hint}, request different work, or answer with action 'done' or 'failed'"
                 return (
@@ -302,7 +304,7 @@ class RoundChecks:
         source_goal = self._known.get(source)
         if source_goal is None or source_goal.status == "failed":
             return False
-        return source_goal.status in DONE or self._can_start(source_goal, new_goals, startable)
+        return source_goal.status in DONE_STATUSES or self._can_start(source_goal, new_goals, startable)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -327,7 +329,7 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
 
 def _may_have_value(ref: InputRef, source: KnownSubGoal) -> bool:
     """Return whether a slot has a value or may still get a value."""
-    return source.status not in DONE or ref.slot in source.slots
+    return source.status not in DONE_STATUSES or ref.slot in source.slots
 
 
 def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tuple[int, ...]]]:

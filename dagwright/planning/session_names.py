@@ -51,13 +51,14 @@ def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
 def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
     """Return the names that a run has set so far, in plan order: name -> identity. The last setting of a name wins.
 
-    A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.
+    `sets` of a tool is the name of its result. The result has this name after its node completes, until the node is
+    compensated.
     """
     names: dict[str, dict[str, Any]] = {}
     if all(tool.sets is None for tool in scheduler.plan.tools.values()):
         # Skip the scan: a plan may have a hundred thousand nodes.
         return names
-    compensated_tasks = {
+    compensated_ids = {
         node.compensates
         for node, record in scheduler.state.visible_nodes()
         if node.compensates and record.status is NodeStatus.COMPLETED
@@ -68,7 +69,7 @@ def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
             continue
         if (
             node.for_each is None
-            and node.id not in compensated_tasks
+            and node.id not in compensated_ids
             and (identity := identity_of(record.result)) is not None
         ):
             names.pop(tool.sets, None)

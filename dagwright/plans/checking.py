@@ -61,7 +61,7 @@ def builtin_declarations() -> Mapping[str, ToolDeclaration]:
 
 
 def values_of_document(document: Document, *, tools: Mapping[str, ToolDeclaration]) -> PlanValues:
-    """Return the values of a plan, which may have problems."""
+    """Return the schemas of the values of a plan; the plan may be invalid."""
     try:
         checked, _ = inspect_document(document, tools=tools, allow_unknown_tools=True)
     except PlanInvalid:

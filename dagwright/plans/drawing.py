@@ -31,7 +31,7 @@ class DrawnNode:
         work: its tool, agent or sub-plan, or `person`.
         kind: `tool`, `agent`, `human` or `plan`.
         is_map: whether it runs once for each item of a list.
-        items: state -> number of its known items.
+        item_counts: state -> number of known items in this state.
         error: why it failed.
         group: name of the frame around the node.
         is_partial: whether it completed with a partial result.
@@ -44,7 +44,7 @@ class DrawnNode:
     kind: str = "tool"
     status: NodeStatus | None = None
     is_map: bool = False
-    items: Mapping[str, int] = field(default_factory=dict)
+    item_counts: Mapping[str, int] = field(default_factory=dict)
     attempts: int = 0
     duration_s: float | None = None
     error: str | None = None
@@ -54,9 +54,9 @@ class DrawnNode:
 
     @property
     def counts(self) -> str:
-        """Number of items that have ended, such as `12/20`; empty if no item is known."""
-        total = sum(self.items.values())
-        ended = sum(count for status, count in self.items.items() if NodeStatus(status).is_final)
+        """Ended and known items of a map, such as `12/20`; empty if no item is known."""
+        total = sum(self.item_counts.values())
+        ended = sum(count for status, count in self.item_counts.items() if NodeStatus(status).is_final)
         return f"{ended:,}/{total:,}" if total else ""
 
 
@@ -67,14 +67,14 @@ class Drawing:
     Args:
         edges: pairs of positions in `nodes`, from a node to its dependent.
         status: status of the run; `None` for a plan.
-        omitted: number of nodes that are not drawn.
+        omitted_count: number of nodes that are not drawn.
     """
 
     nodes: Sequence[DrawnNode]
     edges: Sequence[tuple[int, int]]
     title: str | None = None
     status: str | None = None
-    omitted: int = 0
+    omitted_count: int = 0
 
     @property
     def shows_run(self) -> bool:
@@ -86,7 +86,7 @@ class Drawing:
         return draw_svg(self.nodes, self.edges, title=self._heading(), note=self._note())
 
     def to_html(self) -> str:
-        """Return the drawing, and for a run a table of its nodes, as a part of an HTML page."""
+        """Return a part of an HTML page with the drawing. For a run, it also has a table of the nodes."""
         heading = f'<div style="font-weight:600;margin-bottom:4px">{escape_markup(self._heading())}</div>'
         picture = f'<div style="overflow:auto;max-height:70vh">{self.to_svg()}</div>'
         table = self._table() if self.shows_run else ""
@@ -123,14 +123,14 @@ class Drawing:
     def __str__(self) -> str:
         """Return the nodes as lines of text, each with its state and its dependencies."""
         names = [shorten_line(node.id, 40) for node in self.nodes]
-        needs: dict[int, list[str]] = {}
+        dependency_names: dict[int, list[str]] = {}
         for source, target in self.edges:
-            needs.setdefault(target, []).append(names[source])
+            dependency_names.setdefault(target, []).append(names[source])
         width = max(map(len, names), default=0)
         lines = [self._heading()]
         for number, (node, name) in enumerate(zip(self.nodes, names, strict=True)):
             mark = MARKS[node.status][0] + " " if node.status is not None else ""
-            dependencies_text = f"  after {', '.join(needs[number])}" if number in needs else ""
+            dependencies_text = f"  after {', '.join(dependency_names[number])}" if number in dependency_names else ""
             lines.append(f"  {mark}{name:<{width}}  {' '.join(self._label_parts(node))}{dependencies_text}".rstrip())
         return "\n".join([*lines, *([f"  {note}"] if (note := self._note()) else [])])
 
@@ -138,15 +138,15 @@ class Drawing:
         parts = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
         if self.shows_run:
             parts += [str(node.status or ""), duration_text(node)]
-        return [word for word in parts if word]
+        return [part for part in parts if part]
 
     def _heading(self) -> str:
-        count = len(self.nodes) + self.omitted
+        count = len(self.nodes) + self.omitted_count
         title = single_line(self.title or ("run" if self.shows_run else "plan"))
         return f"{title}: {format_count(count, 'node')}" + (f", {self.status}" if self.status else "")
 
     def _note(self) -> str:
-        return f"… and {self.omitted:,} more nodes" if self.omitted else ""
+        return f"… and {self.omitted_count:,} more nodes" if self.omitted_count else ""
 
     def _table(self) -> str:
         cell = "padding:2px 10px;text-align:left;vertical-align:top"
@@ -216,9 +216,9 @@ def draw_run(
         now: current time, for the durations of running nodes.
     """
     documents = nodes or {}
-    items = _items_of(documents)
+    item_counts = _item_counts_by_map(documents)
     drawn_nodes = [
-        _drawn_node(node, documents.get(node["node_id"], {}), items.get(node["node_id"], {}), now)
+        _drawn_node(node, documents.get(node["node_id"], {}), item_counts.get(node["node_id"], {}), now)
         for node in graph["nodes"]
     ]
     positions = {node.id: number for number, node in enumerate(drawn_nodes)}
@@ -231,7 +231,7 @@ def draw_run(
 
 
 def _drawn_node(
-    node: Mapping[str, Any], document: Mapping[str, Any], items: Mapping[str, int], now: datetime | None
+    node: Mapping[str, Any], document: Mapping[str, Any], item_counts: Mapping[str, int], now: datetime | None
 ) -> DrawnNode:
     error = document.get("error") or {}
     return DrawnNode(
@@ -239,8 +239,8 @@ def _drawn_node(
         title=node.get("title"),
         work=node.get("tool") or "",
         status=NodeStatus(node["status"]),
-        is_map=bool(items),
-        items=items,
+        is_map=bool(item_counts),
+        item_counts=item_counts,
         attempts=document.get("attempts", 0),
         duration_s=_duration_s(document, now),
         error=error.get("message"),
@@ -250,18 +250,23 @@ def _drawn_node(
     )
 
 
-def _items_of(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the number of items per state for each map; items follow their node, or are counted in its document."""
+def _item_counts_by_map(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return map -> state -> number of items.
+
+    Args:
+        documents: ID of a node or an item -> its document. The items of a map follow the map, or the document of the
+            map contains their number.
+    """
     counts_of_maps: dict[str, dict[str, int]] = {}
     map_id = ""
-    for name, document in documents.items():
-        if map_id and name.startswith(f"{map_id}[") and name.endswith("]"):
+    for document_id, document in documents.items():
+        if map_id and document_id.startswith(f"{map_id}[") and document_id.endswith("]"):
             counts = counts_of_maps.setdefault(map_id, {})
             counts[document["status"]] = counts.get(document["status"], 0) + 1
             continue
-        map_id = name
+        map_id = document_id
         if isinstance(item_counts := document.get("items"), Mapping):
-            counts_of_maps[name] = {
+            counts_of_maps[map_id] = {
                 status: count for status, count in item_counts.items() if status in _STATES and count
             }
     return counts_of_maps
@@ -279,5 +284,5 @@ def _limit_nodes(drawing: Drawing) -> Drawing:
     if len(drawing.nodes) <= MAX_NODES:
         return drawing
     edges = [edge for edge in drawing.edges if max(edge) < MAX_NODES]
-    omitted = len(drawing.nodes) - MAX_NODES
-    return Drawing(drawing.nodes[:MAX_NODES], edges, drawing.title, drawing.status, omitted)
+    omitted_count = len(drawing.nodes) - MAX_NODES
+    return Drawing(drawing.nodes[:MAX_NODES], edges, drawing.title, drawing.status, omitted_count)

@@ -1,4 +1,4 @@
-"""The SVG of a drawing. Pure; all texts pass `escape_markup`."""
+"""The SVG of a drawing. Pure. All texts are escaped with `escape_markup`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -12,13 +12,13 @@ _BOX_HEIGHT = 46.0
 _MIN_BOX_WIDTH, _MAX_BOX_WIDTH = 120.0, 220.0
 _MARGIN = 16.0
 _COLUMN_WIDTH = 8.2
-"""Width of a character of the larger text in wide fonts; wider text is cut at the edge of its box."""
+"""Width of a text column at the size of node names, in a wide font. In wider fonts, the box cuts off the text."""
 _PADDING = 40.0
 _NAME_COLUMNS = 26
 _WORK_COLUMNS = 32
-_GROUP_HEAD = 26.0
+_GROUP_HEAD_HEIGHT = 26.0
 """Height of the group names, above all boxes."""
-_STACK = 4.0
+_SHEET_OFFSET = 4.0
 """Offset of each of the two sheets drawn behind a map."""
 
 _STYLE = """
@@ -89,15 +89,15 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
     """
     groups = _groups(nodes)
     layout = _layout(nodes, edges, groups)
-    head_height = _GROUP_HEAD if groups else 0.0
-    width = max(layout.width, _MIN_BOX_WIDTH) + 2 * _MARGIN + 2 * _STACK
-    height = layout.height + 2 * _MARGIN + 2 * _STACK + head_height + (20 if note else 0)
+    head_height = _GROUP_HEAD_HEIGHT if groups else 0.0
+    width = max(layout.width, _MIN_BOX_WIDTH) + 2 * _MARGIN + 2 * _SHEET_OFFSET
+    height = layout.height + 2 * _MARGIN + 2 * _SHEET_OFFSET + head_height + (20 if note else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="dagwright-svg" role="img" aria-label="{escape_markup(title)}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
         f"<title>{escape_markup(title)}</title><style>{_STYLE}</style>",
         f'<rect class="back" width="{width:.0f}" height="{height:.0f}"/>',
-        f'<g transform="translate({_MARGIN:.0f} {_MARGIN + 2 * _STACK + head_height:.0f})">',
+        f'<g transform="translate({_MARGIN:.0f} {_MARGIN + 2 * _SHEET_OFFSET + head_height:.0f})">',
         *(
             _frame(name, [layout.boxes[member] for member in members], layout.height)
             for name, members in groups.items()
@@ -126,7 +126,7 @@ def _layout(
     sizes = [_size(node) for node in nodes]
     if groups:
         try:
-            return layout_graph(sizes, edges, order=_order_of_groups(nodes, groups))
+            return layout_graph(sizes, edges, invisible_edges=_order_of_groups(nodes, groups))
         except CyclicGraph:
             # An edge leads back from a later group, so the groups cannot be drawn in a row.
             pass
@@ -134,17 +134,17 @@ def _layout(
 
 
 def _order_of_groups(nodes: Sequence[NodeToDraw], groups: Mapping[str, Sequence[int]]) -> list[tuple[int, int]]:
-    """Return pairs that assign separate columns to each group, and to each node without a group."""
-    members = [
+    """Return pairs of node positions, left and right, so that groups and nodes without a group share no column."""
+    groups_in_order = [
         groups[node.group] if node.group is not None else [position]
         for position, node in enumerate(nodes)
         if node.group is None or groups[node.group][0] == position
     ]
     return [
-        (first, second)
-        for left_group, right_group in pairwise(members)
-        for first in left_group
-        for second in right_group
+        (left, right)
+        for left_group, right_group in pairwise(groups_in_order)
+        for left in left_group
+        for right in right_group
     ]
 
 
@@ -153,19 +153,21 @@ def _frame(name: str, boxes: Sequence[Box], height: float) -> str:
     left, right = min(box.x for box in boxes), max(box.x + box.width for box in boxes)
     label = escape_markup(shorten_line(name, _NAME_COLUMNS))
     return (
-        f'<rect class="frame" x="{left - 14:.1f}" y="{-_GROUP_HEAD:.1f}" width="{right - left + 28:.1f}" '
-        f'height="{height + _GROUP_HEAD + 8:.1f}" rx="10"/>'
-        f'<text class="work" x="{left - 4:.1f}" y="{-_GROUP_HEAD + 14:.1f}">{label}</text>'
+        f'<rect class="frame" x="{left - 14:.1f}" y="{-_GROUP_HEAD_HEIGHT:.1f}" width="{right - left + 28:.1f}" '
+        f'height="{height + _GROUP_HEAD_HEIGHT + 8:.1f}" rx="10"/>'
+        f'<text class="work" x="{left - 4:.1f}" y="{-_GROUP_HEAD_HEIGHT + 14:.1f}">{label}</text>'
     )
 
 
 def _size(node: NodeToDraw) -> Box:
-    name = text_columns(shorten_line(node.title or node.id, _NAME_COLUMNS)) * _COLUMN_WIDTH
-    work = text_columns(_work(node)) * _COLUMN_WIDTH * 0.84 + (len(node.counts) + 1) * _COLUMN_WIDTH * node.is_map
-    return Box(min(max(max(name, work) + _PADDING, _MIN_BOX_WIDTH), _MAX_BOX_WIDTH + _PADDING), _BOX_HEIGHT)
+    name_width = text_columns(shorten_line(node.title or node.id, _NAME_COLUMNS)) * _COLUMN_WIDTH
+    work_width = text_columns(_work_line(node)) * _COLUMN_WIDTH * 0.84
+    count_width = (len(node.counts) + 1) * _COLUMN_WIDTH * node.is_map
+    width = max(name_width, work_width + count_width) + _PADDING
+    return Box(min(max(width, _MIN_BOX_WIDTH), _MAX_BOX_WIDTH + _PADDING), _BOX_HEIGHT)
 
 
-def _work(node: NodeToDraw) -> str:
+def _work_line(node: NodeToDraw) -> str:
     has_id = node.title is not None and node.id not in (node.title, node.work)
     return shorten_line(
         " · ".join(filter(None, [node.id if has_id else "", node.work, node.states])),
@@ -194,9 +196,9 @@ def _node(node: NodeToDraw, box: Box) -> str:
     mark = _KIND_MARKS.get(node.kind, "›") if node.status is None else MARKS[node.status][0]
     sheets = [
         f'<rect x="{shift:.0f}" y="{-shift:.0f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="8"/>'
-        for shift in ((2 * _STACK, _STACK, 0.0) if node.is_map else (0.0,))
+        for shift in ((2 * _SHEET_OFFSET, _SHEET_OFFSET, 0.0) if node.is_map else (0.0,))
     ]
-    name, work = shorten_line(node.title or node.id, _NAME_COLUMNS), _work(node)
+    name, work = shorten_line(node.title or node.id, _NAME_COLUMNS), _work_line(node)
     count = (node.counts or "for each") if node.is_map else ""
     tooltip = "\n".join(filter(None, [node.id, node.title or "", node.work, _status_text(node), node.error or ""]))
     texts = [

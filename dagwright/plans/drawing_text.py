@@ -25,7 +25,7 @@ MARKS: Mapping[NodeStatus, tuple[str, str]] = {
     NodeStatus.CANCELLED: ("⊗", "yellow"),
     NodeStatus.SUPERSEDED: ("↺", "dim"),
 }
-"""State of a node -> its mark, so that the state is visible without colours, and its style on a terminal."""
+"""Node status -> mark and terminal style. The mark shows the status without colours."""
 
 
 def single_line(text: str) -> str:
@@ -34,7 +34,7 @@ def single_line(text: str) -> str:
 
 
 def shorten_line(text: str, columns: int) -> str:
-    """Return a text on one line of at most this many columns; if it is longer, its middle is omitted."""
+    """Return a text on one line of at most `columns` columns; the middle of a longer text is omitted."""
     line = single_line(text)
     if text_columns(line) <= columns:
         return line

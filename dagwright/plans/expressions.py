@@ -22,13 +22,13 @@ from dagwright.core.model.value_schemas import (
 )
 
 BOOLEAN = ValueSchema({"type": "boolean"})
-_BOOLEAN: JsonTypes = frozenset({"boolean"})
-_TEXT: JsonTypes = frozenset({"string"})
-_NUMBER: JsonTypes = frozenset({"number"})
-_ADDABLE: JsonTypes = frozenset({"number", "string", "array"})
-_ORDERED: JsonTypes = frozenset({"number", "string", "boolean"})
-_SIZED: JsonTypes = frozenset({"string", "array", "object"})
-_CONTAINERS: JsonTypes = frozenset({"array", "object"})
+_BOOLEAN_TYPES: JsonTypes = frozenset({"boolean"})
+_TEXT_TYPES: JsonTypes = frozenset({"string"})
+_NUMBER_TYPES: JsonTypes = frozenset({"number"})
+_ADDABLE_TYPES: JsonTypes = frozenset({"number", "string", "array"})
+_ORDERED_TYPES: JsonTypes = frozenset({"number", "string", "boolean"})
+_SIZED_TYPES: JsonTypes = frozenset({"string", "array", "object"})
+_CONTAINER_TYPES: JsonTypes = frozenset({"array", "object"})
 _INTEGER_LIMIT = 2**63
 _RESERVED_NAMES = frozenset(
     ("as", "break", "const", "continue", "else", "false", "for", "function", "has", "if", "import", "in", "index",
@@ -48,7 +48,7 @@ class Operand(ABC):
 
     @property
     @abstractmethod
-    def _operands(self) -> "tuple[Operand, ...]":
+    def _source_handles(self) -> "tuple[Operand, ...]":
         """The handles that the value is computed from."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Operand(ABC):
         return _compute(other, "*", self)
 
     def __truediv__(self, other: object) -> "Expression":
-        """Divide when the plan runs; CEL divides two integers without a remainder."""
+        """Divide when the plan runs. In CEL, the quotient of two integers is an integer, rounded toward zero."""
         return _compute(self, "/", other)
 
     def __mod__(self, other: object) -> "Expression":
@@ -123,7 +123,7 @@ class Operand(ABC):
 
     def __invert__(self) -> "Condition":
         """Return the negated condition."""
-        _require(self, _BOOLEAN, "~")
+        _require(self, _BOOLEAN_TYPES, "~")
         return Condition(f"!{self.cel()}", is_atom=True, operands=(self,))
 
     def is_in(self, values: object) -> "Condition":
@@ -151,13 +151,13 @@ class Operand(ABC):
         return self._call("matches", pattern)
 
     def _call(self, function: str, text: object) -> "Condition":
-        _require(self, _TEXT, f"{function}()")
-        _require(text, _TEXT, f"{function}()")
+        _require(self, _TEXT_TYPES, f"{function}()")
+        _require(text, _TEXT_TYPES, f"{function}()")
         return Condition(f"{self.cel()}.{function}({cel_of(text)})", is_atom=True, operands=(self, text))
 
     def size(self) -> "Expression":
         """Return the length of a string, a list or an object."""
-        _require(self, _SIZED, "size()")
+        _require(self, _SIZED_TYPES, "size()")
         return Expression(f"size({self.cel()})", is_atom=True, schema=INTEGER, operands=(self,))
 
     def exists(self) -> "Condition":
@@ -211,10 +211,10 @@ class Expression(Operand):
         self._text = text
         self._is_atom = is_atom
         self._schema = schema
-        self._handles = tuple(chain.from_iterable(map(operands_of, operands)))
+        self._handles = tuple(chain.from_iterable(map(handles_of, operands)))
 
     @property
-    def _operands(self) -> tuple[Operand, ...]:
+    def _source_handles(self) -> tuple[Operand, ...]:
         return self._handles
 
     def cel(self) -> str:
@@ -247,7 +247,7 @@ def _compare(left: object, operator: str, right: object) -> Condition:
 def _check_comparison(left: object, operator: str, right: object) -> None:
     left_schema, right_schema = schema_of(left), schema_of(right)
     common_types = _comparable_types(left_schema) & _comparable_types(right_schema)
-    if not (common_types if operator in ("==", "!=") else common_types & _ORDERED):
+    if not (common_types if operator in ("==", "!=") else common_types & _ORDERED_TYPES):
         raise TypeError(
             f"{left!r:.80} {operator} {right!r:.80}: "
             f"{names_of_types(left_schema.types, PYTHON_NAMES)} cannot be compared with "
@@ -273,19 +273,19 @@ def _check_constants(left: object, right: object) -> None:
 
 
 def _check_membership(value: object, values: object) -> None:
-    _require(values, _CONTAINERS, "in")
-    schema, value_schema = schema_of(values), schema_of(value)
-    if "array" not in schema.types:
-        _require(value, _TEXT, "a key of a dict")
+    _require(values, _CONTAINER_TYPES, "in")
+    container_schema, value_schema = schema_of(values), schema_of(value)
+    if "array" not in container_schema.types:
+        _require(value, _TEXT_TYPES, "a key of a dict")
         return
     literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
-    items = [schema.at((0,))] if literals is None else [schema_of(literal) for literal in literals]
+    item_schemas = [container_schema.at((0,))] if literals is None else [schema_of(literal) for literal in literals]
     if (
-        items
-        and "object" not in schema.types
-        and not any(_comparable_types(value_schema) & _comparable_types(item) for item in items)
+        item_schemas
+        and "object" not in container_schema.types
+        and not any(_comparable_types(value_schema) & _comparable_types(schema) for schema in item_schemas)
     ):
-        types = names_of_types(frozenset().union(*(item.types for item in items)), PYTHON_NAMES)
+        types = names_of_types(frozenset().union(*(schema.types for schema in item_schemas)), PYTHON_NAMES)
         raise TypeError(
             f"{value!r:.80} is {names_of_types(value_schema.types, PYTHON_NAMES)}, and {values!r:.80} has {types}"
         )
@@ -297,7 +297,9 @@ def _compute(left: object, operator: str, right: object) -> Expression:
     text = f"{cel_of(left)} {operator} {cel_of(right)}"
     left_schema, right_schema = schema_of(left), schema_of(right)
     common_types = (
-        _comparable_types(left_schema) & _comparable_types(right_schema) & (_ADDABLE if operator == "+" else _NUMBER)
+        _comparable_types(left_schema)
+        & _comparable_types(right_schema)
+        & (_ADDABLE_TYPES if operator == "+" else _NUMBER_TYPES)
     )
     if not common_types:
         type_names = [names_of_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
@@ -313,13 +315,13 @@ def _combine(left: Operand, operator: str, right: Operand) -> Condition:
             f"{right!r} is not a condition; in Python, & and | bind tighter than <, so write (a < b) & (c > d)"
         )
     for operand in (left, right):
-        _require(operand, _BOOLEAN, operator[0])
+        _require(operand, _BOOLEAN_TYPES, operator[0])
     return Condition(f"{left.cel()} {operator} {right.cel()}", operands=(left, right))
 
 
-def operands_of(value: object) -> tuple[Operand, ...]:
+def handles_of(value: object) -> tuple[Operand, ...]:
     """Return the handles that a value of a condition is computed from."""
-    return value._operands if isinstance(value, Operand) else ()
+    return value._source_handles if isinstance(value, Operand) else ()
 
 
 def schema_of(value: object) -> ValueSchema:

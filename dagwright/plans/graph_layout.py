@@ -1,7 +1,8 @@
 """Layered layout of a graph from left to right, with few crossings and no edge through a box. Pure.
 
-The layer of a node is its distance from the nodes without dependencies. An edge over several layers has a waypoint
-in each layer between, which is ordered and placed like a node; edges of one node share their waypoints.
+The layer of a node is the length of the longest path to it from a node without dependencies. A longer edge has a
+waypoint in each layer that it crosses. Waypoints are ordered and placed like nodes. Edges from the same node share
+waypoints.
 """
 
 from bisect import bisect_right, insort
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 _LAYER_GAP, _NODE_GAP, _WAYPOINT_GAP = 56.0, 16.0, 12.0
-"""Distances of two layers, and of nodes and waypoints within a layer."""
+"""Distances between two layers, between two nodes of a layer, and between a waypoint and its neighbour in a layer."""
 _CROSSING_PASSES = 12
 """Passes over all layers that reduce crossings; more passes hardly improve the layout."""
 _STRAIGHTENING_PASSES = 16
@@ -40,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Course of an edge.
+    """Path of an edge.
 
     Args:
         points: points from the right side of a box to the left side of another. From each point with an odd index to
@@ -81,31 +82,34 @@ def layout_graph(
     sizes: Sequence[Box],
     edges: Sequence[tuple[int, int]],
     *,
-    order: Sequence[tuple[int, int]] = (),
+    invisible_edges: Sequence[tuple[int, int]] = (),
 ) -> Layout:
     """Place the nodes of an acyclic graph.
 
     Args:
         sizes: sizes of the nodes, in their preferred order from top to bottom.
         edges: pairs of node numbers, from a node to its dependent.
-        order: further pairs, which place the first node left of the second; they are not drawn.
+        invisible_edges: further pairs, which are not drawn. The first node is placed left of the second.
 
     Raises:
-        CyclicGraph: the graph, with these pairs, has a cycle.
+        CyclicGraph: the graph has a cycle if `invisible_edges` are included.
 
     Complexity: O(s·(n + w + e·log n)) with w waypoints, at most nodes times layers, and a constant number s of
     passes.
     """
     distinct_edges = list(dict.fromkeys(edges))
-    graph = _with_waypoints(_layers(len(sizes), [*distinct_edges, *order]), distinct_edges)
+    graph = _with_waypoints(_layers(len(sizes), [*distinct_edges, *invisible_edges]), distinct_edges)
     graph.orders = _order_layers(graph)
     heights = [box.height for box in sizes] + [0.0] * (len(graph.layer_of) - len(sizes))
-    middles = _vertical_centres(graph, heights, count=len(sizes))
+    middles = _vertical_centres(graph, heights, node_count=len(sizes))
     return _assemble(graph, sizes, middles)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the layer of each node: the length of the longest path to it; for roots, the layer before a dependent."""
+    """Return the layer of each node: the length of the longest path to the node.
+
+    A root is placed in the layer before its leftmost dependent.
+    """
     successors: list[list[int]] = [[] for _ in range(count)]
     unplaced_predecessors = [0] * count
     for source, target in edges:
@@ -145,14 +149,14 @@ def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _L
         successors[previous_vertex].append(target)
         paths[source, target] = [*path, target]
     predecessors: list[list[int]] = [[] for _ in layers]
-    for waypoint, targets in enumerate(successors):
+    for vertex, targets in enumerate(successors):
         for target in targets:
-            predecessors[target].append(waypoint)
+            predecessors[target].append(vertex)
     return _LayeredGraph(layers, successors, paths, predecessors=predecessors)
 
 
 def _order_layers(graph: _LayeredGraph) -> list[list[int]]:
-    """Return the order of each layer with the fewest crossings found."""
+    """Return the vertices of each layer, in the order with the fewest crossings that is found."""
     orders: list[list[int]] = [[] for _ in range(max(graph.layer_of, default=-1) + 1)]
     for vertex in _depth_first(graph):
         orders[graph.layer_of[vertex]].append(vertex)
@@ -205,30 +209,30 @@ def _crossings(graph: _LayeredGraph, orders: Sequence[Sequence[int]]) -> int:
     total = 0
     for index in range(len(orders) - 1):
         position = {vertex: number for number, vertex in enumerate(orders[index + 1])}
-        ends: list[int] = []
+        earlier_targets: list[int] = []
         for vertex in orders[index]:
             targets = sorted(map(position.__getitem__, graph.successors[vertex]))
-            total += sum(len(ends) - bisect_right(ends, target) for target in targets)
+            total += sum(len(earlier_targets) - bisect_right(earlier_targets, target) for target in targets)
             for target in targets:
-                insort(ends, target)
+                insort(earlier_targets, target)
     return total
 
 
-def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, count: int) -> list[float]:
-    """Return the vertical middle of each node: near its neighbours, in the order of its layer, without overlap."""
-    offsets = [_offsets(order, heights, count=count) for order in graph.orders]
+def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, node_count: int) -> list[float]:
+    """Return the vertical middle of each vertex: near its neighbours, in the order of its layer, without overlap."""
+    offsets = [_offsets(order, heights, node_count=node_count) for order in graph.orders]
     middles = [0.0] * len(graph.layer_of)
     for order, offset in zip(graph.orders, offsets, strict=True):
         for vertex, distance in zip(order, offset, strict=True):
             middles[vertex] = distance - offset[-1] / 2
-    weights = [1.0 if vertex < count else _WAYPOINT_WEIGHT for vertex in range(len(middles))]
-    for number in range(_STRAIGHTENING_PASSES):
-        is_last = number >= _STRAIGHTENING_PASSES - 2
-        for index in range(len(graph.orders)) if number % 2 == 0 else reversed(range(len(graph.orders))):
+    weights = [1.0 if vertex < node_count else _WAYPOINT_WEIGHT for vertex in range(len(middles))]
+    for pass_number in range(_STRAIGHTENING_PASSES):
+        uses_both_sides = pass_number >= _STRAIGHTENING_PASSES - 2
+        for index in range(len(graph.orders)) if pass_number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
-            side = None if is_last else number % 2 == 0
+            forward = None if uses_both_sides else pass_number % 2 == 0
             preferred_positions = [
-                _preferred_position(graph, vertex, middles, weights, forward=side) for vertex in order
+                _preferred_position(graph, vertex, middles, weights, forward=forward) for vertex in order
             ]
             centres = _separate(preferred_positions, offsets[index], [weights[vertex] for vertex in order])
             for vertex, centre in zip(order, centres, strict=True):
@@ -237,11 +241,11 @@ def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, count: 
     return [middle - top for middle in middles]
 
 
-def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> list[float]:
+def _offsets(order: Sequence[int], heights: Sequence[float], *, node_count: int) -> list[float]:
     """Return the minimum distance of each node of a layer from the first node."""
     offsets = [0.0]
     for above, below in pairwise(order):
-        gap = _WAYPOINT_GAP if above >= count or below >= count else _NODE_GAP
+        gap = _WAYPOINT_GAP if above >= node_count or below >= node_count else _NODE_GAP
         offsets.append(offsets[-1] + (heights[above] + heights[below]) / 2 + gap)
     return offsets[: len(order)]
 
@@ -249,7 +253,10 @@ def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> l
 def _preferred_position(
     graph: _LayeredGraph, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
-    """Return the mean position of the neighbours on one side, or on both sides if `forward` is `None`."""
+    """Return the weighted mean position of the predecessors, or of the successors if `forward` is false.
+
+    The neighbours on both sides count if `forward` is `None`, or if there are none on the requested side.
+    """
     neighbours_of_vertex = (*graph.predecessors[vertex], *graph.successors[vertex]) if forward is None else ()
     neighbours_of_vertex = neighbours_of_vertex or tuple(
         graph.predecessors[vertex] if forward else graph.successors[vertex]
@@ -262,7 +269,9 @@ def _preferred_position(
 
 
 def _separate(preferred_positions: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the positions closest to the preferred positions, by least squares, that preserve order and distances.
+    """Return positions that preserve the order and the minimum distances.
+
+    They are the closest to the preferred positions, by least squares.
 
     Source: isotonic regression by pooling adjacent violators.
     """

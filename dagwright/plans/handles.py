@@ -53,7 +53,7 @@ class Handle(Operand, Generic[T_co]):
         self._input_path = input_path
 
     @property
-    def _operands(self) -> "tuple[Handle[Any]]":
+    def _source_handles(self) -> "tuple[Handle[Any]]":
         return (self,)
 
     @property
@@ -63,12 +63,12 @@ class Handle(Operand, Generic[T_co]):
 
     @property
     def item(self) -> "Handle[Any]":
-        """One item of this list, for the arguments of a node with `for_each=` this handle."""
+        """One item of this list, for the arguments of a node whose `for_each=` is this handle."""
         return Handle(Item(), owner=self._owner, schema=self._schema.at((0,)), source=self)
 
     @property
     def index(self) -> "Handle[int]":
-        """Position of the item in this list, from 0, for the arguments of a node with `for_each=` this handle."""
+        """Position of the item in this list, from 0, for the arguments of a node whose `for_each=` is this handle."""
         return Handle(Index(), owner=self._owner, schema=INTEGER, source=self)
 
     def __getitem__(self, step: str | int) -> "Handle[Any]":
@@ -151,7 +151,7 @@ class Handle(Operand, Generic[T_co]):
         """Return the reference.
 
         Raises:
-            TypeError: there is a format specification; the value to format is not known yet.
+            TypeError: a format specification is given, but the value is not known before the plan runs.
         """
         if spec:
             raise TypeError(f"{self!r} cannot be formatted with {spec!r}: its value is not known before the plan runs")
@@ -164,7 +164,7 @@ class Handle(Operand, Generic[T_co]):
 
 
 class NodeHandle(Handle[T_co]):
-    """A node of a plan; as a value it is the node's result.
+    """Handle of a node. Used as a value, it stands for the result of the node.
 
     Pass it to `needs=` to add a dependency without a value.
     """
@@ -192,7 +192,7 @@ class NodeHandle(Handle[T_co]):
 
 
 class HandleUse:
-    """A handle found in a value; gives the plan builder access to the private fields of the handle.
+    """A handle found in a value. Through this class, the plan builder reads the private fields of the handle.
 
     Args:
         handle: handle of any plan.
@@ -224,6 +224,6 @@ class HandleUse:
         return isinstance(self.reference, Secret)
 
     @property
-    def is_of_item(self) -> bool:
+    def differs_per_item(self) -> bool:
         """Whether the value differs for each item of a map."""
         return isinstance(self.reference, Item | Index)

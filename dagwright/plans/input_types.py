@@ -8,11 +8,11 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 
 from dagwright.core.model.value_schemas import ValueSchema
 
-_MAX_LEVELS = 20
+_MAX_REF_DEPTH = 20
 
 
 def input_schema_of(annotation: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a Python type, or of the name of a JSON type, with a `type` and without definitions.
+    """Return a JSON Schema for a Python type or the name of a JSON type. It has a `type` and no definitions.
 
     Raises:
         TypeError: the type has no JSON Schema, or is recursive.
@@ -24,22 +24,22 @@ def input_schema_of(annotation: Any) -> dict[str, Any]:
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
         raise TypeError(f"an input cannot be of type {annotation!r}: {str(error).splitlines()[0]}") from None
     types = ValueSchema(schema).types
-    inline_schema: dict[str, Any] = _inline_definitions(schema, schema.pop("$defs", {}), levels=0)
+    inline_schema: dict[str, Any] = _inline_definitions(schema, schema.pop("$defs", {}), ref_depth=0)
     inline_schema.pop("title", None)
     if "type" not in inline_schema:
         inline_schema = {"type": sorted(types), **inline_schema}
     return inline_schema
 
 
-def _inline_definitions(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any:
-    if levels > _MAX_LEVELS:
+def _inline_definitions(schema: Any, definitions: Mapping[str, Any], *, ref_depth: int) -> Any:
+    if ref_depth > _MAX_REF_DEPTH:
         raise TypeError("an input cannot be of a type that contains itself")
     if isinstance(schema, list):
-        return [_inline_definitions(part, definitions, levels=levels) for part in schema]
+        return [_inline_definitions(part, definitions, ref_depth=ref_depth) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         definition = definitions[schema["$ref"].removeprefix("#/$defs/")]
         other_keywords = {key: part for key, part in schema.items() if key != "$ref"}
-        return _inline_definitions({**definition, **other_keywords}, definitions, levels=levels + 1)
-    return {key: _inline_definitions(part, definitions, levels=levels) for key, part in schema.items()}
+        return _inline_definitions({**definition, **other_keywords}, definitions, ref_depth=ref_depth + 1)
+    return {key: _inline_definitions(part, definitions, ref_depth=ref_depth) for key, part in schema.items()}

@@ -1,7 +1,7 @@
 """Build a node in the plan format from the arguments of `Plan.add`, and check it when it is added.
 
-The node's handles are checked, and everything that `Plan.check` can check without the rest of the plan. `Plan.check`
-finds the problems that need the whole plan: unknown nodes in texts, cycles, unknown tools.
+The checks cover the node's handles, and everything that `Plan.check` can check without the rest of the plan.
+`Plan.check` finds the other problems: unknown nodes in texts, cycles, unknown tools.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node
 from dagwright.core.validation.value_checks import ValueChecks
 from dagwright.dialects import to_document
-from dagwright.plans.expressions import operands_of
+from dagwright.plans.expressions import handles_of
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.node_options import NodeOptions, write_options
 from dagwright.plans.node_values import JsonWriter, ValuePath
@@ -49,7 +49,7 @@ class NodeBuilder:
 
     Args:
         owner: the plan, compared by identity.
-        values: values of the existing nodes; `build` adds the new node.
+        values: schemas of the values of the plan so far; `build` adds the result of the new node.
         index: position of the next node.
         tools: all known tools.
     """
@@ -69,7 +69,7 @@ class NodeBuilder:
 
         Raises:
             PlanInvalid: a field, an argument or a handle is invalid.
-            TypeError: as `write_options`.
+            TypeError: `write_options` cannot serialize a condition, or the ID is not a string.
         """
         writer = JsonWriter()
         node_id = self._new_id(options.get("id"), work.name)
@@ -116,7 +116,7 @@ def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
     uses: list[tuple[ValuePath, HandleUse]] = [
         (("depends_on", index), HandleUse(need)) for index, need in enumerate(needs) if isinstance(need, Handle)
     ]
-    return [*uses, *((("when",), HandleUse(operand)) for operand in operands_of(when) if isinstance(operand, Handle))]
+    return [*uses, *((("when",), HandleUse(operand)) for operand in handles_of(when) if isinstance(operand, Handle))]
 
 
 def free_id(name: str, taken_ids: Collection[str]) -> str:
@@ -129,12 +129,12 @@ def free_id(name: str, taken_ids: Collection[str]) -> str:
 
 
 _OPTION_NAMES = frozenset(NodeOptions.__annotations__)
-_SAME_OPTION = {"depends_on": "needs", "after": "needs"}
-"""Name of an option in plan files and other libraries -> its name here."""
+_OPTION_ALIASES = {"depends_on": "needs", "after": "needs"}
+"""Name of an option in plan files or other libraries -> name of the option of `Plan.add`."""
 _FIELDS_WITH_VALUES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
 """Fields in which references are replaced when the plan runs."""
 _NO_NEEDS = ()
-"""Default of `needs`; Python has a single empty tuple."""
+"""Default of `needs`, recognized by identity: Python has a single empty tuple."""
 
 
 def inspect_added_node(
@@ -145,13 +145,13 @@ def inspect_added_node(
     values: PlanValues,
     tools: Mapping[str, ToolDeclaration],
 ) -> tuple[NodeInspection, list[Problem]]:
-    """Check a node that is added to a plan; return it with its problems, whose pointers start at the node.
+    """Check a node that is added to a plan. Return the inspected node and its problems, with pointers from the node.
 
     Args:
         node_document: the node in the plan format.
         uses: handles of the node, each with its path in the node.
         owner: the plan, compared by identity.
-        values: values of the existing nodes.
+        values: schemas of the values of the plan so far.
         tools: all known tools.
 
     Raises:
@@ -180,7 +180,11 @@ def relative_to_node(problem: Problem) -> Problem:
 
 
 def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]], *, owner: object) -> Iterator[Problem]:
-    """Yield a problem for each handle in a constant field, of another plan, or of an item outside of a map."""
+    """Yield a problem for each handle that cannot be used.
+
+    The handle is in a constant field, belongs to another plan, or reads an item in a node that has no `for_each` or
+    the `for_each` of another list.
+    """
     for path, use in uses:
         at = pointer(*path)
         if path[0] not in _FIELDS_WITH_VALUES:
@@ -191,10 +195,10 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
             message = f"{use.handle!r} belongs to another plan"
             hint = "add that plan as a node, and give its values as arguments"
             yield Problem("invalid_reference", message, at, node.id, hint)
-        elif use.is_of_item and path[0] != "for_each" and node.for_each is None:
+        elif use.differs_per_item and path[0] != "for_each" and node.for_each is None:
             hint = "give the list to for_each=" + (f", which is {use.source!r}" if use.source is not None else "")
             yield Problem("invalid_reference", f"{use.handle!r} is used in a node without for_each", at, node.id, hint)
-        elif use.is_of_item and use.source is not None and str(use.source) != node.for_each:
+        elif use.differs_per_item and use.source is not None and str(use.source) != node.for_each:
             message = f"{use.handle!r} is an item of {use.source!r}, and for_each is {node.for_each!s:.80}"
             yield Problem("invalid_reference", message, at, node.id, "use .item of the list that is given to for_each=")
 
@@ -205,14 +209,14 @@ def _with_hint_of_option(problem: Problem, tool: ToolDeclaration | None) -> Prob
     parameters: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
     if problem.hint is not None or "/" in name or name in parameters or tool is None:
         return problem
-    option = _SAME_OPTION.get(name)
+    option = _OPTION_ALIASES.get(name)
     return replace(problem, hint=f"did you mean {option!r}?" if option else suggestion(name, _OPTION_NAMES))
 
 
 def problem_of_option(
     parameters: Collection[str], options: Mapping[str, object], arguments: Collection[str]
 ) -> Problem | None:
-    """Return the problem of an option of `Plan.add` that may be meant as an argument, because it is also a parameter.
+    """Return a problem if an option of `Plan.add` may be meant as an argument, because a parameter has the same name.
 
     Args:
         parameters: parameters of the tool, or inputs of the sub-plan.

@@ -35,7 +35,7 @@ class NodeOptions(TypedDict, total=False):
     when: When | None
     """Condition under which the node runs: a comparison of handles, or a CEL text."""
     for_each: Items | None
-    """List; the node runs once for each item."""
+    """The node runs once for each item of this list."""
     key: Handle[Any] | Text | str | None
     """Unique name of an item."""
     max_parallel: int | None
@@ -47,7 +47,7 @@ class NodeOptions(TypedDict, total=False):
     timeout: Duration | None
     """Timeout of one attempt."""
     heartbeat: Duration | None
-    """Timeout between two heartbeats of an attempt, after which it is retried."""
+    """Timeout between two heartbeats. When it expires, the attempt is retried."""
     on_error: OnError | None
     """Effect of a failure on dependents."""
     approval: Approval | None
@@ -62,8 +62,8 @@ class NodeOptions(TypedDict, total=False):
     """Additional data of the node, for programs."""
 
 
-_DURATIONS = ("timeout", "heartbeat")
-_DELAYS = ("first_delay", "max_delay")
+_DURATION_OPTIONS = ("timeout", "heartbeat")
+_RETRY_DELAYS = ("first_delay", "max_delay")
 
 
 def write_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonValue]:
@@ -86,7 +86,7 @@ def write_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonVal
 
 
 def _write_option(name: str, value: Any) -> tuple[str, object]:
-    if name in _DURATIONS:
+    if name in _DURATION_OPTIONS:
         return name, write_duration(value, name)
     match name:
         case "needs":
@@ -94,7 +94,7 @@ def _write_option(name: str, value: Any) -> tuple[str, object]:
         case "when":
             return name, _condition(value)
         case "retry":
-            return name, {"max_attempts": value} if isinstance(value, int) else _with_delays(value)
+            return name, {"max_attempts": value} if isinstance(value, int) else _write_retry(value)
         case "join":
             return name, {"at_least": value} if isinstance(value, int) else value
         case "cache":
@@ -128,12 +128,12 @@ def _dependency(dependency: Any) -> object:
     return dependency.id if isinstance(dependency, NodeHandle) else dependency
 
 
-def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:
+def _write_retry(retry: Mapping[str, Any]) -> dict[str, object]:
     if not isinstance(retry, Mapping):
         raise TypeError(f"retry={retry!r:.60}: expected an object, such as retry={{'max_attempts': 3}}")
     return {
         name: write_duration(setting, "retry", name)
-        if name in _DELAYS and isinstance(setting, timedelta | int | float | str)
+        if name in _RETRY_DELAYS and isinstance(setting, timedelta | int | float | str)
         else setting
         for name, setting in retry.items()
     }

@@ -50,7 +50,7 @@ def write_constant(value: object, *at: str) -> JsonValue:
     """Return a value without handles as JSON.
 
     Args:
-        at: path of the field, whose name is in the message.
+        at: path of the field, for the message.
 
     Raises:
         PlanInvalid: the value has a handle, or is not JSON.
@@ -67,7 +67,7 @@ def write_duration(value: Duration, *at: str) -> str:
     """Return a duration in the plan format.
 
     Args:
-        at: path of the field, whose name is in the message.
+        at: path of the field, for the message.
 
     Raises:
         PlanInvalid: the duration is invalid.
@@ -105,7 +105,7 @@ def _not_json(value: object, at: ValuePath, hint: str) -> PlanInvalid:
 
 
 class Text:
-    """A text with handles. Double braces of the text itself are literal."""
+    """A text with handles. Other text that looks like a reference stays literal."""
 
     __slots__ = ("_text", "handles")
 
@@ -141,7 +141,7 @@ class Text:
 
 
 def _with_part(parts: list[str | Handle[Any]], part: object) -> list[str | Handle[Any]]:
-    """Append a part to a text; adjacent strings are joined, so that no brace is missed."""
+    """Append a part to a text. Adjacent strings are joined, because `{{` may be split between them."""
     last_part = parts[-1]
     if not isinstance(part, Handle):
         return [*parts[:-1], last_part + str(part)] if isinstance(last_part, str) else [*parts, str(part)]

@@ -28,7 +28,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_js
 from dagwright.store import PayloadStore
 
 REGION_PAGE_NODES = 5_000
-"""Nodes of one page of an offloaded region: parsing a page blocks all other threads for about 20 ms."""
+"""Maximum number of nodes in a page of an offloaded region. Parsing it blocks other threads for about 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def parse_region(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRe
 def _pages(
     nodes: Sequence[CompiledNode], replacements: Mapping[str, Sequence[Any]], *, page_nodes: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield pages of nodes, encoded, with the number of their nodes."""
+    """Yield each page of nodes as JSON, with the number of its nodes."""
     start = 0
     while start < len(nodes):
         end = start + page_nodes

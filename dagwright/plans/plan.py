@@ -40,7 +40,7 @@ from dagwright.tools.spec import ToolSpec, spec_of
 P = ParamSpec("P")
 R = TypeVar("R")
 Tool = Callable[..., Any] | ToolSpec
-_NATIVE = "plan"
+_NATIVE_DIALECT = "plan"
 _FIELD_ORDER = [*PlanDocument.model_fields]
 _UNSET: Any = object()
 
@@ -77,7 +77,8 @@ class Plan:
             deadline: time limit of the whole run.
             on_failure: `fail_fast` stops the run at the first failure.
             metadata: additional data of the plan; `description` is displayed where plans are published.
-            tools: tools that are added by name, so that `add` can check their arguments; not needed for functions.
+            tools: tools that nodes call by name, so that `add` can check the arguments. Functions that are given to
+                `add` need not be listed.
 
         Raises:
             PlanInvalid: the deadline is invalid, or the metadata is not JSON.
@@ -95,7 +96,7 @@ class Plan:
             document["deadline"] = write_duration(deadline, "deadline")
         document["nodes"] = []
         self._document: JsonValue = document
-        self._dialect = _NATIVE
+        self._dialect = _NATIVE_DIALECT
         self._values: PlanValues | None = PlanValues()
         self._tools: dict[str, ToolSpec] = {}
         for tool in tools:
@@ -175,7 +176,7 @@ class Plan:
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that were added as functions, also to sub-plans: a client compiles the plan against them."""
+        """The tools that were added as functions, also by sub-plans. A client compiles the plan with these tools."""
         return tuple(self._tools.values())
 
     @checks_arguments
@@ -199,7 +200,7 @@ class Plan:
     def _shared_document(self) -> JsonValue:
         """The plan as a JSON value, not copied, because copying a large plan takes 0.1 s."""
         document = self._document
-        if self._dialect != _NATIVE or not isinstance(document, dict):
+        if self._dialect != _NATIVE_DIALECT or not isinstance(document, dict):
             return document
         ordered_fields = {name: document[name] for name in _FIELD_ORDER if name in document}
         return ordered_fields | document
@@ -224,7 +225,7 @@ class Plan:
         """Return whether both plans have equal documents in the same dialect."""
         if not isinstance(other, Plan):
             return NotImplemented
-        return self._dialect == other._dialect and _text(self._document) == _text(other._document)
+        return self._dialect == other._dialect and _canonical_json(self._document) == _canonical_json(other._document)
 
     __hash__ = None  # type: ignore[assignment] # a plan can be changed
 
@@ -308,7 +309,7 @@ class Plan:
                 the plan is not in Dagwright's own format.
             TypeError: the type has no JSON Schema.
         """
-        document = self._native()
+        document = self._editable_document()
         declaration: dict[str, JsonValue] = {} if schema is not None and "type" in schema else input_schema_of(type)
         declaration |= dict(schema or {})
         declaration |= {"prompt": prompt} if prompt is not None else {}
@@ -363,7 +364,7 @@ class Plan:
     @property
     def output(self) -> JsonValue:
         """Output of a run, with references; set it to a handle, or to a value that contains handles."""
-        output = self._native().get("output")
+        output = self._editable_document().get("output")
         return copy.deepcopy(output)
 
     @output.setter
@@ -371,10 +372,10 @@ class Plan:
         writer = JsonWriter()
         document = writer.write(value)
         for path, use in writer.uses:
-            if use.owner is not self or use.is_of_item or use.is_secret:
+            if use.owner is not self or use.differs_per_item or use.is_secret:
                 message = f"{use.handle!r} cannot be used in the output: expected results and inputs of this plan"
                 raise PlanInvalid([Problem("invalid_reference", message, pointer("output", *path))])
-        self._native()["output"] = document
+        self._editable_document()["output"] = document
 
     # Nodes.
 
@@ -417,13 +418,13 @@ class Plan:
             title: human-readable title, shown instead of the ID.
             needs: nodes that must end first, in addition to nodes whose values this node reads.
             when: condition under which the node runs: a comparison of handles, or a CEL text.
-            for_each: list; the node runs once for each item; arguments read `handle.item` and `handle.index`.
+            for_each: the node runs once for each item of this list; arguments read `handle.item` and `handle.index`.
             key: unique name of an item; by default its index.
             max_parallel: maximum concurrent items.
             join: how many dependencies the node waits for: `all`, `any`, `all_done`, or a number.
             retry: maximum attempts, or `max_attempts`, `first_delay`, `factor` and `max_delay`.
             timeout: timeout of one attempt.
-            heartbeat: timeout between two heartbeats of an attempt, after which it is retried.
+            heartbeat: timeout between two heartbeats; when it expires, the attempt is retried.
             on_error: effect of a failure on dependents: `block`, `skip`, `ask`, or `{"value": ...}`.
             approval: `required` requests the approval of a person first; `ask_human(...)` configures the request.
             priority: from 1 (first) to 5.
@@ -434,7 +435,7 @@ class Plan:
             more_arguments: all other arguments.
 
         Raises:
-            PlanInvalid: a name, a value or a handle is invalid; the message has the most similar name.
+            PlanInvalid: a name, a value or a handle is invalid; for an unknown name, the hint is the most similar name.
             TypeError: the function is not a tool, or a value is not allowed there.
             ToolLoadError: another tool of the plan has the name of the function.
         """
@@ -499,7 +500,7 @@ class Plan:
 
         Args:
             objective: task of the agent; it may contain handles.
-            agent: name of an agent that the run knows; excludes the parameters from `prompt` to `feedback_policy`.
+            agent: name of an agent that the run knows; not allowed with `prompt` to `feedback_policy`.
             prompt: instructions of a new agent, which belongs to this plan.
             tools: functions with `@tool`, or names of tools.
             max_turns: maximum number of model calls.
@@ -537,7 +538,7 @@ class Plan:
     def _add(
         self, work: Work, arguments: Mapping[str, object], options: NodeOptions, **fields: object
     ) -> NodeHandle[Any]:
-        nodes = self._native()["nodes"]
+        nodes = self._editable_document()["nodes"]
         assert isinstance(nodes, list)
         builder = NodeBuilder(self, self._plan_values, len(nodes), self._declarations)
         document, handle = builder.build(work, arguments, options, **fields)
@@ -578,8 +579,8 @@ class Plan:
         if self._tools.setdefault(spec.name, spec) is not spec:
             raise ToolLoadError(f"two tools of the plan are called {spec.name!r}")
 
-    def _native(self) -> dict[str, JsonValue]:
-        if self._dialect != _NATIVE or not isinstance(self._document, dict):
+    def _editable_document(self) -> dict[str, JsonValue]:
+        if self._dialect != _NATIVE_DIALECT or not isinstance(self._document, dict):
             message = f"a plan in the dialect {self._dialect!r} cannot be changed in Python"
             raise PlanInvalid([Problem("invalid_field", message, hint="use it as a sub-plan: plan.add(other_plan)")])
         return self._document
@@ -593,5 +594,5 @@ def _spec(candidate: object) -> ToolSpec:
     return spec
 
 
-def _text(document: JsonValue) -> str:
+def _canonical_json(document: JsonValue) -> str:
     return json.dumps(document, sort_keys=True)

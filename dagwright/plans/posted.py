@@ -21,20 +21,26 @@ from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
 from dagwright.dialects.reading import parse_plan_text
 from dagwright.dialects.written_lines import lines_of_problems
-from dagwright.plans.preparation import check_plan, check_size, policy_problems, prepare_for_requests, unused_inputs
+from dagwright.plans.preparation import (
+    check_plan,
+    check_size,
+    policy_problems,
+    prepare_for_requests,
+    unused_input_problems,
+)
 
 Tools = Mapping[str, ToolDeclaration]
 _MAX_NAMES_SHOWN = 10
 
 
 class PlanFile(Protocol):
-    """A plan of the plan directory: its file name, and the plan as it was written."""
+    """A plan of the plan directory: the name of its file, and the unchanged document of the plan."""
 
     @property
-    def file(self) -> str: ...
+    def file_name(self) -> str: ...
 
     @property
-    def written(self) -> Any: ...
+    def document(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +50,8 @@ class PostedPlan:
     Args:
         plan: a JSON value, or a text in JSON, YAML or a text dialect.
         dialect: its dialect; `None` detects it.
-        published: name and file name of each usable published plan -> its unchanged text.
-        names: names of all published plans, for hints.
+        published: name or file name of each published plan that this plan can name -> unchanged document.
+        names: names of all published plans that can be sub-plans, for hints.
     """
 
     plan: Any
@@ -85,20 +91,22 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile
     Args:
         published: published plans by name.
     """
-    is_named = _is_in_text(plan) if isinstance(plan, str) else {*_sub_plan_names(plan)}.__contains__
+    names_in_plan = plan if isinstance(plan, str) else {*_sub_plan_names(plan)}
     # A plan in a text dialect cannot be a sub-plan.
-    usable_plans = {name: file for name, file in published.items() if not isinstance(file.written, str)}
-    named_plans = [(alias, file.written) for name, file in usable_plans.items() for alias in (name, file.file)]
+    usable_plans = {name: file for name, file in published.items() if not isinstance(file.document, str)}
+    named_plans = [(alias, file.document) for name, file in usable_plans.items() for alias in (name, file.file_name)]
     return PostedPlan(
         plan,
         dialect,
-        {alias: published_plan for alias, published_plan in named_plans if is_named(alias)},
+        {alias: published_plan for alias, published_plan in named_plans if alias in names_in_plan},
         [*usable_plans],
     )
 
 
 def read_posted_plan(posted: PostedPlan) -> Any:
-    """Return the plan as it was written, with its sub-plans, or the error of a missing sub-plan, for `check_plan`.
+    """Return the document of a posted plan with its sub-plans. If a sub-plan is missing, return the error.
+
+    `check_plan` accepts the document or the error.
 
     Raises:
         PlanInvalid: the text cannot be parsed.
@@ -112,7 +120,7 @@ def read_posted_plan(posted: PostedPlan) -> Any:
 
 
 def check_posted_plan(posted: PostedPlan, tools: Tools) -> tuple[CheckedPlan, Any]:
-    """Return the checked plan, and the plan as it was written, with its sub-plans.
+    """Return the checked plan, and the document of the plan with its sub-plans.
 
     Raises:
         PlanInvalid: the plan is invalid.
@@ -142,7 +150,7 @@ def check_response(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
 def prepare_posted_plan(
     posted: PostedPlan, tools: Tools, *, inputs: Mapping[str, Any], policy: Policy | None
 ) -> PreparedPlan | RejectedPlan:
-    """Compile a plan, whose run will request missing inputs, or return its problems.
+    """Compile a plan, or return its problems. The run will request missing inputs.
 
     Args:
         policy: policy of the run.
@@ -165,7 +173,7 @@ def compile_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Com
     Raises:
         PlanInvalid: inputs are invalid or unknown, or the plan is too large.
     """
-    if unused_problems := unused_inputs(checked, inputs):
+    if unused_problems := unused_input_problems(checked, inputs):
         raise PlanInvalid(unused_problems)
     return prepare_for_requests(checked, inputs)
 
@@ -236,10 +244,6 @@ def _sub_plan_names(plan: Any) -> Iterator[str]:
             yield inner
         else:
             yield from _sub_plan_names(inner)
-
-
-def _is_in_text(text: str) -> Callable[[str], bool]:
-    return lambda name: name in text
 
 
 def _errors(plan: Any, invalid: PlanInvalid) -> list[dict[str, Any]]:

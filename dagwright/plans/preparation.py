@@ -44,34 +44,35 @@ _MAX_NOTES = 20
 
 
 def check_plan(
-    raw: Any,
+    source: Any,
     tools: Mapping[str, ToolDeclaration],
     *,
     dialect: str | None = None,
     context: Mapping[str, Any] | None = None,
     allow_unknown_tools: bool = False,
-    accepted: Sequence[Any] = (),
+    accepted_nodes: Sequence[Any] = (),
 ) -> CheckedPlan:
     """Check a document in any dialect and return the checked plan.
 
     Args:
-        raw: the JSON value of the document, or the error of reading it, whose readable rest is checked too.
-        accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
+        source: JSON value of the document, or the error of reading it. `document` of the error has the parts that were
+            read; they are checked too.
+        accepted_nodes: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with all problems of the plan.
     """
-    read_error = raw if isinstance(raw, PlanInvalid) else None
+    read_error = source if isinstance(source, PlanInvalid) else None
     if read_error is not None and read_error.document is None:
         raise read_error
     if read_error is None:
-        _reject_surrogates(raw)
+        _reject_surrogates(source)
     try:
         document = to_document(
-            read_error.document if read_error else raw, dialect=dialect, context=context, tools=tools
+            read_error.document if read_error else source, dialect=dialect, context=context, tools=tools
         )
         checked = _check_document(
-            append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools
+            append_accepted_nodes(document, accepted_nodes), tools, allow_unknown_tools=allow_unknown_tools
         )
     except PlanInvalid as invalid:
         raise (_merged_errors(read_error, invalid) if read_error else invalid) from None
@@ -80,16 +81,16 @@ def check_plan(
     return checked
 
 
-def _reject_surrogates(raw: Any) -> None:
+def _reject_surrogates(value: Any) -> None:
     """Reject a value with lone surrogates, which no library can encode.
 
     Raises:
         PlanInvalid: the value has a lone surrogate.
     """
     try:
-        pydantic_core.to_json(raw)
+        pydantic_core.to_json(value)
     except ValueError:
-        if problems := json_problems(raw):
+        if problems := json_problems(value):
             raise PlanInvalid(problems) from None
 
 
@@ -121,13 +122,13 @@ def check_written_plan(
     dialect: str | None = None,
     context: Mapping[str, Any] | None = None,
     allow_unknown_tools: bool = False,
-    accepted: Sequence[Any] = (),
+    accepted_nodes: Sequence[Any] = (),
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
-    """Check the plan in a model's response; return the checked plan, and the repairs that were needed to read it.
+    """Check the plan in a model's response. Return the checked plan, and the repairs that were needed to read the text.
 
     Args:
-        allow_unknown_tools: allow unknown tools; the names of tools are not repaired then.
-        accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
+        allow_unknown_tools: accept unknown tools, and do not repair the names of tools.
+        accepted_nodes: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with all problems and ambiguities.
@@ -136,7 +137,7 @@ def check_written_plan(
     document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known_tools)
     try:
         return _check_document(
-            append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools
+            append_accepted_nodes(document, accepted_nodes), tools, allow_unknown_tools=allow_unknown_tools
         ), repairs
     except PlanInvalid as invalid:
         # A truncated plan often has further problems that result from the missing part.
@@ -147,7 +148,7 @@ def check_written_plan(
 
 
 def unknown_tools(
-    raw: Any,
+    document: Any,
     tools: Mapping[str, ToolDeclaration],
     *,
     context: Mapping[str, Any] | None = None,
@@ -161,7 +162,7 @@ def unknown_tools(
         PlanInvalid: the plan has other problems.
     """
     unknown_names: dict[str, None] = {}
-    plans_to_visit = [check_plan(raw, tools, context=context, dialect=dialect, allow_unknown_tools=True)]
+    plans_to_visit = [check_plan(document, tools, context=context, dialect=dialect, allow_unknown_tools=True)]
     while plans_to_visit:
         checked = plans_to_visit.pop()
         unknown_names |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
@@ -194,7 +195,7 @@ def inline_card(checked: CheckedPlan, agent: str | None) -> AgentCard | None:
 
 
 def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
-    """Return a problem for each agent defined in the plan itself that the policy of the run rejects."""
+    """Return a problem for each inline agent of a plan that the policy of the run rejects."""
     problems = []
     for index, node in enumerate(checked.nodes):
         card = inline_card(checked, node.agent_name)
@@ -214,15 +215,15 @@ def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
     return [name for name in undeclared_names if name not in read_names] if _ALL_NAMES not in read_names else []
 
 
-def unused_inputs(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
-    """Return a problem for each input name that the plan neither declares nor reads, or for the first of many."""
+def unused_input_problems(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
+    """Return a problem for each input name that the plan neither declares nor reads; of many names, only the first."""
     unused = unused_names(checked, names)
     used_inputs = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
     return unknown_input_problems(unused, used_inputs)
 
 
 def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -> list[Problem]:
-    """Return a problem for each name that is not an input of the plan, or for the first of many.
+    """Return a problem for each name that is not an input of the plan; of many names, only the first.
 
     Args:
         known_names: names of the inputs, for hints.
@@ -273,7 +274,7 @@ _ALL_NAMES = ""
 
 
 def _inputs_of_conditions(checked: CheckedPlan) -> frozenset[str]:
-    """Return the names of the inputs that conditions read; they need no declaration."""
+    """Return the names of the inputs that conditions read. Such inputs need no declaration."""
     ids = {node.id for node in checked.nodes}
     reads = (parse_checked_condition(node.when, ids.__contains__).analysis.reads for node in checked.nodes if node.when)
     return frozenset(
@@ -285,7 +286,7 @@ def _inputs_of_conditions(checked: CheckedPlan) -> frozenset[str]:
 
 
 def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_names: Collection[str]) -> list[Problem]:
-    """Return the problems of input values, and the missing inputs.
+    """Return a problem for each missing input and for each invalid input value.
 
     Args:
         given_names: names of the given inputs, including those with unknown values.
@@ -335,9 +336,10 @@ def _compile_checked_plan(checked: CheckedPlan, inputs: Mapping[str, Any], probl
 
 
 def check_size(checked: CheckedPlan) -> CompiledPlan:
-    """Reject a valid plan that is too large for a run, as `prepare_plan` does; return the plan with its regions.
+    """Return the compiled form of a valid plan, or reject the plan if it is too large for a run.
 
-    For a plan that is a single region, which would take long to compile, only that region is returned.
+    A plan that is a single region would take long to compile. For such a plan, only the node of the region is
+    returned, without inner nodes.
 
     Raises:
         PlanInvalid: the plan is too large.
@@ -371,6 +373,6 @@ def _reject_too_large(compiled: CompiledPlan, checked: CheckedPlan) -> None:
     try:
         reject_too_large(compiled)
     except PlanTooLarge as error:
-        at = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
-        node_pointer = checked.document.written_pointer(pointer("nodes", at)) if at is not None else ""
+        node_index = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
+        node_pointer = checked.document.written_pointer(pointer("nodes", node_index)) if node_index is not None else ""
         raise PlanInvalid([Problem("too_large", str(error), node_pointer, error.node)]) from None

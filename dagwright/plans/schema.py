@@ -47,11 +47,11 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **schema}
 
 
-def _without_generated_titles(schema: Any, *, are_keys_names: bool = False) -> Any:
+def _without_generated_titles(schema: Any, *, keys_are_names: bool = False) -> Any:
     """Remove redundant keywords of pydantic: titles derived from field names, and null defaults.
 
     Args:
-        are_keys_names: whether the keys of `schema` are names of fields or types, not keywords of JSON Schema.
+        keys_are_names: whether the keys of `schema` are names of fields or types, not keywords of JSON Schema.
     """
     if isinstance(schema, list):
         return [_without_generated_titles(part) for part in schema]
@@ -59,15 +59,15 @@ def _without_generated_titles(schema: Any, *, are_keys_names: bool = False) -> A
         return schema
     return {
         key: _without_generated_titles(
-            part, are_keys_names=key in ("properties", "$defs", "patternProperties") and not are_keys_names
+            part, keys_are_names=key in ("properties", "$defs", "patternProperties") and not keys_are_names
         )
         for key, part in schema.items()
-        if are_keys_names or not (key == "title" or (key == "default" and part is None))
+        if keys_are_names or not (key == "title" or (key == "default" and part is None))
     }
 
 
 def agents_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a file of agents."""
+    """Return the JSON Schema (2020-12) of an agents file."""
     card = _without_generated_titles(AgentCard.model_json_schema(mode="validation"))
     card["required"] = [name for name in card["required"] if name != "name"]
     agents = {"type": "object", "minProperties": 1, "additionalProperties": card}

@@ -3,7 +3,7 @@
 All interfaces that publish plans (MCP server, gateway) use this module, so they publish the same plans under the
 same names. It must not import Temporal: templates are read and checked before there is a server.
 
-    TemplatesUnreadable     the folder or a file in it cannot be used; the message has each problem and a fix
+    TemplatesUnreadable     the folder cannot be read, or has no plan
 """
 
 import os
@@ -31,7 +31,7 @@ from dagwright.plans.preparation import (
     input_problems,
     policy_problems,
     prepare_plan,
-    unused_inputs,
+    unused_input_problems,
 )
 
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -45,7 +45,7 @@ Templates = Mapping[str, "Template"]
 
 
 class TemplatesUnreadable(DagwrightError):
-    """The folder of templates cannot be used. The message has a part for each problem."""
+    """The folder of templates cannot be read, or has no plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +54,19 @@ class Template:
 
     Args:
         name: stem of its file.
-        file: name of its file.
-        written: the plan as it was written, with the files of its sub-plans included.
+        file_name: name of its file.
+        document: the plan as it was written, with the files of its sub-plans included.
         checked: the same plan, checked with the tools that serve it.
     """
 
     name: str
-    file: str
-    written: JsonValue
+    file_name: str
+    document: JsonValue
     checked: CheckedPlan
 
     @property
     def title(self) -> str:
-        """Title of the plan, or else its name."""
+        """Title of the plan; by default the name of the template."""
         return self.checked.plan.title or self.name
 
     @property
@@ -82,8 +82,8 @@ class Template:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Return the source that identifies its runs; the same as for `run FILE`."""
-        return {"plan": self.written, "dialect": self.checked.dialect, "context": {}}
+        """Identity of the plan for its runs: the same as of a plan that `run FILE` starts."""
+        return {"plan": self.document, "dialect": self.checked.dialect, "context": {}}
 
     def compile(self, inputs: Mapping[str, Any]) -> CompiledPlan:
         """Compile the plan with its inputs.
@@ -103,7 +103,7 @@ def compile_template(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Compile
     Raises:
         PlanInvalid: as `Template.compile`.
     """
-    if unused_problems := unused_inputs(checked, inputs):
+    if unused_problems := unused_input_problems(checked, inputs):
         raise PlanInvalid(
             _with_template_hints([*unused_problems, *input_problems(checked, inputs, given_names=inputs)])
         )
@@ -132,8 +132,8 @@ class PublishedTemplates:
     problems: Mapping[str, list[str]]
 
     @property
-    def lines(self) -> list[str]:
-        """Return all problems."""
+    def problem_lines(self) -> list[str]:
+        """Return all problems, one line each."""
         return [line for lines in self.problems.values() for line in lines]
 
 
@@ -180,20 +180,20 @@ class TemplateFolder:
                     problem = _with_replaced_path(str(self._folder), self._folder.name, str(unreadable))
                     self._publish(PublishedTemplates({}, {"": [problem]}))
                 return self._published
-            files = {path: self._file(path) for path in paths}
+            files = {path: self._current_file(path) for path in paths}
             if [*files.values()] != [*self._files.values()]:
                 self._files = files
                 self._publish(_collect_templates(files))
             return self._published
 
-    def _file(self, path: Path) -> _File:
+    def _current_file(self, path: Path) -> _File:
         cached_file = self._files.get(path)
         return cached_file if cached_file is not None and cached_file.is_current else _read_file(path, self._tools)
 
     def _publish(self, current: PublishedTemplates) -> None:
         """Replace the published templates, and log each new problem."""
-        previous_lines, self._published = self._published.lines, current
-        for line in current.lines:
+        previous_lines, self._published = self._published.problem_lines, current
+        for line in current.problem_lines:
             if line not in previous_lines:
                 _LOG.error("a published plan cannot be used", problem=line)
 

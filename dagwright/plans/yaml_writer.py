@@ -6,10 +6,10 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-_PLAIN = re.compile(r"[A-Za-z_/$][\w/$-]*(?:[ .][\w/$-]+)*|[0-9]+(?:ms|s|m|h|d)")
+_PLAIN_TEXT = re.compile(r"[A-Za-z_/$][\w/$-]*(?:[ .][\w/$-]+)*|[0-9]+(?:ms|s|m|h|d)")
 """Texts that are safe without quotes; all others are quoted, even if YAML does not require it."""
 _RESERVED_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-_PLAIN_CHARACTERS = 200
+_MAX_PLAIN_CHARACTERS = 200
 _BLOCK_TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]*\n")
 _SINGLE_QUOTED_TEXT = re.compile(r"[\x20-\x7e]*")
 _WIDTH = 1_000_000_000
@@ -25,10 +25,10 @@ class _Dumper(yaml.CSafeDumper):
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     is_plain = (
-        len(text) <= _PLAIN_CHARACTERS
+        len(text) <= _MAX_PLAIN_CHARACTERS
         and text.isascii()
         and text.lower() not in _RESERVED_WORDS
-        and _PLAIN.fullmatch(text) is not None
+        and _PLAIN_TEXT.fullmatch(text) is not None
     )
     if is_plain:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text)

@@ -56,20 +56,20 @@ class _ShortSwitchInterval:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._threads = 0
+        self._thread_count = 0
         self._default_s = 0.0
 
     def __enter__(self) -> None:
         with self._lock:
-            if not self._threads:
+            if not self._thread_count:
                 self._default_s = sys.getswitchinterval()
                 sys.setswitchinterval(SWITCH_INTERVAL_S)
-            self._threads += 1
+            self._thread_count += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
-            self._threads -= 1
-            if not self._threads:
+            self._thread_count -= 1
+            if not self._thread_count:
                 sys.setswitchinterval(self._default_s)
 
 

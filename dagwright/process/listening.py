@@ -37,13 +37,14 @@ def open_socket(host: str, port: int | None) -> socket.socket:
     """
     for candidate_port in (port,) if port is not None else (PORT, 0):
         try:
-            info = socket.getaddrinfo(host, candidate_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            # With its protocol set, asyncio sends each part of a stream immediately (TCP_NODELAY) instead of after 40
-            # ms.
-            listener = socket.socket(info[0], info[1], info[2])
+            addresses = socket.getaddrinfo(host, candidate_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, socket_address = addresses[0]
+            # If the protocol of the socket is set, asyncio sends each part of a stream immediately (TCP_NODELAY)
+            # instead of after 40 ms.
+            listener = socket.socket(family, kind, protocol)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(info[4])
+                listener.bind(socket_address)
                 listener.listen(BACKLOG)
             except BaseException:
                 listener.close()
@@ -98,7 +99,8 @@ async def listening(
         lifespan="off",
         ws="none",
         server_header=False,
-        # By default any local process could choose the address that its rate limit applies to.
+        # By default, uvicorn trusts the headers of local processes, which could then choose the address that their rate
+        # limit applies to.
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
         timeout_keep_alive=IDLE_TIMEOUT_S,

@@ -1,6 +1,6 @@
 """Run functions in separate processes, which are killed when their results are no longer needed.
 
-A thread cannot be stopped, and blocks the interpreter lock. Work whose cost depends on a caller, such as the check
+A thread cannot be stopped, and holds the interpreter lock. Work whose cost depends on a caller, such as the check
 of a plan of several megabytes, therefore runs in this pool: the work takes no time from the event loop and the
 heartbeats of this process, and a timeout or a cancelled request really frees the CPU. The address space of each
 process is limited to `MEMORY_BYTES`.
@@ -56,8 +56,8 @@ class ProcessPool:
 
     timeout_s: float
     size: int = PROCESSES
-    _idle: list[Process] = field(default_factory=list)
-    _busy: set[Process] = field(default_factory=set)
+    _idle_processes: list[Process] = field(default_factory=list)
+    _busy_processes: set[Process] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,36 +83,36 @@ class ProcessPool:
         raise value
 
     async def _run_request(self, request: bytes) -> bytes:
-        idle_process = self._take_idle()
+        idle_process = self._take_idle_process()
         if idle_process is not None:
             # An idle process may have ended, for example because the machine was out of memory.
             with suppress(ProcessLost):
                 return await self._run_in(idle_process, request)
         return await self._run_in(await _start_process(), request)
 
-    def _take_idle(self) -> Process | None:
-        while self._idle:
-            process = self._idle.pop()
+    def _take_idle_process(self) -> Process | None:
+        while self._idle_processes:
+            process = self._idle_processes.pop()
             if process.returncode is None:
                 return process
         return None
 
     async def _run_in(self, process: Process, request: bytes) -> bytes:
-        self._busy.add(process)
+        self._busy_processes.add(process)
         try:
             response = await _send_and_receive(process, request)
         except BaseException:
             await _kill(process)
             raise
         finally:
-            self._busy.discard(process)
-        self._idle.append(process)
+            self._busy_processes.discard(process)
+        self._idle_processes.append(process)
         return response
 
     async def close(self) -> None:
         """Kill all processes."""
-        await asyncio.gather(*map(_kill, [*self._idle, *self._busy]))
-        self._idle.clear()
+        await asyncio.gather(*map(_kill, [*self._idle_processes, *self._busy_processes]))
+        self._idle_processes.clear()
 
 
 async def _start_process() -> Process:
@@ -154,11 +154,11 @@ def serve() -> None:
 
 
 def _limit_memory() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard_limit)
     # macOS does not support a limit of the address space.
     with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard_limit))
 
 
 def _execute(request: bytes, results: BinaryIO) -> None:

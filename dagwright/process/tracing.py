@@ -23,7 +23,7 @@ SERVICE_NAME = "dagwright"
 
 @asynccontextmanager
 async def tracing_client(client: Client, *, endpoint: str | None) -> AsyncIterator[Client]:
-    """Yield the client with tracing, also for its workers; spans are flushed at the end of the block.
+    """Yield a copy of the client that traces its calls and its workers. Spans are flushed when the block ends.
 
     Args:
         endpoint: address of the collector; without an address, or without the extra, the client is unchanged.
@@ -35,9 +35,9 @@ async def tracing_client(client: Client, *, endpoint: str | None) -> AsyncIterat
 
     provider = _tracer_provider()
     config: Any = client.config()
-    tracing = TracingInterceptor(provider.get_tracer("dagwright"))
+    interceptor = TracingInterceptor(provider.get_tracer("dagwright"))
     try:
-        yield Client(**{**config, "interceptors": [tracing, *config["interceptors"]]})
+        yield Client(**{**config, "interceptors": [interceptor, *config["interceptors"]]})
     finally:
         # The program may end without running the exit handlers of the interpreter, on which the exporter relies.
         await asyncio.to_thread(provider.force_flush)

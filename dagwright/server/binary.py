@@ -59,10 +59,10 @@ async def get_binary(cache_home: Path, *, preferred_version: str | None) -> Bina
         ServerUnreachable: there is no program, and none can be installed.
     """
     cached_path = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
-    on_path = shutil.which("temporal")
+    program_path = shutil.which("temporal")
     binaries = [
         binary
-        for path in ([Path(on_path)] if on_path else []) + [cached_path]
+        for path in ([Path(program_path)] if program_path else []) + [cached_path]
         if (binary := await _inspect(path)) is not None
     ]
     for binary in binaries:

@@ -37,7 +37,7 @@ from dagwright.protocol.call_limit_messages import (
 from dagwright.server.note_workflows import end_open, find_open
 
 RESPONSE_TIMEOUT_S = 10.0
-"""Longest wait for the response of a limit; longer than the workflow task of a dead worker needs to time out."""
+"""Maximum wait for the response of a limit. It is longer than the timeout of a workflow task of a dead worker."""
 
 _QUERY_TIMEOUT_S = 3.0
 _RPC_TIMEOUT = timedelta(seconds=10)
@@ -56,19 +56,20 @@ class LimitUse:
     """A limit and its use.
 
     Args:
-        running: calls that run with a lease; only a concurrency limit has leases. `None` if the limit does not respond.
-        waiting: estimated number of calls that wait.
-        held: why no call may start now, if a service asked to wait.
-        today: usage of the daily budget, if there is one.
-        used_up: why no model call may start today, if the budget is used up.
+        running_calls: number of calls that run with a lease; only a concurrency limit has leases. `None` if the limit
+            does not respond.
+        waiting_calls: estimated number of calls that wait.
+        hold_reason: why no call may start now, if a service asked to wait.
+        daily_usage: usage of the daily budget, if there is one.
+        used_up_reason: why no model call may start today, if the budget is used up.
     """
 
     settings: LimitSettings
-    running: int | None = None
-    waiting: int | None = None
-    held: str | None = None
-    today: str | None = None
-    used_up: str | None = None
+    running_calls: int | None = None
+    waiting_calls: int | None = None
+    hold_reason: str | None = None
+    daily_usage: str | None = None
+    used_up_reason: str | None = None
 
 
 async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
@@ -129,20 +130,20 @@ async def exchange(client: Client, subject: Subject, message: LimitMessage) -> L
     return limit_reply_from_json(await _update(client, subject, wire.UPDATE_EXCHANGE, message.to_json()))
 
 
-async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str, task_queue: str) -> None:
+async def hold_calls(client: Client, subject: Subject, *, hold_s: float, reason: str, task_queue: str) -> None:
     """Hold the calls of a subject for some time; the subject needs no limit.
 
     Args:
-        by: the response that requested the wait, such as `429 from api.example.org`.
+        reason: the response that requested the wait, such as `429 from api.example.org`.
 
     Raises:
         LimitUnreachable: the limit does not respond.
         RPCError: the server does not respond.
     """
     now = time.time()
-    state = LimitState(hold=Hold(now + hold_s, by, next_at=now + hold_s))
+    state = LimitState(hold=Hold(now + hold_s, reason, next_at=now + hold_s))
     if not await _start(client, LimitSettings(subject), task_queue=task_queue, state=state):
-        await _update(client, subject, wire.UPDATE_EXCHANGE, LimitMessage(hold_s=hold_s, held_by=by).to_json())
+        await _update(client, subject, wire.UPDATE_EXCHANGE, LimitMessage(hold_s=hold_s, held_by=reason).to_json())
 
 
 async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
@@ -156,8 +157,14 @@ async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
         )
     except (RPCError, WorkflowQueryRejectedError):
         return LimitUse(settings)
-    day = {name: use.get(name) for name in ("today", "used_up")}
-    return LimitUse(settings, int(use["running"]), int(use["waiting"]), use["held"], **day)
+    return LimitUse(
+        settings,
+        int(use["running"]),
+        int(use["waiting"]),
+        use["held"],
+        daily_usage=use.get("today"),
+        used_up_reason=use.get("used_up"),
+    )
 
 
 async def list_uses(client: Client) -> list[LimitUse]:
@@ -206,7 +213,8 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
     if new_settings.limit is None:
         await end_open(client, _workflow_id(subject), reason="removed")
     else:
-        await _start(client, new_settings, task_queue=task_queue, conflict=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
+        terminate_existing = WorkflowIDConflictPolicy.TERMINATE_EXISTING
+        await _start(client, new_settings, task_queue=task_queue, conflict_policy=terminate_existing)
     return earlier_settings
 
 
@@ -215,7 +223,7 @@ async def _start(
     settings: LimitSettings,
     *,
     task_queue: str,
-    conflict: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL,
+    conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL,
     state: LimitState | None = None,
 ) -> bool:
     """Start the workflow of a limit; return whether it was started."""
@@ -226,7 +234,7 @@ async def _start(
             argument,
             id=_workflow_id(settings.subject),
             task_queue=task_queue,
-            id_conflict_policy=conflict,
+            id_conflict_policy=conflict_policy,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             memo={wire.MEMO_CALL_LIMIT: settings.to_json()},
             static_summary=summary_of(f"limit of the calls of {settings.subject}"),
@@ -246,7 +254,8 @@ async def _update(client: Client, subject: Subject, name: str, message: dict[str
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             raise _unreachable(subject) from None
         except WorkflowUpdateFailedError as error:
-            # With any other error type, the execution continued as new before it accepted the update: send it again.
+            # For any other error type, the update is sent again: the execution continued as new before it accepted the
+            # update.
             cause = error.cause
             if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REFUSED:
                 raise LimitMessageRejected(f"the limit of {subject} rejects the message: {cause}") from None

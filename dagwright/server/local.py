@@ -45,8 +45,8 @@ DYNAMIC_CONFIG = {
 }
 """Settings that make a dev server three to nine times faster than its defaults: measured on server 1.29.1.
 
-The last two are limits of failures: by default the server stores 4 KiB of the failure of a retried call, and
-replaces a larger one by `Failure exceeds size limit`; a tool's failure has up to 20 KiB (activities/errors.py).
+The last two are limits of failures: by default the server stores up to 4 KiB of the failure of a retried call,
+and `Failure exceeds size limit` in place of a larger failure. A tool's failure has up to 20 KiB (activities/errors.py).
 """
 
 _HOST = "127.0.0.1"
@@ -75,7 +75,7 @@ class Server:
         ui_url: address of the Temporal UI without a trailing slash; `None` if it is unknown.
         pid: process ID of a server that Dagwright started; `None` for other servers.
         version: version of a server that Dagwright started.
-        is_new: this connection started the server, because no server was running.
+        is_new: whether this connection started the server, because no server was running.
     """
 
     address: str
@@ -96,7 +96,10 @@ class Server:
 
 
 class _Record(BaseModel):
-    """Content of `server.json`. The file remains after the server has stopped, for its version and ports."""
+    """Content of `server.json`.
+
+    The file remains after the server has stopped: the next start reads the version and the ports from it.
+    """
 
     address: str
     ui_url: str | None = None
@@ -118,7 +121,7 @@ class LocalServer:
 
     @asynccontextmanager
     async def hold(self, namespace: str = "default") -> AsyncIterator[Server]:
-        """Ensure that the server is running during the block, starting it if necessary; the last user stops it.
+        """Start the server if it is not running, and keep it running during the block. The last user stops the server.
 
         Raises:
             ServerUnreachable: the server cannot be started.
@@ -172,8 +175,8 @@ class LocalServer:
             return []
         # Before locking, because a worker that shuts down gracefully needs the lock to release the server.
         workers = self.workers()
-        have_run = await asyncio.gather(*(worker.stop() for worker in workers))
-        stopped_names = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
+        were_running = await asyncio.gather(*(worker.stop() for worker in workers))
+        stopped_names = [worker.name for worker, was_running in zip(workers, were_running, strict=True) if was_running]
         with self._report_unusable_files():
             async with self._start_lock():
                 if await self._daemon.stop():
@@ -187,7 +190,7 @@ class LocalServer:
         return record.program if record is not None else None
 
     def worker(self, name: str) -> Daemon:
-        """Return the background worker with this name (letters, digits, `-`); `stop` stops it too."""
+        """Return the background worker with this name (letters, digits, `-`). `LocalServer.stop` stops it too."""
         return Daemon(self._folder / "workers", name)
 
     def workers(self) -> list[Daemon]:
@@ -235,9 +238,9 @@ class LocalServer:
                     f"other users may read the state folder {self._folder}: its mode cannot be changed to 0700"
                 )
             make_private_folder(self._folder / "holders")
-            ignore = self._folder / ".gitignore"
-            if not ignore.exists():
-                write_private(ignore, "*\n")
+            ignore_file = self._folder / ".gitignore"
+            if not ignore_file.exists():
+                write_private(ignore_file, "*\n")
             make_files_private([self._folder, self._folder / "workers"])
         except OSError as error:
             raise ServerUnreachable(f"the state folder {self._folder} cannot be written: {error.strerror}") from error
@@ -257,14 +260,14 @@ class LocalServer:
             return False
 
     def _has_holders(self) -> bool:
-        is_held = False
+        has_holder = False
         for path in sorted((self._folder / "holders").glob("*")):
             if is_locked(path):
-                is_held = True
+                has_holder = True
             else:
                 # The command was killed before it could remove its file.
                 path.unlink(missing_ok=True)
-        return is_held
+        return has_holder
 
     async def _find_or_start(self, namespace: str) -> Server:
         record = self._read_record()
@@ -370,7 +373,7 @@ class LocalServer:
         return command
 
     async def _wait_until_ready(self, record: _Record, *, namespace: str, timeout_s: float) -> Server | None:
-        """Return the server with its namespace prepared; `None` if it does not respond, or stops responding."""
+        """Prepare the namespace as soon as the server responds. Return the server, or `None` if it does not respond."""
         if not await self._wait_for_response(record, timeout_s=timeout_s):
             return None
         try:
@@ -443,13 +446,13 @@ def _port(address: str) -> int:
 def _free_ports(*preferred_addresses: str | None) -> list[int]:
     """Return a distinct port for each address: the port of the address if it is free, otherwise any free port."""
     with ExitStack() as listeners:
-        return [_bound_port(address, listeners) for address in preferred_addresses]
+        return [_find_free_port(address, listeners) for address in preferred_addresses]
 
 
-def _bound_port(preferred_address: str | None, listeners: ExitStack) -> int:
+def _find_free_port(preferred_address: str | None, listeners: ExitStack) -> int:
     for port in ([_port(preferred_address)] if preferred_address else []) + [0]:
         listener = listeners.enter_context(socket.socket())
-        # As the server does, because connections of a killed server may remain for a minute.
+        # The server sets this option too: connections of a killed server may remain for a minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, port))

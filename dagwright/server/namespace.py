@@ -87,7 +87,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
     Returns:
         The attributes that are not registered, or that the server does not accept in time.
     """
-    missing_names, is_rejected = await asyncio.gather(_missing_attributes(client), _is_rejected(client))
+    missing_names, is_rejected = await asyncio.gather(_missing_attributes(client), _is_query_rejected(client))
     if missing_names:
         request = AddSearchAttributesRequest(
             namespace=client.namespace,
@@ -102,14 +102,14 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
         return missing_names
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while (
-        missing_names := await _missing_attributes(client) or await missing_in_queries(client)
+        missing_names := await _missing_attributes(client) or await _unqueryable_attributes(client)
     ) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     return missing_names
 
 
 class SearchAttributeCheck:
-    """Check whether the namespace of a client has the search attributes that runs write; cached for many runs."""
+    """Cached check whether the namespace of a client has the search attributes that runs write."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -131,18 +131,18 @@ async def _missing_attributes(client: Client) -> frozenset[str]:
         )
     except RPCError:
         # A key may lack access to the operator service. A query then shows whether the attributes exist.
-        return await missing_in_queries(client)
+        return await _unqueryable_attributes(client)
     return frozenset(
         name for name, kind in SEARCH_ATTRIBUTES.items() if response.custom_attributes.get(name) != _TYPES_IN_API[kind]
     )
 
 
-async def missing_in_queries(client: Client) -> frozenset[str]:
+async def _unqueryable_attributes(client: Client) -> frozenset[str]:
     """Return all search attributes if the server rejects a query with them or does not respond, otherwise none."""
     return frozenset(SEARCH_ATTRIBUTES if await _query_error(client) is not None else ())
 
 
-async def _is_rejected(client: Client) -> bool:
+async def _is_query_rejected(client: Client) -> bool:
     """Return whether the server rejects a query with the search attributes."""
     return await _query_error(client) is RPCStatusCode.INVALID_ARGUMENT
 

@@ -19,7 +19,9 @@ _MAX_CONCURRENT_DESCRIPTIONS = 20
 
 
 async def claim_store(store: PayloadStore, client: Client) -> None:
-    """Record in a store that the client's namespace uses the store; skipped if the key may not describe the namespace.
+    """Record in a store that the client's namespace uses the store.
+
+    Nothing is recorded if the API key of the client may not describe the namespace.
 
     Raises:
         StoreUnavailable: the store is not writable.
@@ -118,7 +120,10 @@ async def _root_id_of(client: Client, execution: WorkflowExecution) -> str | Non
 
 
 async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:
-    """Return the first execution of a run's chain, which lists do not include; `None` if the run has been deleted."""
+    """Return the ID of the first execution in a run's chain; `None` if the run has been deleted.
+
+    Lists of runs do not include this ID.
+    """
     try:
         description = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
     except RPCError as error:

@@ -54,7 +54,8 @@ def is_dead_on_this_machine(identity: str) -> bool:
     The server lists a killed worker for minutes.
 
     Args:
-        identity: the SDK's default, `<pid>@<host>`; False for workers of other machines.
+        identity: identity of the worker. The result is False unless it is the SDK's default for this machine,
+            `<pid>@<host>`.
     """
     pid, _, host = identity.partition("@")
     if host != socket.gethostname() or not pid.isdecimal():

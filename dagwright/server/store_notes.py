@@ -113,8 +113,8 @@ def _reject_other_store(
     adopt_hint = "to use this store without the values of the other store, run `dagwright store adopt --yes`"
     if own_store.location == current_store.location:
         raise StoreMismatch(
-            f"the payload store {own_store.location} has another ID than it had: its values were removed, or its disk "
-            f"is not mounted (ID {own_store.store_id[:12]}, and it was {current_store.store_id[:12]}): restore it; "
+            f"the ID of the payload store {own_store.location} has changed: its values were removed, or its disk "
+            f"is not mounted (ID {own_store.store_id[:12]}, before {current_store.store_id[:12]}): restore it; "
             f"{adopt_hint}"
         )
     raise StoreMismatch(

@@ -11,5 +11,5 @@ def load_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
     """Return the templates of a folder, or raise `TemplatesUnreadable` with every problem."""
     folder_templates = TemplateFolder(folder, tools).read()
     if folder_templates.problems:
-        raise TemplatesUnreadable("; ".join(folder_templates.lines))
+        raise TemplatesUnreadable("; ".join(folder_templates.problem_lines))
     return folder_templates.templates

@@ -107,12 +107,12 @@ async def test_concurrency_limit_is_never_exceeded_and_each_call_runs(served_run
     limits = await list_limits(served_runs.client)
     await eventually(lambda: service.running == 3)
     use = await read_use(served_runs.client, limits[service.subject])
-    assert (use.running, use.settings.by, str(use.settings.limit)) == (3, "ann", "concurrency=3")
+    assert (use.running_calls, use.settings.by, str(use.settings.limit)) == (3, "ann", "concurrency=3")
     assert [(await document_of(handle))["status"] for handle in handles] == ["completed"] * 2
     assert (len(service.starts), service.max_running, set(service.attempts)) == (16, 3, {1})
 
     async def is_free() -> bool:
-        return (await read_use(served_runs.client, limits[service.subject])).running == 0
+        return (await read_use(served_runs.client, limits[service.subject])).running_calls == 0
 
     await eventually(is_free)
     # Without a limit, the next calls run together.

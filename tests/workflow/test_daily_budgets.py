@@ -44,7 +44,9 @@ async def test_runs_of_an_owner_share_a_daily_budget(
 
             async def is_used_up() -> bool:
                 limit_settings = (await list_limits(client)).get(subject)
-                return limit_settings is not None and (await read_use(client, limit_settings)).used_up is not None
+                return (
+                    limit_settings is not None and (await read_use(client, limit_settings)).used_up_reason is not None
+                )
 
             await eventually(is_used_up)
             client_runs = services_of(runs, tmp_path).runs

@@ -104,7 +104,7 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
 
             async def is_held() -> bool:
                 uses = await list_uses(client)
-                return [str(use.settings.subject) for use in uses if use.held] == ["tool:http_request@127.0.0.1"]
+                return [str(use.settings.subject) for use in uses if use.hold_reason] == ["tool:http_request@127.0.0.1"]
 
             await eventually(is_held)
             document = await document_of(handle)
@@ -139,7 +139,7 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
             called_at = time.monotonic()
 
             async def is_held() -> bool:
-                return any(use.held for use in await list_uses(client))
+                return any(use.hold_reason for use in await list_uses(client))
 
             await eventually(is_held)
             later_runs = [await runs.start({"nodes": [summarize_node]}) for _ in range(3)]

@@ -218,7 +218,7 @@ async def test_store_that_was_moved_with_its_id_is_accepted(client: Client, queu
 async def test_emptied_store_is_distinguished_from_another_store(client: Client, queue: str, tmp_path: Path) -> None:
     await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
     (tmp_path / "store").rename(tmp_path / "away")
-    with pytest.raises(StoreMismatch, match="has another ID than it had: its values were removed, or its disk is not"):
+    with pytest.raises(StoreMismatch, match="has changed: its values were removed, or its disk is not"):
         await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
 
 

@@ -41,7 +41,7 @@ from dagwright.plans.preparation import (
     policy_problems,
     prepare_for_requests,
     prepare_plan,
-    unused_inputs,
+    unused_input_problems,
     unused_names,
 )
 from dagwright.protocol.sessions import SessionRecord
@@ -103,8 +103,8 @@ def prepare_run(
     for note in notes_of_context(checked_plan, context) if source is None else ():
         output.log(one_line(f"note: {note.message}", limit=500))
     converted_inputs, conversion_problems = convert_inputs(checked_plan.inputs, input_texts)
-    problems = [*unused_inputs(checked_plan, input_texts), *conversion_problems]
-    for problem in unused_inputs(checked_plan, inputs):
+    problems = [*unused_input_problems(checked_plan, input_texts), *conversion_problems]
+    for problem in unused_input_problems(checked_plan, inputs):
         output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
     values: dict[str, JsonValue] = {**inputs, **converted_inputs}
     if problems:

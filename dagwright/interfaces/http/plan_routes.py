@@ -96,7 +96,7 @@ async def read_plan(name: str, context: PlansContextDep) -> Response:
         "description": template.description,
         "dialect": template.checked.dialect,
         "inputs": template.input_schema,
-        "plan": template.written,
+        "plan": template.document,
     }
     return json_response(document)
 
@@ -136,7 +136,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
     if policy is not None and (problems := policy_problems(template.checked, policy)):
         raise PlanInvalid(problems)
     compiled_plan = await asyncio.to_thread(compile_for_requests, template.checked, body.inputs)
-    return PreparedPlan(compiled_plan, template.source), template.file
+    return PreparedPlan(compiled_plan, template.source), template.file_name
 
 
 def _policy(body: RunBody) -> Policy | None:

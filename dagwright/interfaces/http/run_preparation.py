@@ -90,7 +90,7 @@ def prepare_run_start(
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
         excerpt = cut_inside(input_text, max_bytes=MAX_TURN_REQUEST_BYTES - _TITLE_BYTES)
-        request, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file
+        request, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file_name
     # Raises errors of the request, which do not depend on the session, before anything starts.
     prepare(None)
     caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)

@@ -116,7 +116,7 @@ class RunStarter:
         """
         options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compile(inputs), template.source, inputs, options)
-        return await self._start(replace(start, title=template.file, template=template.name), run_id=run_id)
+        return await self._start(replace(start, title=template.file_name, template=template.name), run_id=run_id)
 
     async def start_request(self, arguments: Mapping[str, Any], *, run_id: str | None) -> StartedRun:
         """Start the run of a request in natural language; with `session_id`, as a turn of this session.

@@ -93,7 +93,7 @@ def without_reserved_names(templates: Templates) -> Templates:
     """Remove templates with the name of another tool of the server, and log an error for each removed template."""
     reserved_names = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
     for name in sorted(reserved_names & templates.keys()):
-        problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
+        problem = f"{templates[name].file_name}: the MCP server has a tool of that name; rename the file"
         _LOG.error("a published plan cannot be used", problem=problem)
     return {name: template for name, template in templates.items() if name not in reserved_names}
 

@@ -50,7 +50,7 @@ from dagwright.planning.rounds.rounds_spec import (
     is_reserved,
 )
 from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
-from dagwright.planning.rounds.state_text import caveats, gap_lines, state_message
+from dagwright.planning.rounds.state_text import format_caveats, gap_lines, state_message
 from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Rounds:
         node = answer_node(
             self.rounds,
             inputs,
-            caveats(run, stop_error),
+            format_caveats(run, stop_error),
             dependencies=tuple(dict.fromkeys((*numbers, run.last_call.number))),
         )
         return self._extension(run, node, output=output_of_answer(), abandoned=abandoned)

@@ -17,7 +17,7 @@ from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import parsed_round_of
 from dagwright.planning.rounds.rounds_spec import ANSWER, PLAN, REPAIR, RoundsSpec
 from dagwright.planning.rounds.sub_goals import (
-    DONE,
+    DONE_STATUSES,
     SUB_GOALS,
     Input,
     InputRef,
@@ -118,7 +118,7 @@ class SubGoalProgress:
     @property
     def is_done(self) -> bool:
         """Whether the sub-goal has outputs."""
-        return self.status in DONE
+        return self.status in DONE_STATUSES
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -30,13 +30,13 @@ SLOTS_BYTES = 40_000
 """Limit for the JSON of all slots in one call."""
 MAX_SLOT_BYTES = 4_000
 MIN_SLOT_BYTES = 200
-STATEMENT_CHARACTERS = 1_000
+MAX_MESSAGE_CHARACTERS = 1_000
 """Limit for a message or an error of a worker tool."""
 _PARAMS_BYTES = 1_000
 _REASON_BYTES = 800
-_BRIEF_BYTES = 60
+_BRIEF_DESCRIPTION_BYTES = 60
 _BRIEF_SLOTS = 10
-_CONTROLS = re.compile("[\x00-\x1f]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x1f]")
 MAX_CAVEATS = 40
 """Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
 
@@ -58,7 +58,7 @@ def state_message(run: "RoundsState", *, number: int) -> str:
 
 
 def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Sequence[Any]:
-    """Return the full form of each part, or the short form of the oldest parts if all full forms are too large.
+    """Return the full forms of the parts. Replace the oldest ones by short forms until the JSON fits into `max_bytes`.
 
     Args:
         parts: full form and short form of each part, oldest first.
@@ -67,10 +67,10 @@ def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Seque
     sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
     total = sum(size for size, _ in sizes)
     forms: list[Any] = []
-    for (full, brief), (size, brief_size) in zip(parts, sizes, strict=True):
-        is_brief = total > max_bytes and brief_size < size
-        total -= size - brief_size if is_brief else 0
-        forms.append(brief if is_brief else full)
+    for (full_form, short_form), (full_size, short_size) in zip(parts, sizes, strict=True):
+        is_shortened = total > max_bytes and short_size < full_size
+        total -= full_size - short_size if is_shortened else 0
+        forms.append(short_form if is_shortened else full_form)
     return forms
 
 
@@ -94,7 +94,7 @@ def _state_lines(run: "RoundsState") -> Iterator[str]:
     sorted_progress = sorted(all_progress, key=lambda progress: progress.number)
     entries = shorten_oldest(
         [
-            (_line(_describe(progress, run, max_bytes=max_bytes)), _line(_brief(progress)))
+            (_json_entry(_describe(progress, run, max_bytes=max_bytes)), _json_entry(_short_form(progress)))
             for progress in sorted_progress
         ],
         max_bytes=STATE_BYTES,
@@ -114,7 +114,7 @@ def _state_lines(run: "RoundsState") -> Iterator[str]:
             yield from (lines[progress.number] for progress in group)
 
 
-def _line(document: Mapping[str, Any]) -> str:
+def _json_entry(document: Mapping[str, Any]) -> str:
     return f"- {json_line(document)}"
 
 
@@ -124,9 +124,11 @@ def _describe(progress: "SubGoalProgress", run: "RoundsState", *, max_bytes: int
     return _failed_sub_goal(progress) if progress.status == "failed" else _pending_sub_goal(progress, run)
 
 
-def _brief(progress: "SubGoalProgress") -> dict[str, Any]:
+def _short_form(progress: "SubGoalProgress") -> dict[str, Any]:
     """Return the short form of a sub-goal, with the fields that are needed to refer to it."""
-    description = cut_bytes(_CONTROLS.sub(" ", progress.sub_goal.description), max_bytes=_BRIEF_BYTES)
+    description = cut_bytes(
+        _CONTROL_CHARACTERS.sub(" ", progress.sub_goal.description), max_bytes=_BRIEF_DESCRIPTION_BYTES
+    )
     document = {
         "id": progress.sub_goal.id,
         "worker": progress.sub_goal.worker,
@@ -136,7 +138,7 @@ def _brief(progress: "SubGoalProgress") -> dict[str, Any]:
     return {**document, "slots": list(progress.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
 
 
-def _head(progress: "SubGoalProgress") -> dict[str, Any]:
+def _common_fields(progress: "SubGoalProgress") -> dict[str, Any]:
     document: dict[str, Any] = {
         "id": progress.sub_goal.id,
         "worker": progress.sub_goal.worker,
@@ -152,17 +154,17 @@ def _head(progress: "SubGoalProgress") -> dict[str, Any]:
 def _completed_sub_goal(progress: "SubGoalProgress", *, max_bytes: int) -> dict[str, Any]:
     outputs = {slot: _shorten(progress.value_of(slot), max_bytes=max_bytes) for slot in progress.sub_goal.outputs}
     return {
-        **_head(progress),
+        **_common_fields(progress),
         "goal_type": progress.sub_goal.goal_type,
         "status": progress.status,
-        **_statement_fields(progress),
+        **_message_field(progress),
         "outputs": outputs,
     }
 
 
 def _failed_sub_goal(progress: "SubGoalProgress") -> dict[str, Any]:
     attempts = {"attempts": progress.attempts} if progress.attempts > 1 else {}
-    return {**_head(progress), "error": _cut(progress.error or ""), **_statement_fields(progress), **attempts}
+    return {**_common_fields(progress), "error": _cut(progress.error or ""), **_message_field(progress), **attempts}
 
 
 def _pending_sub_goal(progress: "SubGoalProgress", run: "RoundsState") -> dict[str, Any]:
@@ -170,33 +172,39 @@ def _pending_sub_goal(progress: "SubGoalProgress", run: "RoundsState") -> dict[s
         source for source in progress.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done
     ]
     entries = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in missing_sources]
-    return {**_head(progress), "waits_for": entries}
+    return {**_common_fields(progress), "waits_for": entries}
 
 
-def _statement_fields(progress: "SubGoalProgress") -> dict[str, str]:
+def _message_field(progress: "SubGoalProgress") -> dict[str, str]:
     return {"message": _cut(progress.message)} if progress.message else {}
 
 
 def _cut(text: str) -> str:
-    return cut_for_model(text, STATEMENT_CHARACTERS)
+    return cut_for_model(text, MAX_MESSAGE_CHARACTERS)
 
 
 def _shorten(value: Any, *, max_bytes: int) -> Any:
     """Return a value, or its size and first bytes if it is long."""
     if isinstance(value, StoredValue):
         shape = value.shape
-        size = {"type": shape.type, "length": shape.length, "bytes": shape.size_bytes} if shape is not None else {}
-        return {"truncated": "workers receive the whole value", **size, "preview": shape.preview if shape else ""}
+        size_fields = (
+            {"type": shape.type, "length": shape.length, "bytes": shape.size_bytes} if shape is not None else {}
+        )
+        return {
+            "truncated": "workers receive the whole value",
+            **size_fields,
+            "preview": shape.preview if shape else "",
+        }
     if not is_inline_value(value):
         return {"truncated": "workers receive the whole value"}
     text = json.dumps(value, ensure_ascii=False)
     if (size_bytes := len(text.encode(errors="replace"))) <= max_bytes:
         return value
-    size = {"length": len(value)} if isinstance(value, list | Mapping) else {}
+    size_fields = {"length": len(value)} if isinstance(value, list | Mapping) else {}
     preview = value if isinstance(value, str) else text
     return {
         "truncated": "workers receive the whole value",
-        **size,
+        **size_fields,
         "bytes": size_bytes,
         "preview": cut_bytes(preview, max_bytes=max_bytes),
     }
@@ -205,7 +213,7 @@ def _shorten(value: Any, *, max_bytes: int) -> Any:
 # Caveats and gaps for the answer.
 
 
-def caveats(run: "RoundsState", stop_error: NodeError | None) -> str:
+def format_caveats(run: "RoundsState", stop_error: NodeError | None) -> str:
     """Format the missing information for the model that writes the answer; empty if nothing is missing.
 
     Args:
@@ -226,7 +234,7 @@ def _stop_line(stop_error: NodeError) -> str:
 
 
 def gap_lines(gaps: "Sequence[SubGoalProgress]", stop_error: NodeError | None) -> Sequence[str]:
-    """Format the gaps of an assembled answer, a line of Markdown each; empty if there are none.
+    """Return a line for an early end of the planner, and a line for each gap of an assembled answer.
 
     Args:
         stop_error: why the planner did not finish; `None` if it finished.
@@ -243,14 +251,14 @@ def gap_lines(gaps: "Sequence[SubGoalProgress]", stop_error: NodeError | None) -
 
 
 def _short_line(text: str) -> str:
-    """Return a text without line breaks, shortened, so it cannot add lines with instructions."""
+    """Return a shortened text on one line, so that the text cannot add lines with instructions."""
     return _cut(one_line(text))
 
 
 def _caveat(progress: "SubGoalProgress") -> dict[str, Any] | None:
     document = {"sub_goal": progress.sub_goal.description or progress.sub_goal.worker, "status": progress.status}
     if progress.status == "partial":
-        return {**document, **_statement_fields(progress)}
+        return {**document, **_message_field(progress)}
     if progress.status == "failed":
-        return {**document, "error": _cut(progress.error or ""), **_statement_fields(progress)}
+        return {**document, "error": _cut(progress.error or ""), **_message_field(progress)}
     return {**document, "status": "not started"} if progress.status == "pending" else None

@@ -1,7 +1,7 @@
-"""Sub-goals: work that a planner of rounds requests from a worker tool, with its input slots.
+"""Sub-goals: units of work that the planner of rounds requests from worker tools.
 
-Planners write these fields, and documents show them. This module must not import model calls: a planner
-call contains the sub-goals that its answer is checked against.
+Planners write the fields of a sub-goal, and run documents contain them. This module must not import model calls,
+because model calls import it: a planner call contains the sub-goals that its answer is checked against.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending`: waits for slots that are not available yet, or for its turn."""
-_WORDS = re.compile(r"\W+")
-DONE: Sequence[SubGoalStatus] = ("success", "partial")
+_NON_WORDS = re.compile(r"\W+")
+DONE_STATUSES: Sequence[SubGoalStatus] = ("success", "partial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PlannedSubGoal:
 
     @property
     def node_id(self) -> str:
-        """Id of its node."""
+        """ID of the sub-goal's node."""
         return f"{SUB_GOAL_PREFIX}{self.id}"
 
     @property
@@ -95,7 +95,7 @@ class KnownSubGoal:
 def work_digest(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
     """Return a digest of the work. The description counts only if the worker tool reads it."""
     reads_description = worker is None or worker.card.takes_sub_goal
-    text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads_description else ""
+    text = _NON_WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads_description else ""
     parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), text]
     encoded = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode(errors="replace")
     return hashlib.sha256(encoded).hexdigest()[:32]

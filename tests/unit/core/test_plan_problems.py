@@ -17,7 +17,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest, suggestion
 from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.plans.posted import PostedPlan, check_response
-from dagwright.plans.preparation import check_plan, unused_inputs
+from dagwright.plans.preparation import check_plan, unused_input_problems
 from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 
 
@@ -255,7 +255,7 @@ def test_hints_are_the_nearest_names_within_a_budget() -> None:
 def test_unused_inputs_are_reported_up_to_the_limit_of_problems() -> None:
     checked_plan = check_plan(plan_of(node("a"), inputs={f"in_{n}": {"default": "x"} for n in range(1_000)}), TOOLS)
     start = time.thread_time()
-    problems = unused_inputs(checked_plan, [f"out_{n}" for n in range(1_000)])
+    problems = unused_input_problems(checked_plan, [f"out_{n}" for n in range(1_000)])
     assert PlanInvalid(problems).problems[-1].code == TOO_MANY_PROBLEMS
     assert len(problems) == MAX_PROBLEMS + 1
     assert time.thread_time() - start < MAX_SECONDS

@@ -173,7 +173,7 @@ def test_each_group_has_a_labelled_frame_for_any_edges(edges: list[list[str]]) -
 def test_large_drawing_is_cut() -> None:
     nodes = [{"node_id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
     drawing = draw_run({"nodes": nodes, "edges": [["n0", f"n{MAX_NODES}"]]}, status="running")
-    assert (len(drawing.nodes), drawing.omitted, drawing.edges) == (MAX_NODES, 5, [])
+    assert (len(drawing.nodes), drawing.omitted_count, drawing.edges) == (MAX_NODES, 5, [])
     assert str(drawing).endswith("… and 5 more nodes")
 
 

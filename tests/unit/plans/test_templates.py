@@ -48,7 +48,7 @@ def test_each_plan_file_is_a_template_named_after_it(tmp_path: Path, tools: Tool
     (folder / "parts.yaml").mkdir()
     templates = load_templates(folder, tools)
     expected = [("plain", "plain.json", "plain", None), ("sum", "sum.yaml", "A small sum", "Adds one to a count.")]
-    assert [(name, each.file, each.title, each.description) for name, each in templates.items()] == expected
+    assert [(name, each.file_name, each.title, each.description) for name, each in templates.items()] == expected
 
 
 def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: Tools) -> None:
@@ -156,5 +156,5 @@ def test_folder_is_reloaded_when_a_file_changes(tmp_path: Path, tools: Tools) ->
 def test_second_file_with_the_same_name_is_ignored(tmp_path: Path, tools: Tools) -> None:
     folder = TemplateFolder(_folder(tmp_path, a__json=_PLAIN), tools)
     _folder(tmp_path, a__yaml=_SUM)
-    assert folder.read().templates["a"].file == "a.json"
-    assert folder.read().lines == ["a.yaml: a.json has the same name before its suffix; rename one of them"]
+    assert folder.read().templates["a"].file_name == "a.json"
+    assert folder.read().problem_lines == ["a.yaml: a.json has the same name before its suffix; rename one of them"]
