@@ -22,8 +22,8 @@ class NameHints:
     """Suggestions for unknown names, with a budget, because comparing many unknown names takes quadratic time.
 
     Args:
-        remaining: cost of all comparisons that may still be made, in characters (see `nearest`); one unit takes up to
-            250 ns.
+        remaining: cost of all comparisons that may still be made, in characters (see `find_nearest_names`); one unit
+            takes up to 250 ns.
     """
 
     def __init__(self, remaining: int) -> None:
@@ -35,7 +35,9 @@ class NameHints:
         return self.remaining >= 0
 
     def suggest(self, name: str | None, known_names: Collection[str], *, excluded: str | None = None) -> str | None:
-        """Return a suggestion for an unknown name; `None` if no name is given or near, or the budget is spent."""
+        """Return a suggestion for an unknown name; `None` if `name` is `None`, no known name is near, or the budget is
+        spent.
+        """
         if name is None or len(known_names) > self.remaining:
             return None
         return suggestion(name, [known_name for known_name in known_names if known_name != excluded], hints=self)
@@ -49,7 +51,7 @@ def suggestion(name: str, known_names: Collection[str], *, hints: NameHints | No
     Args:
         hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
     """
-    nearest_names = nearest(name, known_names, limit=1, hints=hints)
+    nearest_names = find_nearest_names(name, known_names, limit=1, hints=hints)
     return f"did you mean {nearest_names[0]!r}?" if nearest_names else None
 
 
@@ -59,7 +61,9 @@ def not_one_of_message(name: str, known_names: Collection[str]) -> str:
     return f"{name!r:.60} is not one of {', '.join(known_names)}" + (f"; {hint}" if hint else "")
 
 
-def nearest(name: str, known_names: Collection[str], *, limit: int, hints: NameHints | None = None) -> list[str]:
+def find_nearest_names(
+    name: str, known_names: Collection[str], *, limit: int, hints: NameHints | None = None
+) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
     Complexity: each known name costs 1, `len(a) + len(b)` if its length is similar, and `len(a) * len(b)` if its
@@ -86,11 +90,11 @@ def _similar_names(name: str, candidates: Iterable[str], hints: NameHints) -> li
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
     similar_names = []
     for candidate in candidates:
-        characters = len(candidate) + len(name)
-        if 2 * min(len(candidate), len(name)) < _MIN_RATIO * characters:
+        total_characters = len(candidate) + len(name)
+        if 2 * min(len(candidate), len(name)) < _MIN_RATIO * total_characters:
             continue
         matcher.set_seq1(candidate)
-        if not hints.spend(characters):
+        if not hints.spend(total_characters):
             return None
         if matcher.quick_ratio() < _MIN_RATIO:
             continue
@@ -113,7 +117,8 @@ def cut_name(name: str) -> str:
 def format_names(
     names: Collection[str], *, nearest_to: str = "", limit: int = 8, hints: NameHints | None = None
 ) -> str:
-    """Return the distinct names on one line; if there are over `limit`, the nearest to `nearest_to`, then the first.
+    """Return the distinct names on one line; over `limit`, names near to `nearest_to` are first, and the rest is
+    counted.
 
     Args:
         nearest_to: an unknown name.
@@ -122,5 +127,5 @@ def format_names(
     distinct_names = list(dict.fromkeys(names))
     nearest_names: list[str] = []
     if nearest_to and len(distinct_names) > limit:
-        nearest_names = nearest(nearest_to, distinct_names, limit=limit, hints=hints)
+        nearest_names = find_nearest_names(nearest_to, distinct_names, limit=limit, hints=hints)
     return join_first(list(dict.fromkeys([*nearest_names, *distinct_names])), limit)

@@ -1,8 +1,9 @@
 """Plugins: contributions of applications to Dagwright, found through entry points of the group `dagwright.plugins`.
 
 An application is a separate distribution, which the engine never imports by name. Its entry point is a `Plugin`. Every
-command that uses tools imports the module of this object, so that module should import only `core.plugins`: all other
-objects are referenced as `module:attribute` and imported on demand. This module must not import the engine.
+command that uses tools imports the application's module with the `Plugin`, so the application's module should import
+only `core.plugins`. The `Plugin` references all other objects as `module:attribute`; they are imported on demand. The
+module `core.plugins` must not import the engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,16 +28,16 @@ class Plugin:
     """Contributions of an application. Each text is a reference `module:attribute`.
 
     Args:
-        tools: a function of the settings that returns a list of `ToolSpec`, the built-in tools of every process. It
-            includes the tools of a resolver (`ToolDeclaration.resolver`).
+        tools: a function that takes the settings and returns the built-in tools of every process, a list of `ToolSpec`.
+            The list includes the tools of a resolver (`ToolDeclaration.resolver`).
         worker_tools: modules for `--tools`; a user's worker tool must not have the name of a tool in these modules.
         settings: a subclass of `dagwright.settings.Settings` with additional fields. Tools get it from
             `context().environment.settings_of(...)`.
         text_formats: name of a format in the schemas of tools (`x-dagwright-text`) -> a function that returns the
             normal form of a text, or raises ValueError.
         commands: name of a command group -> a `typer.Typer`.
-        stop: an async function of the settings that stops the application's servers for a state folder and returns
-            their names; `dagwright down` calls it.
+        stop: an async function that takes the settings, stops the application's servers for a state folder, and returns
+            the names of the stopped servers; `dagwright down` calls the function.
     """
 
     tools: str | None = None
@@ -81,10 +82,10 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
     """
     plugins: dict[str, InstalledPlugin] = {}
     # A distribution that is installed in editable mode may be found twice, with its metadata in two folders.
-    for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))):
-        plugin = _plugin_of(point)
-        reject_duplicate("plugin", point.name, plugin, plugins.get(point.name))
-        plugins[point.name] = plugin
+    for entry_point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))):
+        plugin = _plugin_of(entry_point)
+        reject_duplicate("plugin", entry_point.name, plugin, plugins.get(entry_point.name))
+        plugins[entry_point.name] = plugin
     return tuple(plugins.values())
 
 
@@ -118,7 +119,7 @@ def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, first_plugin
 
 
 @cache
-def text_format(name: str) -> Callable[[str], Any] | None:
+def text_format_parser(name: str) -> Callable[[str], Any] | None:
     """Return the function of a text format; `None` if no plugin contributes it."""
     owner = contributions("text format", lambda plugin: plugin.text_formats).get(name)
     parse: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
@@ -131,9 +132,11 @@ def text_format_names() -> tuple[str, ...]:
 
 
 def plugin_packages() -> tuple[str, ...]:
-    """Return the top-level packages of all plugins; the workflow sandbox passes them through, like the engine."""
-    names = (reference for plugin in installed_plugins() for reference in _references(plugin.plugin))
-    return tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names))
+    """Return the top-level packages of all plugins; the workflow sandbox passes them through, like the engine's
+    packages.
+    """
+    references = (reference for plugin in installed_plugins() for reference in _references(plugin.plugin))
+    return tuple(dict.fromkeys(reference.partition(":")[0].partition(".")[0] for reference in references))
 
 
 def _references(plugin: Plugin) -> Iterable[str]:
@@ -146,13 +149,15 @@ def _references(plugin: Plugin) -> Iterable[str]:
     )
 
 
-def _plugin_of(point: EntryPoint) -> InstalledPlugin:
-    distribution = point.dist.name if point.dist is not None else "unknown"
-    subject = f"the plugin {point.name!r} of the distribution {distribution}"
-    plugin = _load(subject, point.value, point.load)
+def _plugin_of(entry_point: EntryPoint) -> InstalledPlugin:
+    distribution = entry_point.dist.name if entry_point.dist is not None else "unknown"
+    subject = f"the plugin {entry_point.name!r} of the distribution {distribution}"
+    plugin = _load(subject, entry_point.value, entry_point.load)
     if not isinstance(plugin, Plugin):
-        raise PluginError(f"{subject} cannot be used: {point.value} is a {type(plugin).__name__}, expected a Plugin")
-    return InstalledPlugin(point.name, distribution, plugin)
+        raise PluginError(
+            f"{subject} cannot be used: {entry_point.value} is a {type(plugin).__name__}, expected a Plugin"
+        )
+    return InstalledPlugin(entry_point.name, distribution, plugin)
 
 
 def _load(subject: str, reference: str, load: Callable[[], Any]) -> Any:

@@ -21,10 +21,10 @@ def cut_bytes(text: str, *, max_bytes: int) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= max_bytes:
         return encoded.decode()
-    return first_bytes(encoded, max_bytes - len(_MARK.encode())) + _MARK
+    return decode_first_bytes(encoded, max_bytes - len(_MARK.encode())) + _MARK
 
 
-def first_bytes(encoded: bytes, count: int) -> str:
+def decode_first_bytes(encoded: bytes, count: int) -> str:
     """Decode the first `count` bytes of UTF-8, without a character that the cut divides."""
     return encoded[:count].decode(errors="ignore")
 

@@ -66,7 +66,7 @@ def values_of_document(document: Document, *, tools: Mapping[str, ToolDeclaratio
         checked, _ = inspect_document(document, tools=tools, allow_unknown_tools=True)
     except PlanInvalid:
         checked = None
-    values = PlanValues() if checked is None else PlanValues.of(checked)
+    values = PlanValues() if checked is None else PlanValues.of_plan(checked)
     nodes = document.plan.get("nodes")
     for node in nodes if isinstance(nodes, list) else ():
         if isinstance(node, dict) and isinstance(node.get("id"), str):

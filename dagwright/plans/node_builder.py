@@ -15,7 +15,7 @@ from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, suggestion
-from dagwright.core.validation.inputs import invalid_defaults, invalid_types
+from dagwright.core.validation.inputs import invalid_types, problems_of_defaults
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node
 from dagwright.core.validation.value_checks import ValueChecks
@@ -158,7 +158,9 @@ def inspect_added_node(
         PlanInvalid: a field of the node is invalid.
     """
     document = to_document({"plan": 1, "nodes": [dict(node_document)]}, dialect="plan")
-    inspection = inspect_node(document, ids=values.results, producers=values.producers, tools=tools, names=PYTHON_NAMES)
+    inspection = inspect_node(
+        document, ids=values.results, producers=values.producers, tools=tools, type_names=PYTHON_NAMES
+    )
     node, tool = inspection.node, tools.get(inspection.node.tool or "")
     checks = ValueChecks(values, NameHints(HINT_BUDGET), PYTHON_NAMES, is_strict=True)
     value_problems = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
@@ -239,6 +241,6 @@ def problems_of_input(name: str, declaration: Mapping[str, Any]) -> list[Problem
         for path, text, hint in invalid_types(declaration)
     ]
     try:
-        return mismatches or invalid_defaults({name: declaration}, PYTHON_NAMES)
+        return mismatches or problems_of_defaults({name: declaration}, PYTHON_NAMES)
     except ValueError as error:
         return [Problem("invalid_field", f"the input {name!r}: {error}", at)]

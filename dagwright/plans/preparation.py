@@ -18,7 +18,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agents import AgentCard, tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
-from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
+from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline_agent
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import CheckedPlan
@@ -26,7 +26,7 @@ from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
 from dagwright.core.validation.pre_run_checks import (
     misspelt_input_notes,
     misspelt_inputs,
-    misspelt_keywords,
+    misspelt_keyword_notes,
     pre_run_problems,
 )
 from dagwright.core.validation.validation import inspect_document
@@ -109,7 +109,7 @@ def _check_document(
     all_problems = [*problems, *(problem for problem in plan_problems if problem.pointer not in pointers)]
     if checked is None or all_problems:
         raise PlanInvalid(all_problems)
-    possible_notes = chain(misspelt_input_notes(checked, hints), misspelt_keywords(checked, hints))
+    possible_notes = chain(misspelt_input_notes(checked, hints), misspelt_keyword_notes(checked, hints))
     if notes := [*islice(possible_notes, _MAX_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
     return checked
@@ -199,9 +199,9 @@ def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
     problems = []
     for index, node in enumerate(checked.nodes):
         card = inline_card(checked, node.agent_name)
-        if card is not None and policy.verdict_on_inline(card.tools) == "refuse":
+        if card is not None and policy.verdict_on_inline_agent(card.tools) == "refuse":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
-            problems.append(Problem("refused", INLINE_REFUSED, at, node.id, INLINE_HINT))
+            problems.append(Problem("refused", INLINE_AGENT_REFUSED, at, node.id, INLINE_AGENT_HINT))
     return [
         *problems,
         *(problem for sub_plan in checked.sub_plans.values() for problem in policy_problems(sub_plan, policy)),

@@ -10,7 +10,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
-from dagwright.core.text import first_bytes, join_first
+from dagwright.core.text import decode_first_bytes, join_first
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -126,7 +126,7 @@ def cut_inside(text: str, *, max_bytes: int) -> str:
         size_limit = min(size_limit - 1, size_limit * max_bytes // size)
         end = size_limit // 3
         last_part = encoded[len(encoded) - end :]
-        decoded = first_bytes(encoded, size_limit - end) + CUT_MARK + last_part.decode(errors="ignore")
+        decoded = decode_first_bytes(encoded, size_limit - end) + CUT_MARK + last_part.decode(errors="ignore")
     return decoded
 
 

@@ -33,7 +33,7 @@ def test_dialect_of_a_diamond_is_detected_and_its_graph_is_correct(dialect: Dial
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)
     checked, names = check(raw), [dialect.id_of(number) for number in DIAMOND]
     assert [node.id for node in checked.nodes] == names
-    assert (checked.levels, checked.edges) == ([names[:1], names[1:3], names[3:]], 4)
+    assert (checked.levels, checked.edge_count) == ([names[:1], names[1:3], names[3:]], 4)
     assert checked.critical_path == [names[0], names[1], names[3]]
     assert raw == raw_before
 

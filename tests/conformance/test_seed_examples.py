@@ -34,7 +34,7 @@ def test_valid_example_has_the_expected_graph(name: str) -> None:
     actual: dict[str, Any] = {
         "dialect": checked.dialect,
         "levels": checked.levels,
-        "edges": checked.edges,
+        "edges": checked.edge_count,
         "critical_path": checked.critical_path,
         "notes": [[note.code, note.node] for note in checked.notes],
         "inputs": list(checked.inputs),

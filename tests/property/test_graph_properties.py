@@ -117,4 +117,4 @@ def test_check_reports_all_cycles_in_plan_order_and_no_other_problem(graph: list
     ]
     assert messages == expected
     if not expected:
-        assert check(raw).edges == sum(map(len, graph))
+        assert check(raw).edge_count == sum(map(len, graph))

@@ -49,5 +49,5 @@ def toy_app() -> Iterator[None]:
 
 
 def _forget_plugins() -> None:
-    for function in (plugins.installed_plugins, plugins.text_format):
+    for function in (plugins.installed_plugins, plugins.text_format_parser):
         function.cache_clear()

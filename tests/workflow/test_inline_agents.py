@@ -148,5 +148,5 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
 
 def test_policy_for_inline_agents_is_unchanged_after_a_round_trip_through_json() -> None:
     assert policy_from_json(ALLOWING_POLICY.to_json()) == ALLOWING_POLICY
-    assert ASK_FOR_WRITES.verdict_on_inline(["echo"]) == "refuse"
-    assert Policy().verdict_on_inline([]) == "run"
+    assert ASK_FOR_WRITES.verdict_on_inline_agent(["echo"]) == "refuse"
+    assert Policy().verdict_on_inline_agent([]) == "run"

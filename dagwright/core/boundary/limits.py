@@ -6,7 +6,7 @@ Data over these limits would end or block a run on the server, so the check, the
 import hashlib
 
 from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_VALUES, INTERNAL_ID_PREFIX
-from dagwright.core.text import cut_bytes, cut_characters, first_bytes, one_line
+from dagwright.core.text import cut_bytes, cut_characters, decode_first_bytes, one_line
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """Maximum size that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
@@ -185,7 +185,7 @@ def short_id(text: str, *, max_bytes: int) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= max_bytes:
         return text
-    return first_bytes(encoded, max_bytes - 40) + _hash_suffix(text)
+    return decode_first_bytes(encoded, max_bytes - 40) + _hash_suffix(text)
 
 
 def _hash_suffix(text: str) -> str:

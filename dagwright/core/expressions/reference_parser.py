@@ -24,7 +24,7 @@ from dagwright.core.expressions.references import (
     TemplatePart,
 )
 from dagwright.core.expressions.stored_values import Path, Secret
-from dagwright.core.name_hints import nearest, suggestion
+from dagwright.core.name_hints import find_nearest_names, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _unknown_reference(text: str, *, ids: Collection[str]) -> BadReference:
     hint = _unknown_hint(name)
     node, dot, rest = name.partition(".")
     field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
-    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, limit=1):
+    if dot and not hint.startswith("did you mean") and find_nearest_names(field, NODE_VALUE_FIELDS, limit=1):
         return BadReference(reference_text, f"there is no node {node.strip()!r}", unknown_node=node.strip())
     return BadReference(reference_text, "not a reference", hint)
 
@@ -266,7 +266,9 @@ def _unknown_hint(name: str) -> str:
 
 def item_hint(bad: BadReference) -> str | None:
     """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
-    near_names = nearest(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown_node is None else []
+    near_names = (
+        find_nearest_names(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown_node is None else []
+    )
     return f"did you mean {{{{{near_names[0]}}}}}? {bad.hint or ''}".rstrip() if near_names else bad.hint
 
 

@@ -25,7 +25,7 @@ from dagwright.core.model.json_schemas import ENTITY_KEYWORD, validator_of
 from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, format_names, nearest
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, format_names
 
 ENTITY_OTHER_THAN: Final = "x-dagwright-other-than"
 ENTITY_ONLY: Final = "x-dagwright-entity-only"
@@ -318,7 +318,9 @@ class SchemaOfTool:
         )
         missing_names = self._parameter_names - by_parameter.keys() if unknown_names else ()
         return frozenset(
-            near for name in unknown_names for near in nearest(name, sorted(missing_names), limit=1, hints=self._hints)
+            near
+            for name in unknown_names
+            for near in find_nearest_names(name, sorted(missing_names), limit=1, hints=self._hints)
         )
 
     def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:

@@ -8,8 +8,8 @@ from dagwright.core.described_enum import DescribedEnum
 class Dialect(DescribedEnum):
     """Name of a dialect, as in `--dialect` and in the `check` document.
 
-    Members also have the `shape` of a document, the part of a step that names its `call`, and the `node_ids`, all of
-    them in Markdown. Error messages show the shapes, and the reference is generated from all of them.
+    Each member has three texts in Markdown: `shape`, the form of a document; `call`, the part of a step that names the
+    tool or agent; and `node_ids`, the ids of the nodes. Error messages show the shape; the reference shows all texts.
     """
 
     shape: str

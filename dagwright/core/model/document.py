@@ -1,7 +1,6 @@
-"""A document between dialect and plan: the output of every dialect.
+"""Output of every dialect: a plan in Dagwright's own dialect, which is not checked yet.
 
-It contains the plan in Dagwright's own dialect, not yet checked, and the mappings that problem reports need to refer to
-the document as written.
+The output also maps positions in the plan to the document as written, so that problem reports can refer to it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,13 +20,13 @@ class Document:
         dialect: name of the dialect, such as `plan` or `tasks`.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
-        bindings: (node index, argument key) -> the reference whose value the argument gets, for references that the
-            plan's own syntax cannot express; `plan` has null there. For a name of the session, `plan` has the value of
-            the name, which is used if the argument takes no entity.
+        bindings: (node index, argument key) -> the reference whose value the argument gets. Only references that
+            Dagwright's own dialect cannot express are here. `plan` has null in their place; for an `@` name of the
+            session, `plan` has the value of the name, which is used if the argument takes no entity.
         problems: errors that the dialect itself found, with pointers into the document as written.
         notes: notes of the dialect about a valid document.
-        sub_documents: node index -> the document of its sub-plan, for its bindings and its problem reports. Its
-            pointers are in `pointers` already.
+        sub_documents: node index -> the document of the node's sub-plan. Its pointers are also in `pointers` of the
+            parent document.
         worker_nodes: indices of the nodes whose tool is a worker tool, so that their results are WorkerResults.
         is_parsed: whether the document could be parsed; if not, `plan` is a placeholder, and `problems` has the reason.
         unknown_node_hint: hint of the dialect for a reference to an unknown node, if any.

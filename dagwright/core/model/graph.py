@@ -32,33 +32,33 @@ def levels_of(dependencies: Adjacency) -> list[int] | None:
 
 def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
     """Return the levels in one pass; `None` if a node waits for a later node."""
-    level: list[int] = []
+    levels: list[int] = []
     try:
         for node_dependencies in dependencies:
-            level.append(max(map(level.__getitem__, node_dependencies)) + 1 if node_dependencies else 0)
+            levels.append(max(map(levels.__getitem__, node_dependencies)) + 1 if node_dependencies else 0)
     except IndexError:
         # The node waits for a later node, whose level is not known yet.
         return None
-    return level
+    return levels
 
 
 def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
     """Return the levels for any order of nodes (Kahn 1962)."""
     dependents = dependents_of(dependencies)
-    remaining = [len(node_dependencies) for node_dependencies in dependencies]
-    level = [0] * len(remaining)
-    queue = [node for node, count in enumerate(remaining) if not count]
+    remaining_counts = [len(node_dependencies) for node_dependencies in dependencies]
+    levels = [0] * len(remaining_counts)
+    queue = [node for node, count in enumerate(remaining_counts) if not count]
     for node in queue:
         for dependent in dependents[node]:
-            remaining[dependent] -= 1
-            if not remaining[dependent]:
-                level[dependent] = max(map(level.__getitem__, dependencies[dependent])) + 1
+            remaining_counts[dependent] -= 1
+            if not remaining_counts[dependent]:
+                levels[dependent] = max(map(levels.__getitem__, dependencies[dependent])) + 1
                 queue.append(dependent)
-    return level if len(queue) == len(remaining) else None
+    return levels if len(queue) == len(remaining_counts) else None
 
 
 def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
-    """Return the chain with the most nodes of an acyclic graph, roots first; ties are resolved by plan order.
+    """Return the longest chain of an acyclic graph, counted in nodes, roots first; ties are resolved by plan order.
 
     Args:
         levels: as returned by `levels_of`.
@@ -68,39 +68,39 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
     if not levels:
         return []
     height = [1] * len(levels)
-    following = [-1] * len(levels)
+    next_node = [-1] * len(levels)
     for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
         new_height = height[node] + 1
         for dependency in dependencies[node]:
             if new_height > height[dependency]:
-                height[dependency], following[dependency] = new_height, node
-            elif new_height == height[dependency] and node < following[dependency]:
-                following[dependency] = node
+                height[dependency], next_node[dependency] = new_height, node
+            elif new_height == height[dependency] and node < next_node[dependency]:
+                next_node[dependency] = node
     current = height.index(max(height))
     path = []
     while current >= 0:
         path.append(current)
-        current = following[current]
+        current = next_node[current]
     return path
 
 
 def cycles_of(dependencies: Adjacency) -> list[list[int]]:
-    """Return one shortest cycle for each strongly connected group, each from its first node in plan order.
+    """Return one shortest cycle for each strongly connected component; a cycle starts at its first node in plan order.
 
-    `[a, b]` means that a needs b and b needs a. Cycles come in plan order of their first nodes.
+    `[a, b]` means that a needs b and b needs a. The cycles are in plan order of their first nodes.
 
     Complexity: O(V + E), plus the search of the shortest cycle, which is bounded by a constant budget.
     """
     budget = _SEARCH_BUDGET
     cycles = []
-    for group in _strong_groups(dependencies):
+    for group in _strong_components(dependencies):
         cycle, budget = _shortest_cycle(dependencies, group, budget=budget)
         cycles.append(cycle)
     return sorted(cycles)
 
 
-def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
-    """Return the strongly connected groups of more than one node (Tarjan 1972, with an explicit stack)."""
+def _strong_components(dependencies: Adjacency) -> list[list[int]]:
+    """Return the strongly connected components of more than one node (Tarjan 1972, with an explicit stack)."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     position_in_path: dict[int, int] = {}
@@ -110,18 +110,18 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
     for root in range(len(dependencies)):
         if root in order:
             continue
-        work = [(root, 0)]
-        while work:
-            node, edge = work.pop()
-            if edge == 0:
+        stack = [(root, 0)]
+        while stack:
+            node, next_position = stack.pop()
+            if next_position == 0:
                 order[node] = low[node] = len(order)
                 position_in_path[node] = len(path)
                 path.append(node)
                 on_path.add(node)
-            for position in range(edge, len(dependencies[node])):
+            for position in range(next_position, len(dependencies[node])):
                 target = dependencies[node][position]
                 if target not in order:
-                    work += [(node, position + 1), (target, 0)]
+                    stack += [(node, position + 1), (target, 0)]
                     break
                 if target in on_path:
                     low[node] = min(low[node], order[target])
@@ -132,8 +132,8 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
                     on_path.difference_update(group)
                     if len(group) > 1:
                         groups.append(sorted(group))
-                if work:
-                    parent = work[-1][0]
+                if stack:
+                    parent = stack[-1][0]
                     low[parent] = min(low[parent], low[node])
     return groups
 
@@ -143,7 +143,7 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
     shortest: list[int] = []
     for start in group:
         cycle, visited_count = _cycle_through(
-            dependencies, start, allowed=allowed_nodes, limit=len(shortest) - 1 if shortest else None
+            dependencies, start, allowed_nodes=allowed_nodes, limit=len(shortest) - 1 if shortest else None
         )
         budget -= visited_count
         if cycle:
@@ -156,10 +156,10 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
 
 
 def _cycle_through(
-    dependencies: Adjacency, start: int, *, allowed: set[int], limit: int | None
+    dependencies: Adjacency, start: int, *, allowed_nodes: set[int], limit: int | None
 ) -> tuple[list[int] | None, int]:
-    """Return a shortest cycle of `start` and `allowed` nodes, at most `limit` long, and the number of visited edges."""
-    came_from = {start: start}
+    """Return a shortest cycle of `start` and `allowed_nodes`, at most `limit` long, and the number of visited edges."""
+    predecessors = {start: start}
     depth = {start: 1}
     queue = deque([start])
     visited_count = 0
@@ -170,10 +170,10 @@ def _cycle_through(
             if target == start:
                 cycle = [node]
                 while cycle[-1] != start:
-                    cycle.append(came_from[cycle[-1]])
+                    cycle.append(predecessors[cycle[-1]])
                 return cycle[::-1], visited_count
-            if target in allowed and target not in depth and (limit is None or depth[node] < limit):
+            if target in allowed_nodes and target not in depth and (limit is None or depth[node] < limit):
                 depth[target] = depth[node] + 1
-                came_from[target] = node
+                predecessors[target] = node
                 queue.append(target)
     return None, visited_count

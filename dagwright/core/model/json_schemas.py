@@ -1,8 +1,8 @@
 """JSON Schemas: their validator, with Dagwright's keywords for text formats and entity kinds.
 
-The keyword `x-dagwright-text` names the format of a text; other keywords check values that are not texts. The keyword
-exists because no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so
-that checking a plan never uses the network.
+The keyword `x-dagwright-text` names the format of a text and accepts any other value. It is a separate keyword because
+no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so that checking a
+plan never uses the network.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema_rs
 
 from dagwright.core.model.times import parse_duration
-from dagwright.core.plugins import text_format, text_format_names
+from dagwright.core.plugins import text_format_names, text_format_parser
 
 if TYPE_CHECKING:
     import jsonpath
@@ -60,17 +60,17 @@ PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 def parser_of(name: str) -> Callable[[str], Any] | None:
     """Return the parser of a format, of the engine or of a plugin; `None` for an unknown format."""
-    return PARSERS.get(name) or text_format(name)
+    return PARSERS.get(name) or text_format_parser(name)
 
 
-class TextFormat:
+class TextFormatKeyword:
     """The keyword `x-dagwright-text`, in the interface that jsonschema_rs requires."""
 
     def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
         parse = parser_of(value) if isinstance(value, str) else None
         if parse is None:
-            known = [*PARSERS, *text_format_names()]
-            raise ValueError(f"{TEXT_FORMAT} is {value!r}, expected one of {', '.join(known)}")
+            known_formats = [*PARSERS, *text_format_names()]
+            raise ValueError(f"{TEXT_FORMAT} is {value!r}, expected one of {', '.join(known_formats)}")
         self._parse = parse
 
     def validate(self, instance: Any) -> None:
@@ -82,7 +82,7 @@ class TextFormat:
 ENTITY_KEYWORD: Final = "x-dagwright-entity"
 
 
-class EntityIds:
+class EntityKeyword:
     """The keyword `x-dagwright-entity`, in the interface that jsonschema_rs requires."""
 
     def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
@@ -101,8 +101,8 @@ def reject_remote(uri: str) -> Any:
 @lru_cache(maxsize=512)
 def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
     keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
-        TEXT_FORMAT: TextFormat,
-        ENTITY_KEYWORD: EntityIds,
+        TEXT_FORMAT: TextFormatKeyword,
+        ENTITY_KEYWORD: EntityKeyword,
     }
     return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=reject_remote, keywords=keywords)
 

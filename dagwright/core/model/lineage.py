@@ -1,6 +1,6 @@
-"""Lineage of a node or an agent's run: files, URLs and calls, bounded and in order.
+"""Lineage of a node, a run or an agent's run: a limited number of files, URLs and calls, in order.
 
-Tools report the files and URLs that they have read; their caller sends the report to the run with the result. A child
+Tools report the files and URLs that they have read. The report returns to the run with the result of the call. A child
 run sends its report to the parent run when it ends. This module must not import the scheduler.
 """
 
@@ -19,13 +19,13 @@ _CALL_FIELDS = ("node_id", "tool", "status")
 
 @dataclass(frozen=True, slots=True)
 class CallLineage:
-    """Files, URLs and calls of a node, a run or an agent.
+    """Files, URLs and calls of a node, a run or an agent's run.
 
     Args:
         files, urls: files and addresses in the order in which they were first reported.
         model_calls: for an agent's run, ids of the nodes that called a model.
         tool_calls: for an agent's run, `{"node_id", "tool", "status"}` of the calls that the model requested.
-        omitted: number of entries that were dropped, because there are too many.
+        omitted: number of entries that exceeded a limit and were dropped.
     """
 
     files: Sequence[str] = ()
@@ -71,22 +71,26 @@ def lineage_from_json(encoded: Any) -> CallLineage:
     """Parse the result of `CallLineage.to_document`; invalid parts are dropped."""
     if not isinstance(encoded, Mapping):
         return NO_LINEAGE
-    files, urls, model_calls = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
+    files, urls, model_calls = (_texts_from_json(encoded.get(name)) for name in ("files", "urls", "model_calls"))
     tool_calls = encoded.get("tool_calls")
-    calls = [_call(call) for call in tool_calls if isinstance(call, Mapping)] if isinstance(tool_calls, list) else []
+    calls = (
+        [_call_from_json(call) for call in tool_calls if isinstance(call, Mapping)]
+        if isinstance(tool_calls, list)
+        else []
+    )
     omitted = encoded.get("omitted", 0)
     return _limit_lineage(
         files, urls, model_calls, calls, omitted if type(omitted) is int and 0 < omitted < 10**9 else 0
     )
 
 
-def _texts(encoded: Any) -> list[str]:
+def _texts_from_json(encoded: Any) -> list[str]:
     return (
         [text[:LOCATION_CHARACTERS] for text in encoded if isinstance(text, str)] if isinstance(encoded, list) else []
     )
 
 
-def _call(encoded: Mapping[str, Any]) -> dict[str, str]:
+def _call_from_json(encoded: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(encoded.get(name))[:LOCATION_CHARACTERS] for name in _CALL_FIELDS}
 
 
@@ -115,7 +119,7 @@ class RunLineage:
     Args:
         tasks: id of a node or item -> entries of all its attempts.
         count: number of files, URLs and calls in `tasks`.
-        omitted: number of entries of nodes that were dropped, because there are too many.
+        omitted: number of entries that were dropped because of `MAX_RUN_ENTRIES`.
     """
 
     tasks: dict[str, CallLineage] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Kinds of entities that a lookup can mean: the kinds that its arguments take.
+"""Kinds of entities that a lookup can mean: the kinds that the arguments with this lookup take.
 
-For a lookup without a kind (`entity`), only these kinds are searched, offered or created: otherwise the tool would
-reject the entity after other nodes have run. If several arguments have the same lookup, the kinds are the kinds that
-all of them take.
+If a lookup has no kind (its type is `entity`), only these kinds are searched, offered or created. Otherwise the tool
+would reject the entity after other nodes have run. If several arguments have the same lookup, only the kinds that all
+of these arguments take are possible.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from dagwright.core.model.plan import Node
 from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration
 
-Parts = Mapping[str, Reference | Lookup]
+ArgumentParts = Mapping[str, Reference | Lookup]
 """Name of an argument of a node -> the lookup or reference that the dialect found in it."""
 
 KindProblem = tuple[int, str, str, str]
@@ -23,13 +23,13 @@ KindProblem = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _LookupArgument:
     """An argument with a lookup."""
 
     index: int
     node: Node
     key: str
-    accepted: AcceptedKinds
+    accepted_kinds: AcceptedKinds
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _SharedLookup:
     """
 
     kinds: tuple[str, ...]
-    uses: list[_Use] = field(default_factory=list)
+    uses: list[_LookupArgument] = field(default_factory=list)
 
 
 class LookupKinds:
@@ -59,7 +59,7 @@ class LookupKinds:
     def __init__(
         self,
         nodes: Mapping[int, Node],
-        dialect_parts: Mapping[int, Parts],
+        dialect_parts: Mapping[int, ArgumentParts],
         tools: Mapping[str, ToolDeclaration],
         *,
         resolver: Resolver,
@@ -74,14 +74,17 @@ class LookupKinds:
             tool = tools.get(node.tool or "")
             for key, part in dialect_parts.get(index, {}).items() if tool is not None else ():
                 if tool is not None and isinstance(part, Lookup) and self._is_of_any_kind(part):
-                    self._add(part, _Use(index, node, key, accepted_kinds_with_condition(tool, key, node.arguments)))
+                    self._add(
+                        part,
+                        _LookupArgument(index, node, key, accepted_kinds_with_condition(tool, key, node.arguments)),
+                    )
 
-    def _add(self, lookup: Lookup, use: _Use) -> None:
+    def _add(self, lookup: Lookup, use: _LookupArgument) -> None:
         # `None`: the kinds are unknown. `()`: an argument that takes no entity needs no lookup.
-        if not use.accepted.kinds:
+        if not use.accepted_kinds.kinds:
             return
         shared_lookup = self._shared_lookups.setdefault(lookup, _SharedLookup(self._resolver.kinds))
-        shared_lookup.kinds = tuple(kind for kind in shared_lookup.kinds if kind in use.accepted.kinds)
+        shared_lookup.kinds = tuple(kind for kind in shared_lookup.kinds if kind in use.accepted_kinds.kinds)
         shared_lookup.uses.append(use)
 
     def parts_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
@@ -128,13 +131,13 @@ class LookupKinds:
                 (use for use in shared_lookup.uses if not _have_kind_in_common(use, last_use)), first_use
             )
             message = (
-                f"{last_use.node.tool}: {last_use.key!r} takes a {last_use.accepted.description}, and "
-                f"{lookup.search_text!r:.80} is looked up for {conflicting_use.key!r} of {conflicting_use.node.id} "
-                f"too, which takes a {conflicting_use.accepted.description}"
+                f"{last_use.node.tool}: {last_use.key!r} takes a {last_use.accepted_kinds.description}, but "
+                f"{lookup.search_text!r:.80} is also the lookup of {conflicting_use.key!r} of "
+                f"{conflicting_use.node.id}, which takes a {conflicting_use.accepted_kinds.description}"
             )
             hint = "write the entity_type of each lookup if two entities are meant"
             yield last_use.index, last_use.key, message, hint
 
 
-def _have_kind_in_common(first: _Use, second: _Use) -> bool:
-    return any(kind in (second.accepted.kinds or ()) for kind in first.accepted.kinds or ())
+def _have_kind_in_common(first: _LookupArgument, second: _LookupArgument) -> bool:
+    return any(kind in (second.accepted_kinds.kinds or ()) for kind in first.accepted_kinds.kinds or ())

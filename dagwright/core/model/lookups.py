@@ -3,7 +3,7 @@
 When a plan is compiled, each distinct lookup becomes a node that calls the tool `find` of the resolver, which may ask a
 person. One more node depends on all of them and calls the tool `bind`; every other node of the plan waits for it. These
 nodes follow the written nodes and are never shown. For the run they are ordinary nodes, so their human requests,
-results, retries, continued executions, forks and histories need no special code.
+results, retries, continue-as-new, forks and histories need no special code.
 
 When nodes are added to a plan, the nodes of their lookups are added too. Equal lookups have equal ids, so a lookup that
 the run has completed is not repeated.
@@ -75,13 +75,13 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     """Return a compiled plan with the nodes for the lookups of the plan and its sub-plans.
 
     Args:
-        plan: without regions; each lookup is represented by its input.
+        plan: without regions; a placeholder with the name `Lookup.input` stands for each lookup.
         lookups: distinct, in order of their first mention.
     """
     if not lookups:
         return plan
     lookup_groups = _group_by_find_id(lookups, [node.id for node in plan.nodes])
-    bind_node = _bind_node([*lookup_groups], resolver.bind, first=len(plan.nodes))
+    bind_node = _create_bind_node([*lookup_groups], resolver.bind, first_find_number=len(plan.nodes))
     result_index = {find_id: index for index, find_id in enumerate(lookup_groups)}
     entity_references: dict[str, Reference] = {
         lookup.input: ResultOf(bind_node.id, "result", (result_index[find_id], "entity", "id"))
@@ -89,8 +89,8 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
         for lookup in group
     }
     bind_number = len(plan.nodes) + len(lookup_groups)
-    nodes = [_after_bind(node, bind_number, entity_references) for node in plan.nodes]
-    find_nodes = [_find_node(find_id, group[0], resolver.find) for find_id, group in lookup_groups.items()]
+    nodes = [_add_bind_dependency(node, bind_number, entity_references) for node in plan.nodes]
+    find_nodes = [_create_find_node(find_id, group[0], resolver.find) for find_id, group in lookup_groups.items()]
     return replace(plan, nodes=(*nodes, *find_nodes, bind_node), tools={**plan.tools, **resolver.tools()})
 
 
@@ -112,7 +112,7 @@ def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dic
 
 
 def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
-    """Return the id; append a digest of the key if another lookup, with other names of filters, has the same id."""
+    """Return the id, with a digest of the key if another lookup has the same id, because only filter names differ."""
     return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
@@ -125,7 +125,7 @@ def _id_text(text: str) -> str:
     return f"{cut}…{hashlib.sha256(line.encode(errors='replace')).hexdigest()[:8]}"
 
 
-def _find_node(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
+def _create_find_node(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
     title = f"looking up {lookup.search_text[:_TITLE_CHARACTERS]!r} ({lookup.entity_type})"
     return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_RESOLVER_RETRY)
 
@@ -136,12 +136,12 @@ def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     return {**arguments, **{key: value for key, value in optional_arguments.items() if value is not None}}
 
 
-def _bind_node(find_ids: Sequence[str], tool: str, *, first: int) -> CompiledNode:
+def _create_bind_node(find_ids: Sequence[str], tool: str, *, first_find_number: int) -> CompiledNode:
     """Return the node that binds the results of find nodes.
 
     Args:
         find_ids: ids of the find nodes.
-        first: number of the first find node.
+        first_find_number: number of the first find node.
     """
     prefix = find_ids[0].partition(":")[0]
     digest = hashlib.sha256("\0".join(find_ids).encode(errors="replace")).hexdigest()[:8]
@@ -156,13 +156,15 @@ def _bind_node(find_ids: Sequence[str], tool: str, *, first: int) -> CompiledNod
         tool,
         {_FOUND_ARGUMENT: [None] * len(find_ids)},
         bindings,
-        tuple(range(first, first + len(find_ids))),
+        tuple(range(first_find_number, first_find_number + len(find_ids))),
         retry=_RESOLVER_RETRY,
         projections=tuple(((index,), "whole") for index in range(len(find_ids))),
     )
 
 
-def _after_bind(node: CompiledNode, bind_number: int, entity_references: Mapping[str, Reference]) -> CompiledNode:
+def _add_bind_dependency(
+    node: CompiledNode, bind_number: int, entity_references: Mapping[str, Reference]
+) -> CompiledNode:
     """Return a node that waits for the bind node and reads the bound entities."""
     bindings = [
         (path, (entity_references[template[0].name],))
@@ -170,8 +172,8 @@ def _after_bind(node: CompiledNode, bind_number: int, entity_references: Mapping
         else (path, template)
         for path, template in node.bindings
     ]
-    # With another join, one more edge could start the node too early; the dependencies of the node wait for the bind
-    # node already.
+    # If the join is not `all`, one more dependency could start the node too early. The other dependencies of the node
+    # wait for the bind node already.
     needs_edge = not node.dependencies or node.join[0] == "all"
     dependencies = (*node.dependencies, bind_number) if needs_edge else node.dependencies
     return replace(node, bindings=tuple(bindings), dependencies=dependencies)
@@ -180,7 +182,7 @@ def _after_bind(node: CompiledNode, bind_number: int, entity_references: Mapping
 def with_inherited_lookups(
     arguments: Any, bindings: Sequence[Binding], lookups: Sequence[Lookup]
 ) -> tuple[Any, tuple[Binding, ...]]:
-    """Return the arguments of a sub-plan with its lookups as inputs, which the parent run binds."""
+    """Return the arguments and bindings of a sub-plan with inputs for its lookups, which the parent run binds."""
     inputs = {lookup.input: None for lookup in lookups}
     lookup_bindings: list[Binding] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
     return {**arguments, **inputs}, (*bindings, *lookup_bindings)
@@ -230,9 +232,9 @@ def filters_in(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def known_result(node: CompiledNode, known_entities: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the result of a find node that needs no call: its entity is in the plan, or was resolved before the run.
+    """Return the result of a find node whose entity is known without a call; `None` for any other find node.
 
-    The bind node detects later changes of the entity.
+    The entity is in the plan, or was resolved before the run. The bind node detects later changes of the entity.
 
     Args:
         known_entities: lookups that were resolved before the run -> the entity of each.
@@ -250,7 +252,7 @@ def known_result(node: CompiledNode, known_entities: Mapping[Lookup, Mapping[str
 def _entity_of_wider_lookup(
     requested_lookup: Lookup, known_entities: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
-    """Return the entity of an earlier lookup of the same text that searched all requested kinds and more."""
+    """Return the entity of an earlier lookup of the same text that searched at least all requested kinds."""
     for lookup, entity in known_entities.items():
         if (lookup.search_text, lookup.filters) == (requested_lookup.search_text, requested_lookup.filters):
             kinds, searched_kinds = (
@@ -275,11 +277,11 @@ def _kinds_of(entity_type: str, resolver: Resolver) -> tuple[str, ...] | None:
 
 
 def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
-    """Return the lookup of a part of an argument as text; `None` for any other reference."""
+    """Return the text of the lookup that a reference in an argument reads; `None` if it reads no lookup."""
     if not isinstance(part, ResultOf):
         return None
     lookup_nodes = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
-    find_id = find_id_of(lookup_nodes.get(part.node), part.path)
+    find_id = id_of_find_node(lookup_nodes.get(part.node), part.path)
     if find_id is None:
         return None
     arguments = lookup_nodes[find_id].arguments
@@ -293,7 +295,7 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
 def entities_of_call(
     node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]
 ) -> dict[str, str]:
-    """Return the entities in the arguments of a call whose names the run knows: id -> name and kind.
+    """Return the entities in the arguments of a call, if the run knows their names: id -> name and kind.
 
     Args:
         arguments: arguments with every binding filled.
@@ -305,9 +307,10 @@ def entities_of_call(
         if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
             continue
         record = record_of(part.node)
-        base = part.path[:-1] if part.path[-1:] == ("id",) else part.path
+        entity_path = part.path[:-1] if part.path[-1:] == ("id",) else part.path
         entity_id, name, kind = (
-            _text_at(record.result if record is not None else None, (*base, key)) for key in ("id", "name", "kind")
+            _text_at(record.result if record is not None else None, (*entity_path, key))
+            for key in ("id", "name", "kind")
         )
         if entity_id and name and isinstance(arguments, Mapping) and arguments.get(path[0]) == entity_id:
             entities[entity_id] = f"{name} ({kind})" if kind else name
@@ -347,9 +350,11 @@ def has_created(result: Any) -> bool:
 
 
 def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
+    """Yield each resolved lookup of a run once, in order, with its entity, the reason, and whether the entity is
+    new.
+    """
     yielded_ids: set[str] = set()
-    for node, record, entry in _bound_entries(plan, records):
+    for node, record, entry in _bind_entries(plan, records):
         if record.status is NodeStatus.COMPLETED and node.id not in yielded_ids and KNOWN_AS not in node.arguments:
             yielded_ids.add(node.id)
             # A text with an unknown key would be read as a filter of the lookup.
@@ -363,10 +368,12 @@ def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[
 def resolved_lookups_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield each argument of a node with a lookup: its name, the id of the find node, and its binding."""
+    """Yield, for each argument of a node with a lookup: its name, the id of the find node, and the entry of the
+    lookup.
+    """
     entries = {
         find_node.id: {**find_node.arguments, **entry}
-        for find_node, record, entry in _bound_entries(plan, records)
+        for find_node, record, entry in _bind_entries(plan, records)
         if record.status is NodeStatus.COMPLETED and "entity" in entry
     }
     lookup_nodes = (
@@ -376,7 +383,7 @@ def resolved_lookups_of_node(
     )
     for path, template in node.bindings:
         part = template[0]
-        find_id = find_id_of(lookup_nodes.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        find_id = id_of_find_node(lookup_nodes.get(part.node), part.path) if isinstance(part, ResultOf) else None
         if find_id in entries:
             yield str(path[0]), find_id, entries[find_id]
 
@@ -384,24 +391,24 @@ def resolved_lookups_of_node(
 def lookup_problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lookups that could not be bound: the id of the find node, and its problem."""
     yielded_ids: set[str] = set()
-    for node, record, entry in _bound_entries(plan, records):
+    for node, record, entry in _bind_entries(plan, records):
         if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in yielded_ids:
             yielded_ids.add(node.id)
             yield node.id, entry["problem"]
 
 
-def _bound_entries(
+def _bind_entries(
     plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
     """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
     for number in range(plan.written_count, plan.step_count):
         node, record = plan.nodes[number], records[number]
         if is_bind_node(node) and record.result is not None:
-            for find_node, entry in zip(_find_nodes_of(node, plan), _entries(record.result), strict=False):
+            for find_node, entry in zip(_find_nodes_bound_by(node, plan), _entries(record.result), strict=False):
                 yield find_node, record, entry
 
 
-def find_id_of(producer: CompiledNode | None, path: Any) -> str | None:
+def id_of_find_node(producer: CompiledNode | None, path: Any) -> str | None:
     """Return the id of the find node for a path in a result; `None` if no lookup is bound there.
 
     Args:
@@ -416,11 +423,11 @@ def find_id_of(producer: CompiledNode | None, path: Any) -> str | None:
     return None
 
 
-def _find_nodes_of(bind_node: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
+def _find_nodes_bound_by(bind_node: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
     """Return the find nodes of a bind node, in the order of its result."""
     nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind_node.dependencies}
-    names = [template[0].node for _, template in bind_node.bindings if isinstance(template[0], ResultOf)]
-    return [nodes[name] for name in names if name in nodes]
+    find_ids = [template[0].node for _, template in bind_node.bindings if isinstance(template[0], ResultOf)]
+    return [nodes[find_id] for find_id in find_ids if find_id in nodes]
 
 
 def _entries(result: Any) -> list[dict[str, Any]]:

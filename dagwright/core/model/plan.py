@@ -53,10 +53,10 @@ def _checked_id(value: Any) -> Any:
     return value
 
 
-def _normalize_names(names: list[str]) -> list[str]:
-    if all(map(str.isascii, names)):
-        return names
-    return [unicodedata.normalize("NFC", name) for name in names]
+def _normalize_ids(node_ids: list[str]) -> list[str]:
+    if all(map(str.isascii, node_ids)):
+        return node_ids
+    return [unicodedata.normalize("NFC", node_id) for node_id in node_ids]
 
 
 def _checked_duration(value: Any) -> Any:
@@ -64,7 +64,7 @@ def _checked_duration(value: Any) -> Any:
 
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
-NodeNames = Annotated[list[str], AfterValidator(_normalize_names)]
+NodeIds = Annotated[list[str], AfterValidator(_normalize_ids)]
 """Ids of other nodes, normalized to NFC but not otherwise checked."""
 Duration = Annotated[
     timedelta,
@@ -197,14 +197,16 @@ class Node(_Strict):
     for_each: str | list[JsonValue] | None = None
     """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
-    """Text that identifies an item in the IDs of its calls; by default its position. Example: `"{{item.name}}"`"""
+    """Text that identifies an item in the IDs of its calls; by default the position of the item. Example:
+    `"{{item.name}}"`
+    """
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None
     """Condition; if it is false, the node is skipped. Example: `sum.result > 10`"""
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
     """Which dependencies must be done before the node starts. Example: `{at_least: 2}`"""
-    depends_on: NodeNames = Field(default_factory=list)
+    depends_on: NodeIds = Field(default_factory=list)
     """IDs of further nodes to wait for; nodes in references are added automatically. Example: `[sum]`"""
     retry: Retry | None = None
     """How failed attempts are retried. Example: `{max_attempts: 3}`"""
@@ -228,7 +230,7 @@ class Node(_Strict):
 
     @property
     def agent_name(self) -> str | None:
-        """Name of its agent; `None` if it has no agent, or an inline agent that was not checked yet."""
+        """Name of the node's agent; `None` without an agent, or with an inline agent that is not checked yet."""
         return self.agent if isinstance(self.agent, str) else None
 
 

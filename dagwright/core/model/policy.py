@@ -39,7 +39,7 @@ class Rule:
 
     Args:
         tool: glob over the names of tools, such as `mail.*`.
-        effects: effects of the tool; one of them must match.
+        effects: effects, one of which the tool must have.
         undo: glob over the tool that compensates for the call; does not match a tool without compensation.
         arguments: JSON Schema that the arguments of the call satisfy.
     """
@@ -112,11 +112,11 @@ class Policy:
                 return rule.then
         return self.otherwise
 
-    def verdict_on_inline(self, tools: Sequence[str]) -> Verdict:
+    def verdict_on_inline_agent(self, tools: Sequence[str]) -> Verdict:
         """Return the verdict for an inline agent.
 
         Args:
-            tools: names of its tools; each call of such a tool gets a separate verdict.
+            tools: names of the agent's tools; each call of such a tool gets a separate verdict.
         """
         return self.verdict(INLINE_AGENT, lambda: {"tools": list(tools)})
 
@@ -129,7 +129,7 @@ class Policy:
 def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
     """Return a policy that runs calls of these tools without approval; refused calls stay refused.
 
-    Tools over the limit of rules in one policy still need approval.
+    If the new rules would exceed `MAX_RULES`, the remaining tools still need approval.
     """
     if not tools:
         return policy
@@ -150,9 +150,9 @@ def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
 
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
-"""Name of inline agents in rules; the arguments are the names of their `tools`."""
-INLINE_REFUSED = "the policy of the run allows no inline agents"
-INLINE_HINT = (
+"""Stands for inline agents in rules; its argument `tools` has the names of the agent's tools."""
+INLINE_AGENT_REFUSED = "the policy of the run allows no inline agents"
+INLINE_AGENT_HINT = (
     "use the name of an existing agent, or allow inline agents with a rule in the policy of the run: "
     f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to approve each'
 )
@@ -196,7 +196,7 @@ def _rule_from_json(encoded: Any, path: str) -> Rule:
         raise ValueError(f"{path}: expected an object with {', '.join(_RULE_KEYS)}")
     _reject_unknown_keys(encoded, _RULE_KEYS, f"{path}: ")
     effects, arguments = encoded.get("effects"), encoded.get("arguments")
-    tool, undo = _pattern_of(encoded, "tool", path), _pattern_of(encoded, "undo", path)
+    tool, undo = _tool_pattern_of(encoded, "tool", path), _tool_pattern_of(encoded, "undo", path)
     is_list = isinstance(effects, list) and bool(effects)
     if effects is not None and not (is_list and all(effect in _EFFECTS for effect in effects)):
         reason = "; calls of pure tools change nothing and never need approval"
@@ -214,7 +214,7 @@ def _rule_from_json(encoded: Any, path: str) -> Rule:
     return Rule(then, tool, None if effects is None else tuple(effects), arguments, undo)
 
 
-def _pattern_of(encoded: Mapping[str, Any], key: str, path: str) -> str | None:
+def _tool_pattern_of(encoded: Mapping[str, Any], key: str, path: str) -> str | None:
     pattern = encoded.get(key)
     if pattern is None or (isinstance(pattern, str) and 0 < len(pattern) <= _NAME_CHARACTERS):
         return pattern
@@ -228,10 +228,10 @@ def _verdict_of(value: Any, path: str) -> Verdict:
     raise ValueError(f"{path}: expected run, ask or refuse, not {value!r:.60}")
 
 
-def _reject_unknown_keys(encoded: Mapping[Any, Any], known: Sequence[str], path: str) -> None:
+def _reject_unknown_keys(encoded: Mapping[Any, Any], known_keys: Sequence[str], path: str) -> None:
     for name in encoded:
-        if name not in known:
-            hint = suggestion(str(name), known)
+        if name not in known_keys:
+            hint = suggestion(str(name), known_keys)
             raise ValueError(f"{path}unknown key {name!r:.80}" + (f"; {hint}" if hint else ""))
 
 
@@ -249,10 +249,10 @@ _WORD = re.compile(rf"[^\s{_QUOTES}<>|,;()\[\]{{}}\u3001\u3002\uff01\uff08\uff09
 """A word ends at quotes, brackets, commas and the punctuation of Chinese and Japanese."""
 _END_OF_SENTENCE = ".:!?\u2026"
 _PATH = re.compile(r"[\w@%+=~-][\w@%+=~ ./-]*")
-_SYNTAX = re.compile(r"[\\^$.|?*+()\[\]{}]")
+_PATTERN_SYNTAX = re.compile(r"[\\^$.|?*+()\[\]{}]")
 """Characters that need an escape in a pattern of JSON Schema."""
 _ADDRESS = re.compile(r"(?:(https?)://|(?<![\w.@-])(?=www\.))([^\s/?#]+)", re.IGNORECASE)
-_WITHOUT_TEXT = {"properties": {"text": {"const": None}}}
+_ARGUMENTS_WITHOUT_TEXT = {"properties": {"text": {"const": None}}}
 _HOST = re.compile(r"([\w-]+(?:\.[\w-]+)*)(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
@@ -261,11 +261,11 @@ def model_policy(request: str) -> Policy:
     """Return the default policy of a plan that a model writes for a request."""
     paths = list(dict.fromkeys(named_files(request)))[:NAMED_FILES_LIMIT]
     path_schema: dict[str, Any] = {"enum": list(dict.fromkeys(path.rstrip("/") for path in paths))}
-    if folders := [_as_pattern(path) for path in paths if path.endswith("/")]:
+    if folders := [_escape_pattern(path) for path in paths if path.endswith("/")]:
         path_schema = {
             "anyOf": [path_schema, {"pattern": f"^(\\./)?({'|'.join(folders)})", "not": {"pattern": "\\.\\."}}]
         }
-    rules = [*_rules_of_hosts(request), Rule("run", tool="search_files", arguments=_WITHOUT_TEXT)]
+    rules = [*_rules_of_hosts(request), Rule("run", tool="search_files", arguments=_ARGUMENTS_WITHOUT_TEXT)]
     for tool in ("read_file", "search_files"):
         if paths:
             arguments = {"type": "object", "properties": {"path": path_schema}, "required": ["path"]}
@@ -279,28 +279,32 @@ def _rules_of_hosts(request: str) -> list[Rule]:
     rules = [Rule("ask", tool="http_request")]
     if hosts := list(dict.fromkeys(named_hosts(request)))[:NAMED_HOSTS_LIMIT]:
         # The pattern requires the end of the host, so that user info before an `@` or a longer name cannot match.
-        url_schema = {"type": "string", "pattern": f"^({'|'.join(map(_as_pattern_of_host, hosts))})([/?#]|$)"}
+        url_schema = {"type": "string", "pattern": f"^({'|'.join(map(_pattern_of_host, hosts))})([/?#]|$)"}
         arguments = {"type": "object", "properties": {"url": url_schema}, "required": ["url"]}
         rules.insert(0, Rule("run", tool="http_request", effects=("read",), arguments=arguments))
     return rules
 
 
-def _as_pattern_of_host(address: str) -> str:
+def _pattern_of_host(address: str) -> str:
     scheme, _, host_and_port = address.partition("://")
     host, _, port = host_and_port.partition(":")
     schemes = ("http", "https") if scheme == "http" else ("https",)
-    return "|".join(f"{_any_case(scheme)}://{_any_case(host)}{_as_pattern_of_port(scheme, port)}" for scheme in schemes)
+    return "|".join(
+        f"{_pattern_in_any_case(scheme)}://{_pattern_in_any_case(host)}{_pattern_of_port(scheme, port)}"
+        for scheme in schemes
+    )
 
 
-def _as_pattern_of_port(scheme: str, port: str) -> str:
+def _pattern_of_port(scheme: str, port: str) -> str:
     """Return a pattern of the named port; a default port is optional in the host."""
     default = _DEFAULT_PORTS[scheme]
     return f"(:{default})?" if port in ("", default) else f":{port}"
 
 
-def _any_case(text: str) -> str:
+def _pattern_in_any_case(text: str) -> str:
     letters = (
-        f"[{character}{character.upper()}]" if "a" <= character <= "z" else _as_pattern(character) for character in text
+        f"[{character}{character.upper()}]" if "a" <= character <= "z" else _escape_pattern(character)
+        for character in text
     )
     return "".join(letters)
 
@@ -351,9 +355,9 @@ def named_hosts(request: str) -> Iterator[str]:
             yield f"{(scheme or 'https').lower()}://{host[1].lower()}{port}"
 
 
-def _as_pattern(text: str) -> str:
+def _escape_pattern(text: str) -> str:
     """Return a JSON Schema pattern that matches exactly this text."""
-    return _SYNTAX.sub(r"\\\g<0>", text)
+    return _PATTERN_SYNTAX.sub(r"\\\g<0>", text)
 
 
 def policy_of_extender(extender: Any) -> Policy | None:

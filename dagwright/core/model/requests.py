@@ -18,10 +18,10 @@ INPUTS = "inputs"
 """Id of the request for the inputs of a run; no node can have this id."""
 
 PLAN = "plan"
-"""Id of the request for approval of the plan; in a plan with a node of that name it is `plan#0`."""
+"""Id of the request for approval of the plan; `plan#0` if the plan has a node with the id `plan`."""
 
 BUDGET = "budget"
-"""Id of the request for more budget; in a plan with a node of that name it is `budget#0`, and so on."""
+"""Id of the request for more budget; `budget#0` and so on if the plan has a node with the id `budget`."""
 BUDGET_TASK = "~budget"
 """Task id of a request for more budget; no node can have this id."""
 
@@ -60,7 +60,7 @@ class Request:
         options: for a SELECTION, the options; `multiple` allows several, `allow_text` allows a text instead.
         deadline_s: seconds from the request to its deadline, and from an escalation to the next deadline.
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": next step}`; after an escalation,
-            its `then`, or `fail`.
+            the `then` of that escalation, or `fail`.
         tool, arguments: for an approval, the tool and the arguments of the call, with references to stored values.
         entities: for an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: for a question of a running tool, the state that the tool saved for its next call.
@@ -89,7 +89,7 @@ class Request:
     checkpoint: Any = None
     channel: Channel = "any"
     escalations: Sequence[Mapping[str, Any]] = ()
-    """Its escalations: `{"from", "to", "at"}`, in order."""
+    """Escalations of the request, in order: `{"from", "to", "at"}`."""
 
     def rejection_of(self, feedback: "Feedback") -> str | None:
         """Return why the author or channel of an answer is rejected; `None` if both are accepted."""
@@ -135,7 +135,7 @@ class Request:
 
     @property
     def node_id(self) -> str | None:
-        """ID of its node or item; `None` for a request of the run itself."""
+        """ID of the node or item that waits; `None` for a request of the run itself."""
         return None if self.task in ("", BUDGET_TASK) else self.task
 
     @property
@@ -177,8 +177,8 @@ class Feedback:
     Args:
         request: id of the request; the id of a node with `for_each` means the requests of all its items.
         by, note: the author, and the note beside the answer.
-        may_answer: requests that the author may answer: `all`; `unassigned`: requests without an assignee or assigned
-            to `by`; `assigned`: only requests assigned to `by`.
+        may_answer: requests that the author may answer. `all`: every request. `unassigned`: requests without an
+            assignee or assigned to `by`. `assigned`: only requests assigned to `by`.
     """
 
     request: str
@@ -199,10 +199,10 @@ class Closing:
     """End of a request.
 
     Args:
-        outcome: the request was answered, its deadline passed, or its node ended in another way.
+        outcome: `answered`; `expired`: the deadline passed; `closed`: the node ended before an answer.
         answer: one word for the answer: `approved`, `rejected`, `retry`, …
-        arguments: arguments in the answer, which replace those of the plan; the first characters as text if they are
-            long.
+        arguments: arguments in the answer, which replace the arguments in the plan. Long arguments are cut and stored
+            as a text.
         requested_from, requested_at, escalations: first assignee, time of the request, and its escalations, as in
             `Request`.
     """

@@ -13,17 +13,17 @@ from typing import Any, Final
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
 
-_EITHER: Final = " or "
+_KIND_SEPARATOR: Final = " or "
 
 
 class UnknownEntityType(ValueError):
-    """Unknown entity type. `hint` names a similar known type, if any, and `message` has no hint."""
+    """Unknown entity type. `hint` suggests a similar known type, if any; `message` is the text without the hint."""
 
     def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
         self.hint = suggestion(slug_of(entity_type), known)
-        problem, known_types = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known)}"
-        self.message = f"{problem}. {known_types}"
-        super().__init__(f"{problem}; {self.hint} {known_types}" if self.hint else self.message)
+        problem, known_types_text = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known)}"
+        self.message = f"{problem}. {known_types_text}"
+        super().__init__(f"{problem}; {self.hint} {known_types_text}" if self.hint else self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Resolver:
         Raises:
             UnknownEntityType: the type is unknown.
         """
-        kinds = [self.kind_of(entity_type_name) for entity_type_name in entity_type.split(_EITHER)]
+        kinds = [self.kind_of(entity_type_name) for entity_type_name in entity_type.split(_KIND_SEPARATOR)]
         return None if None in kinds else tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     def tools(self) -> dict[str, ToolDeclaration]:
@@ -119,7 +119,7 @@ def callable_tools(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclar
 
 def join_kinds(kinds: Sequence[str]) -> str:
     """Return several kinds as one entity type: `company or fund`."""
-    return _EITHER.join(kinds)
+    return _KIND_SEPARATOR.join(kinds)
 
 
 def slug_of(entity_type: str) -> str:

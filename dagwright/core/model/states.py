@@ -234,8 +234,8 @@ class RunStatus(StrEnum):
     """A node failed, but a final node completed. Final nodes are the nodes in the references of `output`; without
     `output`, the nodes without dependents."""
     FAILED = "failed"
-    """No final node completed, the output cannot be resolved, a node failed under `fail_fast`, the run compensated, or
-    the engine failed."""
+    """No final node completed, the output cannot be resolved, a node failed under `fail_fast`, the effects of the
+    run were compensated, or the engine failed."""
     CANCELLED = "cancelled"
     """It was cancelled by the signal `cancel`, a command, or a cancel request of Temporal."""
 
@@ -250,7 +250,7 @@ class Phase(Enum):
     COMPENSATING = auto()
     """The run compensates for its effects, or has done so."""
     CLOSED = auto()
-    """The run was stopped permanently: effects without compensation remain."""
+    """The run was stopped permanently; effects that were not compensated remain."""
 
     @property
     def is_stopped(self) -> bool:
@@ -284,7 +284,7 @@ class NodeError:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Facts about the attempts of an outcome, as known to the driver.
+    """What the driver knows about the attempts that led to an outcome.
 
     Args:
         count: attempts so far, 1 for the first; 0 if there was no attempt.
@@ -292,8 +292,8 @@ class Attempt:
         tool_version: version of the tool that made the outcome.
         cached: `{"made_at", "run_id", "node_id"}` of the earlier call whose outcome was reused, if any.
         usage: model usage, as far as it was reported.
-        agents: for a sub-plan, the part of the usage of each agent in it.
-        lineage: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.
+        agents: for a sub-plan, name of an agent -> its part of the usage.
+        lineage: files and URLs that the last attempt has reported; for a sub-plan, by the whole child run.
     """
 
     count: int = 1
@@ -349,7 +349,7 @@ class ItemRecord:
 
 @dataclass(slots=True)
 class MapBatch:
-    """A map batch: consecutive items of a node. A batch without items is the task that joins all results.
+    """Consecutive items of a node. A map batch with `count` 0 is the task that joins all results.
 
     Args:
         first: position of its first item.
@@ -370,7 +370,7 @@ class MapBatch:
 
     @property
     def key(self) -> str:
-        """Its part of ids: the positions of its first and last item."""
+        """Suffix of the task id: the positions of the first and last item, or `all` for the join."""
         return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY
 
 
@@ -401,7 +401,7 @@ class Task:
     Args:
         id: the node's id, or `id[key]`.
         node: the compiled node.
-        ref: the node or item.
+        ref: position of the node or item.
         arguments: JSON object, resolved except for stored values; see `dagwright.core.expressions.stored_values`.
         path: typed path for the idempotency key: `[["node", id]]`, followed by `["item", key]` for an item.
         call_number: number of the batch of a region, or of the manual retry; 1 for the first.

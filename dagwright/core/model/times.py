@@ -27,20 +27,22 @@ def format_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     whole_seconds = floor(seconds)
-    # As `datetime` does: rounded to microseconds, of which the last three digits are dropped.
+    # Like `datetime`: round to microseconds, and drop the last three digits.
     milliseconds = round((seconds - whole_seconds) * 1_000_000) // 1_000
     return (
-        f"{_second(whole_seconds)}.{milliseconds:03}Z" if milliseconds < 1_000 else f"{_second(whole_seconds + 1)}.000Z"
+        f"{_format_second(whole_seconds)}.{milliseconds:03}Z"
+        if milliseconds < 1_000
+        else f"{_format_second(whole_seconds + 1)}.000Z"
     )
 
 
 def format_datetime(moment: datetime | None) -> str | None:
-    """Return a time as `format_time` does."""
+    """Format a time like `format_time`."""
     return None if moment is None else format_time(moment.timestamp())
 
 
 @lru_cache(maxsize=64)
-def _second(seconds: int) -> str:
+def _format_second(seconds: int) -> str:
     # Each caller formats two or three points in time, most of which are within the same few seconds.
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 

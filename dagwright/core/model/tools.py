@@ -1,8 +1,8 @@
 """Declarations of the tools of a plan, without the code that runs them.
 
-The card of a worker tool names the slots that it requires and fills, which the run enforces; planners read all of it.
-A card is immutable plain data, so it travels with a declaration or a compiled plan. An agent is declared as a tool too
-(`dagwright.core.model.agents`).
+The card of a worker tool names the slots that the tool requires and fills. Planners read the card, and the run enforces
+the slots. A card is immutable plain data, so it travels with a declaration or a compiled plan. An agent is declared as
+a tool too (`dagwright.core.model.agents`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ GoalType = Literal["support", "deliverable"]
 SUB_GOAL = "sub_goal"
 """Parameter of a worker tool that receives the id of its sub-goal; the run sets it, and callers cannot."""
 _MAX_SLOTS = 50
-"""Maximum number of slots of a card. A card is a part of every plan that names it."""
+"""Maximum number of slots of a card. Every plan that uses the tool contains its card."""
 
 
 def _checked_slot(name: str) -> str:
@@ -141,8 +141,8 @@ class ToolDeclaration:
         output_schema: JSON Schema of the result, from the function's annotation; `None` if it is not known.
         plain_parameters: parameters that accept the types of their schema, with no conversion by the tool itself.
         task_queue: the queue whose workers serve the tool; `None` is the queue of the workflow.
-        timeout_s: seconds of one attempt. 0 for a pure tool without a timeout: 1 s in a region, 60 s otherwise. 0 for a
-            worker tool without a timeout: the timeout of the question that calls it, or 60 s.
+        timeout_s: time limit of one attempt in seconds; 0 if no timeout is declared. Then a pure tool has 1 s in a
+            region and 60 s otherwise, and a worker tool has the timeout of the question that calls it, or 60 s.
         max_parallel: concurrent calls of the tool in one run; `None` is unlimited.
         max_attempts: attempts including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code changes.
@@ -158,7 +158,7 @@ class ToolDeclaration:
             Nodes may declare such a call `idempotent`. `None` if all calls have the same effects.
         secrets: names of the secrets that the tool accepts in its arguments; empty for none, `None` if the settings of
             the worker decide.
-        sends_to_hosts: whether the settings of the worker bind secrets to the hosts of its calls.
+        sends_to_hosts: whether the settings of the worker bind secrets to the hosts of the tool's calls.
         undo: name of the tool that compensates for a call; its arguments are `{"key": idempotency key of the call,
             "arguments": its arguments, "result": its result, or null if its outcome is unknown}`.
         sets: name in a session, without `@`, that is set to the identity of a call's result.
@@ -168,7 +168,7 @@ class ToolDeclaration:
         description: one paragraph for people and models.
         agent: the card of the agent, if the tool is an agent.
         worker: slots that the tool requires and fills, if it is a worker tool.
-        aliases: former names of the tool, for hints: new plans use its name.
+        aliases: former names of the tool, for hints; new plans use `name`.
     """
 
     name: str
@@ -211,7 +211,7 @@ ENCODED_FIELDS: Mapping[str, type] = {
     "workflow": str, "batch": bool,
     "uses_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
-"""Fields of a declaration, besides its effects, that each of its JSON forms contains -> their JSON types."""
+"""Field that every JSON form of a declaration contains -> JSON type; `effects` is not listed."""
 
 
 def effects_of_call(

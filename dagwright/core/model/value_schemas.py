@@ -12,9 +12,10 @@ from typing import Any, Literal
 from dagwright.core.name_hints import NameHints, format_names, suggestion
 
 JsonTypes = frozenset[str]
-ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+ALL_TYPES: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _MAX_STEPS = 50
-"""Maximum number of references followed to one schema, and of nested parts compared, because both may be circular."""
+"""Maximum number of references that are followed to one schema, and maximum depth of a comparison; both limits stop at
+circular schemas."""
 _MAX_CHOICES = 300
 """Maximum number of choices of one schema; nested choices may be circular, and their number grows exponentially."""
 _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
@@ -25,7 +26,7 @@ _OPEN_KEYWORDS = ("allOf", "not", "if", "patternProperties", "$dynamicRef", "une
 
 TypeNames = Mapping[str, str]
 """JSON type -> its name in messages."""
-JSON_NAMES: TypeNames = {name: name for name in ALL}
+JSON_NAMES: TypeNames = {name: name for name in ALL_TYPES}
 PYTHON_NAMES: TypeNames = {
     "array": "list", "boolean": "bool", "integer": "int", "null": "None", "number": "float", "object": "dict",
     "string": "str",
@@ -33,7 +34,7 @@ PYTHON_NAMES: TypeNames = {
 
 
 def names_of_types(types: JsonTypes, names: TypeNames) -> str:
-    """Return types as text; in Python, a float may be an integer."""
+    """Return types as text; with `PYTHON_NAMES`, `float` includes integers."""
     named_types = types - {"integer"} if names is PYTHON_NAMES and "number" in types else types
     return " or ".join(sorted(names[json_type] for json_type in named_types))
 
@@ -104,21 +105,21 @@ class ValueSchema:
 
     def choices(self) -> "Iterator[ValueSchema]":
         """Yield alternative schemas of the value, without references and `anyOf`."""
-        rest = [(self.schema, self.schema if self.root is None else self.root)]
+        stack = [(self.schema, self.schema if self.root is None else self.root)]
         for _ in range(_MAX_CHOICES):
-            if not rest:
+            if not stack:
                 return
-            schema, root = _resolve_refs(*rest.pop())
+            schema, root = _resolve_refs(*stack.pop())
             choices = schema.get("anyOf", schema.get("oneOf")) if isinstance(schema, Mapping) else None
             if isinstance(choices, list | tuple) and choices:
-                rest += [(choice, root) for choice in reversed(choices)]
+                stack += [(choice, root) for choice in reversed(choices)]
             else:
                 yield ValueSchema(schema, root)
         yield ANY
 
     def part(self, step: str | int) -> "ValueSchema | None":
         """Return the schema of a part of the value; `None` if the value cannot have the part."""
-        parts = [part for choice in self.choices() if (part := choice._own_part(step)) is not None]
+        parts = [part for choice in self.choices() if (part := choice._part_of_choice(step)) is not None]
         return ValueSchema.any_of(*parts) if parts else None
 
     def at(self, path: Sequence[str | int]) -> "ValueSchema":
@@ -128,7 +129,7 @@ class ValueSchema:
             schema = schema.part(step) if schema is not None else None
         return schema or ANY
 
-    def _own_part(self, step: str | int) -> "ValueSchema | None":
+    def _part_of_choice(self, step: str | int) -> "ValueSchema | None":
         schema, types = self.schema, _types_of(self.schema)
         if not isinstance(schema, Mapping) or any(key in schema for key in _OPEN_KEYWORDS):
             return ANY
@@ -136,35 +137,35 @@ class ValueSchema:
             return self._item(step)
         if "object" not in types:
             return None
-        known, name = schema.get("properties"), str(step)
-        if isinstance(known, Mapping) and name in known:
-            return self._inner(known[name])
-        additional = schema.get("additionalProperties", known is None)
-        return None if additional is False else self._inner(additional)
+        properties, name = schema.get("properties"), str(step)
+        if isinstance(properties, Mapping) and name in properties:
+            return self._subschema(properties[name])
+        additional_schema = schema.get("additionalProperties", properties is None)
+        return None if additional_schema is False else self._subschema(additional_schema)
 
     def _item(self, step: int) -> "ValueSchema | None":
-        first, max_items = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
+        prefix_items, max_items = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
         if step < 0 and max_items is not None and max_items == self.schema.get("minItems"):
             step = step + max_items if step + max_items >= 0 else max_items
         if isinstance(max_items, int) and step >= max_items:
             return None
-        if step < 0 and first:
+        if step < 0 and prefix_items:
             return ANY
-        return self._inner(first[step] if 0 <= step < len(first) else self.schema.get("items", True))
+        return self._subschema(prefix_items[step] if 0 <= step < len(prefix_items) else self.schema.get("items", True))
 
-    def _inner(self, schema: Any) -> "ValueSchema":
+    def _subschema(self, schema: Any) -> "ValueSchema":
         return schema if isinstance(schema, ValueSchema) else ValueSchema(schema, self.root)
 
     def problem_of(
         self, step: str | int, *, names: TypeNames, hints: NameHints | None = None
     ) -> tuple[str, str | None] | None:
-        """Return why the value has no such part, with a hint; `None` if it may have the part."""
+        """Return why the value cannot have the part `step`, with a hint; `None` if the value may have the part."""
         if self.part(step) is not None:
             return None
-        types, known = self.types, self.properties
+        types, property_names = self.types, self.properties
         if isinstance(step, str) and "object" in types:
-            hint = suggestion(step, known, hints=hints)
-            return f"it has {format_names(known, nearest_to=step, hints=hints) or 'no parts'}", hint
+            hint = suggestion(step, property_names, hints=hints)
+            return f"it has {format_names(property_names, nearest_to=step, hints=hints) or 'no parts'}", hint
         if isinstance(step, int) and "array" in types:
             return "it has fewer items", None
         hint = "write [0] for the first item" if "array" in types else None
@@ -208,8 +209,8 @@ Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 def find_mismatch(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
     """Return the part in which no value of `given` matches `expected`; `None` if a value may match.
 
-    Like a type checker, this converts nothing, and lists of different item types never match, although both lists may
-    be empty.
+    Like a type checker, the comparison converts nothing. Lists of different item types never match, although both
+    lists may be empty.
     """
     mismatches: list[Mismatch] = []
     for choice in given.choices():
@@ -276,18 +277,18 @@ def _constants_of(schema: Any) -> list[Any] | None:
 
 
 def _types_of(schema: Any) -> JsonTypes:
-    written = schema.get("type") if isinstance(schema, Mapping) else None
-    names = [written] if isinstance(written, str) else written
-    if not isinstance(names, list) or not names or not ALL.issuperset(names):
-        return ALL
+    declared_types = schema.get("type") if isinstance(schema, Mapping) else None
+    names = [declared_types] if isinstance(declared_types, str) else declared_types
+    if not isinstance(names, list) or not names or not ALL_TYPES.issuperset(names):
+        return ALL_TYPES
     # An integer is a number too.
     return frozenset(names) | (frozenset({"integer"}) if "number" in names else frozenset())
 
 
 def _accepted_types(schema: Any) -> JsonTypes:
     types = _types_of(schema)
-    if types == ALL or "enum" in schema or "const" in schema:
-        return ALL
+    if types == ALL_TYPES or "enum" in schema or "const" in schema:
+        return ALL_TYPES
     # A date, a time or a duration may be given as a number.
     convertible_types = {**_CONVERTIBLE_TYPES, "string": _SCALARS} if "format" in schema else _CONVERTIBLE_TYPES
     return frozenset().union(*(convertible_types.get(name, frozenset({name})) for name in types))

@@ -138,13 +138,13 @@ class _Reader:
 
     def read_items(self, for_each: str | list[Any]) -> None:
         if isinstance(for_each, str):
-            template = self.references.for_each = self.parse_text(for_each, at=("for_each",), in_item=False)
+            template = self.references.for_each = self.parse_text(for_each, at=("for_each",), is_per_item=False)
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
                 self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
         self.report_keys(for_each, at=("for_each",))
         for path, text in walk_texts(for_each):
-            template = self.parse_text(text, at=("for_each", *path), in_item=False)
+            template = self.parse_text(text, at=("for_each", *path), is_per_item=False)
             if template is not None:
                 self.references.item_bindings.append((path, template))
 
@@ -163,25 +163,31 @@ class _Reader:
         text: str,
         *,
         at: tuple[str | int, ...],
-        in_item: bool = True,
+        is_per_item: bool = True,
         secrets_allowed: bool = False,
     ) -> Template | None:
         try:
             template = parse_template(text, self.ids)
         except BadReferences as error:
-            for bad in error.invalid:
-                message = f"Invalid reference: {bad.text}: {bad.message}"
-                hint = item_hint(bad) if in_item and self.node.for_each is not None else bad.hint
-                self.references.problems.append(
-                    ReferenceProblem("invalid_reference", message, at, hint, unknown_node=bad.unknown_node)
+            for invalid_reference in error.invalid:
+                message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
+                hint = (
+                    item_hint(invalid_reference)
+                    if is_per_item and self.node.for_each is not None
+                    else invalid_reference.hint
                 )
-            self.record(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+                self.references.problems.append(
+                    ReferenceProblem(
+                        "invalid_reference", message, at, hint, unknown_node=invalid_reference.unknown_node
+                    )
+                )
+            self.record(error.parts, at=at, is_per_item=is_per_item, secrets_allowed=secrets_allowed)
             return None
-        self.record(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+        self.record(template, at=at, is_per_item=is_per_item, secrets_allowed=secrets_allowed)
         return template
 
     def record(
-        self, template: Template, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool
+        self, template: Template, *, at: tuple[str | int, ...], is_per_item: bool = True, secrets_allowed: bool
     ) -> None:
         for part in template:
             if isinstance(part, ResultOf):
@@ -194,7 +200,7 @@ class _Reader:
                     self.references.has_secrets = True
                 case Secret():
                     self.report_misplaced_reference(part, "secrets are only allowed in the arguments of a tool", at=at)
-                case Item() | Index() if self.node.for_each is None or not in_item:
+                case Item() | Index() if self.node.for_each is None or not is_per_item:
                     self.report_misplaced_reference(part, "only allowed in a node with for_each", at=at)
 
     def report_misplaced_reference(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
@@ -222,7 +228,7 @@ class CheckReport:
         base: path of the plan in the document.
         problems: problems found so far, including those of all sub-plans.
         hints: name hints, with the budget of the check.
-        names: names of types in messages.
+        type_names: names of types in messages.
     """
 
     def __init__(
@@ -232,18 +238,18 @@ class CheckReport:
         base: tuple[str | int, ...] = (),
         problems: list[Problem],
         hints: NameHints,
-        names: TypeNames = JSON_NAMES,
+        type_names: TypeNames = JSON_NAMES,
     ) -> None:
         self.root = root
         self.base = base
         self.problems = problems
         self.hints = hints
-        self.names = names
+        self.type_names = type_names
 
     def child(self, *path: str | int) -> "CheckReport":
         """Return the report of a sub-plan."""
         base = (*self.base, *path)
-        return CheckReport(self.root, base=base, problems=self.problems, hints=self.hints, names=self.names)
+        return CheckReport(self.root, base=base, problems=self.problems, hints=self.hints, type_names=self.type_names)
 
     def report_problem(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
@@ -291,7 +297,7 @@ class CheckedPlan:
     raw_plan: Mapping[str, Any]
 
     @property
-    def edges(self) -> int:
+    def edge_count(self) -> int:
         """Number of edges."""
         return sum(map(len, self.dependencies))
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _MAX_CONDITION_CHARACTERS = 4_000
 """Longest condition; people write far shorter conditions."""
-_ERROR = re.compile(r"ERROR: <input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)")
+_LIBRARY_ERROR = re.compile(r"ERROR: <input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)")
 _WORD = re.compile(r"\w+|[^\w\s]+|\s")
 _AT_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
-_MISSING = re.compile(r"missing '(.)' at")
+_MISSING_TOKEN = re.compile(r"missing '(.)' at")
 _QUOTED_CHARACTERS = 20
 """Longest quotation of a condition in a message."""
 
@@ -118,7 +118,7 @@ def _syntax_error(text: str, error: Exception) -> BadCondition:
 
 
 def _error_at(text: str, position: int, message: str) -> BadCondition:
-    if (match := _MISSING.search(message)) is not None:
+    if (match := _MISSING_TOKEN.search(message)) is not None:
         return BadCondition(f"{_position_text(text, position)}: {match[1]!r} is missing")
     if position >= len(text.rstrip()):
         fragment = text.strip()[-_QUOTED_CHARACTERS:]
@@ -145,7 +145,7 @@ def _hint(text: str, position: int, fragment: str) -> str | None:
 def _errors(text: str, error: Exception) -> Iterator[tuple[int, str]]:
     """Yield the position and the message of each error that the library reports."""
     lines = text.split("\n")
-    for line, column, message in _ERROR.findall(str(error)):
+    for line, column, message in _LIBRARY_ERROR.findall(str(error)):
         if "Context" in message:
             # An unfinished parser rule; another error of the text explains the mistake better.
             continue

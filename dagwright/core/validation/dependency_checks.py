@@ -22,50 +22,50 @@ def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: Ch
         if first_index != index:
             message = f"duplicate node id {node.id!r} (nodes {first_index} and {index})"
             report.report_problem("duplicate_id", message, ("nodes", index, "id"), node=node.id)
-    for index, raw in enumerate(raw_nodes):
-        # A reference to an invalid node is not an invalid reference.
-        if isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
-            numbers.setdefault(raw["id"], index)
+    for index, raw_node in enumerate(raw_nodes):
+        # Nodes with invalid fields are numbered too, because a reference to such a node is valid.
+        if isinstance(raw_node, Mapping) and isinstance(raw_node.get("id"), str):
+            numbers.setdefault(raw_node["id"], index)
     return numbers
 
 
 class DependencyChecks:
-    """Resolution of dependency names to node numbers, for one plan."""
+    """Resolve the dependencies of one plan from node ids to node numbers."""
 
     def __init__(self, document: Document, report: CheckReport, *, dialect_references: DialectReferences) -> None:
         self._document = document
         self._report = report
         self._dialect_references = dialect_references
 
-    def edges(
+    def resolve_dependencies(
         self,
         nodes: Mapping[int, Node],
         references: Mapping[int, NodeReferences],
         numbers: Mapping[str, int],
         *,
-        count: int,
+        node_count: int,
     ) -> list[list[int]]:
         """Return for each node the numbers of the nodes that it waits for, distinct, in declared order."""
-        dependencies: list[list[int]] = [[] for _ in range(count)]
+        dependencies: list[list[int]] = [[] for _ in range(node_count)]
         for index, node in nodes.items():
-            named_numbers = dict.fromkeys(map(numbers.get, (*node.depends_on, *references[index].nodes)))
-            if index not in named_numbers and None not in named_numbers:
-                dependencies[index] = [number for number in named_numbers if number is not None]
+            dependency_numbers = dict.fromkeys(map(numbers.get, (*node.depends_on, *references[index].nodes)))
+            if index not in dependency_numbers and None not in dependency_numbers:
+                dependencies[index] = [number for number in dependency_numbers if number is not None]
                 continue
             known_numbers: dict[int, None] = {}
-            for position, name in enumerate(node.depends_on):
-                if name not in numbers:
-                    hint = self._report.hints.suggest(name, numbers, excluded=node.id)
-                    message = f"{node.id!r} depends on unknown node {name!r}"
+            for position, dependency_id in enumerate(node.depends_on):
+                if dependency_id not in numbers:
+                    hint = self._report.hints.suggest(dependency_id, numbers, excluded=node.id)
+                    message = f"{node.id!r} depends on unknown node {dependency_id!r}"
                     at = ("nodes", index, "depends_on", position)
                     self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)
                 else:
-                    known_numbers[numbers[name]] = None
-            for name in references[index].nodes:
-                if name in numbers:
-                    known_numbers[numbers[name]] = None
+                    known_numbers[numbers[dependency_id]] = None
+            for dependency_id in references[index].nodes:
+                if dependency_id in numbers:
+                    known_numbers[numbers[dependency_id]] = None
                 else:
-                    self._report_missing_node(index, node, name)
+                    self._report_missing_node(index, node, dependency_id)
             if index in known_numbers:
                 del known_numbers[index]
                 message = f"{node.id!r} depends on itself"
@@ -79,11 +79,11 @@ class DependencyChecks:
             dependencies[index] = list(known_numbers)
         return dependencies
 
-    def _report_missing_node(self, index: int, node: Node, name: str) -> None:
+    def _report_missing_node(self, index: int, node: Node, dependency_id: str) -> None:
         hint = self._document.unknown_node_hint
-        message = f"Invalid reference: {name}: no node makes this value"
+        message = f"Invalid reference: {dependency_id}: no node makes this value"
         for key, part in self._dialect_references.get(index, {}).items():
-            if isinstance(part, ResultOf) and part.node == name:
+            if isinstance(part, ResultOf) and part.node == dependency_id:
                 at = ("nodes", index, "arguments", key)
                 self._report.report_problem("invalid_reference", message, at, node=node.id, hint=hint)
 

@@ -12,14 +12,14 @@ from pydantic_core import ErrorDetails
 from dagwright.core.errors import MAX_PROBLEMS, Problem, pointer
 from dagwright.core.model.agents import MODEL_KEYS, InlineAgent
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, PlanDocument, Retry
-from dagwright.core.name_hints import format_names, nearest, suggestion
+from dagwright.core.name_hints import find_nearest_names, format_names, suggestion
 
 _NODES = TypeAdapter(list[Node])
 _NODE = TypeAdapter(Node)
 
-_DEPENDENCIES = ("needs", "after", "requires", "dependencies", "dependsOn", "depends")
+_OTHER_NAMES_OF_DEPENDS_ON = ("needs", "after", "requires", "dependencies", "dependsOn", "depends")
 """Names of `depends_on` in other formats."""
-_EXPECTED = {
+_EXPECTED_BY_FIELD = {
     "join": "all, any, all_done or {at_least: k}",
     "on_error": "block, skip, ask, replan or {value: …}",
     "approval": "policy, required, never or an object like human",
@@ -30,7 +30,8 @@ _EXPECTED = {
     "arguments": "an object",
     "on_failure": "continue or fail_fast",
 }
-"""Expected values of union fields; pydantic would report one error per member of the union."""
+"""Field -> expected value. Only one problem is reported for such a field; pydantic reports an error for each part or
+member of a union."""
 
 _EXPECTED_BY_PATH: Mapping[tuple[str | int, ...], str] = {
     ("human", "on_timeout"): "fail, {default: …} or {escalate: …, then: …}",
@@ -109,71 +110,77 @@ def parse_nodes(raw_nodes: list[Any]) -> ParsedNodes:
     for index, raw_node in enumerate(raw_nodes):
         if len(problems) > MAX_PROBLEMS:
             break
-        raw = _with_few_unknown_keys(raw_node, NODE_FIELDS)
+        limited_node = _limit_unknown_keys(raw_node, NODE_FIELDS)
         try:
-            nodes[index] = _NODE.validate_python(raw)
+            nodes[index] = _NODE.validate_python(limited_node)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            problems += _node_problems(raw, errors, index=index)
-            stub = f"node {index}"
-            while stub in used_ids:
-                stub += "'"
-            used_ids.add(stub)
-            nodes[index] = _without_invalid_fields(raw, errors, stub=stub)
-            result.invalid_fields[index] = _fields_not_parsed(errors)
+            problems += _node_problems(limited_node, errors, index=index)
+            placeholder_id = f"node {index}"
+            while placeholder_id in used_ids:
+                placeholder_id += "'"
+            used_ids.add(placeholder_id)
+            nodes[index] = _parse_valid_fields(limited_node, errors, placeholder_id=placeholder_id)
+            result.invalid_fields[index] = _unparsed_fields(errors)
     return result
 
 
-def _fields_not_parsed(errors: Sequence[ErrorDetails]) -> frozenset[str]:
+def _unparsed_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
     """Return the invalid fields of a node, and the known fields with names similar to unknown fields."""
     names: set[str] = set()
-    for item in errors:
-        name = str(item["loc"][0]) if item["loc"] else ""
+    for error_details in errors:
+        name = str(error_details["loc"][0]) if error_details["loc"] else ""
         names.add(name)
-        if item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
-            names.update(("depends_on",) if name in _DEPENDENCIES else nearest(name, NODE_FIELDS, limit=1))
+        if error_details["type"] == "extra_forbidden" and len(error_details["loc"]) == 1:
+            names.update(
+                ("depends_on",)
+                if name in _OTHER_NAMES_OF_DEPENDS_ON
+                else find_nearest_names(name, NODE_FIELDS, limit=1)
+            )
     return frozenset(names)
 
 
-def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
+def _limit_unknown_keys(raw: Any, known_fields: frozenset[str]) -> Any:
     """Remove unknown keys beyond the limit of reported problems, because pydantic creates an error for each key."""
-    if not isinstance(raw, Mapping) or len(raw) <= len(known) + MAX_PROBLEMS:
+    if not isinstance(raw, Mapping) or len(raw) <= len(known_fields) + MAX_PROBLEMS:
         return raw
-    unknown_keys = [key for key in raw if key not in known]
+    unknown_keys = [key for key in raw if key not in known_fields]
     omitted_keys = set(unknown_keys[MAX_PROBLEMS + 1 :])
     return {key: value for key, value in raw.items() if key not in omitted_keys}
 
 
-def _without_invalid_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str) -> Node:
+def _parse_valid_fields(raw: Any, errors: Sequence[ErrorDetails], *, placeholder_id: str) -> Node:
     """Return the node without its invalid fields, so that its references are still checked.
 
     Args:
-        stub: id to use if the id is invalid.
+        placeholder_id: id to use if the id is invalid.
     """
     if not isinstance(raw, Mapping):
-        return Node(id=stub, human=Human())
-    invalid_names = {str(item["loc"][0]) for item in errors if item["loc"]}
+        return Node(id=placeholder_id, human=Human())
+    invalid_names = {str(error_details["loc"][0]) for error_details in errors if error_details["loc"]}
     valid_fields = {key: value for key, value in raw.items() if key not in invalid_names}
-    return _NODE.validate_python({**valid_fields, "id": stub} if "id" in invalid_names else valid_fields)
+    return _NODE.validate_python({**valid_fields, "id": placeholder_id} if "id" in invalid_names else valid_fields)
 
 
 def parse_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem]]:
     """Return a plan without nodes that has all valid fields, and the problems of the invalid fields."""
-    remaining_fields = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
+    remaining_fields = {**_limit_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
     problems: list[Problem] = []
     while True:
         try:
             return PlanDocument.model_validate(remaining_fields), problems
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            field_problems = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining_fields)
+            field_problems = _field_problems(
+                errors, base=(), node=None, known_fields=PLAN_FIELDS, value=remaining_fields
+            )
             problems += islice(field_problems, MAX_PROBLEMS + 1)
-            remaining_fields = _without_invalid_parts(remaining_fields, errors)
+            remaining_fields = _remove_invalid_fields(remaining_fields, errors)
 
 
-def _without_invalid_parts(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+def _remove_invalid_fields(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
     """Return a plan without invalid fields; valid inputs stay, so that the checks continue with them."""
-    locations = [item["loc"] for item in errors]
+    locations = [error_details["loc"] for error_details in errors]
     invalid_names = {str(location[0]) for location in locations}
     valid_fields = {key: value for key, value in raw.items() if key not in invalid_names}
     inputs = raw.get("inputs")
@@ -189,7 +196,7 @@ def _node_problems(raw: Any, errors: Sequence[ErrorDetails], *, index: int) -> l
         hint = "write an object with an id and a tool, such as {id: a, tool: NAME}"
         return [Problem("invalid_field", f"node {index} must be an object", pointer(*at), hint=hint)]
     node = raw.get("id") if isinstance(raw.get("id"), str) else None
-    problems = _field_problems(errors, base=at, node=node, known=NODE_FIELDS, value=raw)
+    problems = _field_problems(errors, base=at, node=node, known_fields=NODE_FIELDS, value=raw)
     return list(islice(problems, MAX_PROBLEMS + 1))
 
 
@@ -198,37 +205,37 @@ def _field_problems(
     *,
     base: tuple[str | int, ...],
     node: str | None,
-    known: frozenset[str],
+    known_fields: frozenset[str],
     value: Mapping[str, Any],
 ) -> Iterable[Problem]:
     reported_paths: set[tuple[str | int, ...]] = set()
-    for item in errors:
-        name = str(item["loc"][0])
+    for error_details in errors:
+        name = str(error_details["loc"][0])
         if name == "plan" and not base:
-            yield _unknown_version(value.get(name))
+            yield _unknown_version_problem(value.get(name))
             continue
-        path, expected = _path_and_expected_value(item["loc"], value)
+        path, expected = _path_and_expected_value(error_details["loc"], value)
         if not path or path in reported_paths:
             continue
         reported_paths.add(path)
         at = pointer(*base, *path)
         label = ".".join(str(part) for part in path)
-        if item["type"] == "extra_forbidden":
-            yield _unknown_field(path, label=label, at=at, node=node, known=known)
-        elif item["type"] == "missing":
+        if error_details["type"] == "extra_forbidden":
+            yield _unknown_field_problem(path, label=label, at=at, node=node, known_fields=known_fields)
+        elif error_details["type"] == "missing":
             yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *path[:-1]), node)
-        elif item["loc"][-1] == _KEY_STEP:
+        elif error_details["loc"][-1] == _KEY_STEP:
             message = f"{label}: the name of an input has letters, digits and _ only"
             valid_name = re.sub(r"\W+", "_", str(path[-1]))
             yield Problem("invalid_field", message, at, node, f"write {valid_name}")
-        elif expected is not None or item["type"] in _EXPECTED_BY_ERROR:
-            expected_text = expected or _EXPECTED_BY_ERROR[item["type"]].format(**item.get("ctx", {}))
-            actual = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
+        elif expected is not None or error_details["type"] in _EXPECTED_BY_ERROR:
+            expected_text = expected or _EXPECTED_BY_ERROR[error_details["type"]].format(**error_details.get("ctx", {}))
+            actual = value.get(name) if expected is not None and name in _EXPECTED_BY_FIELD else error_details["input"]
             allowed_texts = _ALLOWED_TEXTS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
             hint = _hint_of_value(path, actual, allowed_texts)
             yield Problem("invalid_field", f"{label}: expected {expected_text}, not {actual!r:.60}", at, node, hint)
         else:
-            message = item["msg"].removeprefix("Value error, ")
+            message = error_details["msg"].removeprefix("Value error, ")
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
 
 
@@ -247,32 +254,32 @@ def _path_and_expected_value(
     if name == "agent":
         # The second step only names the member of the union.
         path = (name, *path[2:])
-    if name in _EXPECTED:
-        return path[:1], _EXPECTED[name]
+    if name in _EXPECTED_BY_FIELD:
+        return path[:1], _EXPECTED_BY_FIELD[name]
     if path[:2] in _EXPECTED_BY_PATH:
         return path[:2], _EXPECTED_BY_PATH[path[:2]]
     return _path_of_input(path) if name == "inputs" else (path, None)
 
 
-def _unknown_version(version: Any) -> Problem:
+def _unknown_version_problem(version: Any) -> Problem:
     message = f"plan: this program reads plans of version {_VERSION}, not {version!r:.60}"
     hint = f"write plan: {_VERSION}; a later version needs a newer Dagwright"
     return Problem("invalid_field", message, pointer("plan"), None, hint)
 
 
-def _unknown_field(
-    path: tuple[str | int, ...], *, label: str, at: str, node: str | None, known: Collection[str]
+def _unknown_field_problem(
+    path: tuple[str | int, ...], *, label: str, at: str, node: str | None, known_fields: Collection[str]
 ) -> Problem:
     """Return the problem of an unknown field, with the allowed fields and a suggestion."""
     name = str(path[-1])
-    known = sorted(known, key=_FIELD_ORDER.index)
+    known_fields = sorted(known_fields, key=_FIELD_ORDER.index)
     if len(path) > 1:
-        known = _FIELDS_OF_OBJECT.get("human" if path[0] == "approval" else str(path[0]), ())
-    intended_name = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
+        known_fields = _FIELDS_OF_OBJECT.get("human" if path[0] == "approval" else str(path[0]), ())
+    intended_name = "depends_on" if name in _OTHER_NAMES_OF_DEPENDS_ON and "depends_on" in known_fields else name
     message = f"unknown field {label!r}" + (
-        f"; allowed are {format_names(known, nearest_to=intended_name)}" if known else ""
+        f"; allowed are {format_names(known_fields, nearest_to=intended_name)}" if known_fields else ""
     )
-    hint = suggestion(intended_name, known)
+    hint = suggestion(intended_name, known_fields)
     if path[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request selects the model"
     return Problem("invalid_field", message, at, node, hint)

@@ -34,8 +34,8 @@ def problems_of_requests(
         human_bindings, approval_bindings: bindings in the compiled forms of the two requests.
     """
     if node.human is not None:
-        # A dialect replaces a value that it could not parse by an empty request, and reports it.
-        yield from _problems_of_human(node) if node.human != Human() else ()
+        # A dialect replaces a value that it could not parse by an empty request, and reports the value.
+        yield from _problems_of_human_node(node) if node.human != Human() else ()
         for at, message, hint in problems_of_question(node.human, human_bindings):
             yield ("human", *at), message, hint
     if isinstance(node.approval, Human):
@@ -45,8 +45,8 @@ def problems_of_requests(
             yield ("approval", *at), message, hint
 
 
-def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
-    """Yield a problem for each field that has no effect on a human node."""
+def _problems_of_human_node(node: Node) -> Iterator[FieldProblem]:
+    """Yield a problem for each field that a human node must not have."""
     for name, reason in _FIELDS_WITHOUT_EFFECT.items():
         if getattr(node, name) is not None:
             yield (name,), f"{name!r} has no effect on a question to a person: {reason}", f"omit {name!r}"
@@ -62,7 +62,7 @@ def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
 def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:
     """Yield the problems of a request that can be found before its bindings are resolved."""
     bound_fields = {path[0] for path, _ in bindings}
-    yield from _problems_of_fields(human)
+    yield from _problems_of_question_fields(human)
     if human.type == "SELECTION":
         yield from _problems_of_options(human.options, bound_fields)
     if human.answer_schema is not None and "schema" not in bound_fields:
@@ -74,14 +74,14 @@ def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iter
     size = len(pydantic_core.to_json([human.answer_schema, human.options]))
     if size > QUESTION_BYTES:
         yield (), f"options and schema have {size:,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
-    is_known = not bound_fields & {"options", "schema", "on_timeout"}
+    is_literal = not bound_fields & {"options", "schema", "on_timeout"}
     *_, (path, last_step) = _steps_of(human)
-    has_options = human.type != "SELECTION" or isinstance(human.options, list)
-    if isinstance(last_step, OnTimeoutDefault) and is_known and has_options:
+    has_known_options = human.type != "SELECTION" or isinstance(human.options, list)
+    if isinstance(last_step, OnTimeoutDefault) and is_literal and has_known_options:
         yield from _problems_of_default(human, last_step, path)
 
 
-def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
+def _problems_of_question_fields(human: Human) -> Iterator[FieldProblem]:
     if human.type != "SELECTION":
         if human.options is not None:
             yield ("options",), f"'options' belong to a SELECTION, and this request is of type {human.type}", None

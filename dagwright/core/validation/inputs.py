@@ -55,11 +55,11 @@ def invalid_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tu
             yield from invalid_types(part, at=(*at, key))
 
 
-def schema_of(declared_inputs: DeclaredInputs, names: TypeNames = JSON_NAMES) -> SchemaOfTool:
+def schema_of(declared_inputs: DeclaredInputs, type_names: TypeNames = JSON_NAMES) -> SchemaOfTool:
     """Return the schema of an object with all inputs.
 
     Args:
-        names: names of types in messages.
+        type_names: names of types in messages.
 
     Raises:
         ValueError: the declaration of an input is not a JSON Schema.
@@ -68,7 +68,7 @@ def schema_of(declared_inputs: DeclaredInputs, names: TypeNames = JSON_NAMES) ->
         name: {key: part for key, part in schema.items() if key not in _ADDITIONAL_KEYS}
         for name, schema in declared_inputs.items()
     }
-    return SchemaOfTool({"type": "object", "properties": properties}, names)
+    return SchemaOfTool({"type": "object", "properties": properties}, type_names)
 
 
 def missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> list[Problem]:
@@ -104,7 +104,7 @@ def schema_of_missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[st
 
 
 def schema_of_form(declared_inputs: DeclaredInputs) -> dict[str, Any]:
-    """Return the JSON Schema of an object with inputs only; inputs without a default are required."""
+    """Return the JSON Schema of a form for these inputs; inputs without a default are required."""
     properties: dict[str, Any] = {}
     for name, schema in declared_inputs.items():
         default = {"default": schema["default"]} if "default" in schema else {}
@@ -130,11 +130,11 @@ def invalid_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -
     ]
 
 
-def invalid_defaults(declared_inputs: DeclaredInputs, names: TypeNames = JSON_NAMES) -> list[Problem]:
+def problems_of_defaults(declared_inputs: DeclaredInputs, type_names: TypeNames = JSON_NAMES) -> list[Problem]:
     """Return a problem for every default that does not match the declaration of its input.
 
     Args:
-        names: names of types in messages.
+        type_names: names of types in messages.
     """
     defaults = {name: schema["default"] for name, schema in declared_inputs.items() if "default" in schema}
     return [
@@ -143,5 +143,5 @@ def invalid_defaults(declared_inputs: DeclaredInputs, names: TypeNames = JSON_NA
             f"the default of the input {str(path[0])!r}, {json.dumps(defaults[str(path[0])])[:60]}: {message}",
             pointer("inputs", str(path[0]), "default", *path[1:]),
         )
-        for path, message, _ in schema_of(declared_inputs, names).problems_of(defaults, ())
+        for path, message, _ in schema_of(declared_inputs, type_names).problems_of(defaults, ())
     ]

@@ -60,7 +60,7 @@ _REQUIRED_FIELDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objecti
 """Fields that require another field."""
 
 
-def _is_name(text: str) -> bool:
+def _has_name_length(text: str) -> bool:
     return 0 < len(text.encode(errors="replace")) <= 200
 
 
@@ -85,7 +85,7 @@ class NodeChecks:
         self.tools = tools
         self.callable_tools = callable_tools(tools)
         self.tool_names = [name for name, tool in self.callable_tools.items() if tool.agent is None]
-        self.entities = EntityChecks(resolver_of(tools), producers)
+        self.entity_checks = EntityChecks(resolver_of(tools), producers)
         self.allow_unknown_tools = allow_unknown_tools
         self.producers = producers
         self.schemas: dict[str, SchemaOfTool | None] = {}
@@ -108,9 +108,9 @@ class NodeChecks:
         if isinstance(node.cache, Cache):
             self._check_cache(index, node, declaration, [path for path, _ in references.argument_bindings])
         if node.plan is None and node.tool is not None:
-            self._check_tool(index, node, references, has_arguments="arguments" not in invalid_fields)
+            self._check_tool(index, node, references, are_arguments_valid="arguments" not in invalid_fields)
         elif node.plan is None and node.agent_name is not None:
-            self._check_agent(index, node, has_objective="objective" not in invalid_fields)
+            self._check_agent(index, node, is_objective_valid="objective" not in invalid_fields)
 
     def _check_kind(self, index: int, node: Node, *, invalid_fields: frozenset[str]) -> None:
         count = sum(value is not None for value in (node.tool, node.agent_name, node.human, node.plan))
@@ -131,7 +131,12 @@ class NodeChecks:
                 )
         for name, value in (("tool", node.tool), ("agent", node.agent_name)):
             # A character has at most four bytes, so short names need not be encoded.
-            if value is not None and not 0 < len(value) <= 50 and not _is_name(value) and not is_inline_agent(value):
+            if (
+                value is not None
+                and not 0 < len(value) <= 50
+                and not _has_name_length(value)
+                and not is_inline_agent(value)
+            ):
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
 
@@ -173,7 +178,7 @@ class NodeChecks:
             "invalid_field", message, ("nodes", index, "cache"), node=node.id, hint="omit 'cache'"
         )
 
-    def _check_tool(self, index: int, node: Node, references: NodeReferences, *, has_arguments: bool) -> None:
+    def _check_tool(self, index: int, node: Node, references: NodeReferences, *, are_arguments_valid: bool) -> None:
         assert node.tool is not None
         declaration = self.callable_tools.get(node.tool)
         if declaration is None:
@@ -195,7 +200,7 @@ class NodeChecks:
             message = f"{node.tool!r} is compensated by an unknown tool {declaration.undo!r}"
             hint = self._tool_hint(declaration.undo)
             self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
-        if has_arguments:
+        if are_arguments_valid:
             self._check_arguments(index, node, references, declaration)
 
     def _check_arguments(
@@ -215,13 +220,13 @@ class NodeChecks:
         for path, message, hint in schema.problems_of(node.arguments, bindings, has_dashes=has_dashes):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
-        for path, message, hint in self.entities.problems_of(
+        for path, message, hint in self.entity_checks.problems_of(
             declaration, bindings, references.lookups, node=node.id, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=hint)
 
-    def _check_agent(self, index: int, node: Node, *, has_objective: bool) -> None:
+    def _check_agent(self, index: int, node: Node, *, is_objective_valid: bool) -> None:
         assert node.agent_name is not None
         declaration = tool_of_agent(node.agent_name, self.tools)
         if declaration is None:
@@ -236,7 +241,7 @@ class NodeChecks:
         card = declaration.agent
         if card is None:
             return
-        if has_objective and not (node.objective or "").strip():
+        if is_objective_valid and not (node.objective or "").strip():
             message = f"the agent {card.name!r} needs an objective, such as: {card.objective_template}"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id)
         if node.arguments:
@@ -273,8 +278,8 @@ class NodeChecks:
             return None
         if declaration.name not in self.schemas:
             try:
-                self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema, self.report.names)
-                if (problem := problem_of_kinds(declaration, self.entities.resolver)) is not None:
+                self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema, self.report.type_names)
+                if (problem := problem_of_kinds(declaration, self.entity_checks.resolver)) is not None:
                     raise ValueError(problem)
             except ValueError as error:
                 self.schemas[declaration.name] = None

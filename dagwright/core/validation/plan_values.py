@@ -20,7 +20,8 @@ PartOfValue = tuple[ValueSchema, tuple[str | int, ...]]
 """Schema of a value, and the path of a part of the value."""
 _TEXT_OR_NULL = ValueSchema({"type": ["string", "null"]})
 STATUS = ValueSchema({"type": "string", "enum": [status.value for status in NodeStatus]})
-"""Schema of the status of a node; with a `join`, also of a node that has not ended."""
+"""Schema of the status of a node. All statuses are possible, because with a `join` other than `all` a condition may
+read the status of a node that has not ended."""
 _MAX_LITERALS = 100
 """Longest literal list whose items are read for their types."""
 _ERROR_FIELDS = {"code": TEXT, "message": TEXT, "retryable": ValueSchema({"type": "boolean"}), "ref": TEXT}
@@ -43,7 +44,7 @@ class PlanValues:
     producers: dict[str, ToolDeclaration] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, checked_plan: CheckedPlan) -> "PlanValues":
+    def of_plan(cls, checked_plan: CheckedPlan) -> "PlanValues":
         """Return the values of a checked plan."""
         schemas = {name: checked_plan.inputs.get(name) for name in checked_plan.plan.inputs}
         values = cls(inputs={name: ValueSchema(schema) for name, schema in schemas.items() if schema})
@@ -64,18 +65,18 @@ class PlanValues:
         return schema
 
     def of_reference(self, reference: Reference, *, items: ValueSchema = ANY) -> PartOfValue:
-        """Return the schema of the value in which a reference names a part, and the path of the part.
+        """Return the schema of the value that a reference reads from, and the path of the part that it reads.
 
         Args:
             items: schema of the items of the node with the reference.
         """
         match reference:
             case ResultOf(node, value, path):
-                return _as_part(self._of_node(node, value), path)
+                return _part_at(self._of_node(node, value), path)
             case Placeholder(name):
                 return self.inputs.get(name, ANY), ()
             case Item(path):
-                return _as_part(items, path)
+                return _part_at(items, path)
             case Index():
                 return INTEGER, ()
         return TEXT, ()
@@ -88,7 +89,7 @@ class PlanValues:
         return schema.at(path)
 
     def of_read(self, read: Read, *, items: ValueSchema = ANY) -> PartOfValue:
-        """Return the schema and the path of a read of a condition, as `of_reference`."""
+        """Return the schema and the path of a read in a condition, like `of_reference`."""
         if read.source == "index":
             return INTEGER, ()
         if read.source == "item":
@@ -111,16 +112,16 @@ class PlanValues:
             template: template of its `for_each`.
         """
         if isinstance(node.for_each, list):
-            return _items(node.for_each)
+            return _schema_of_items(node.for_each)
         return self.of_template(template).at((0,)) if template is not None else ANY
 
 
-def _as_part(schema: ValueSchema, path: Path) -> PartOfValue:
-    """Return the schema and the path; a query path results in a list."""
+def _part_at(schema: ValueSchema, path: Path) -> PartOfValue:
+    """Return a part of a value; if the path is a query, the part is a list."""
     return (ValueSchema({"type": "array"}), ()) if isinstance(path, str) else (schema, path)
 
 
-def _items(literals: Sequence[Any]) -> ValueSchema:
+def _schema_of_items(literals: Sequence[Any]) -> ValueSchema:
     """Return the schema of the items of a literal list."""
     if not 0 < len(literals) <= _MAX_LITERALS or any(True for _ in walk_texts(literals)):
         return ANY
@@ -148,24 +149,24 @@ def schema_of_answer(human: Human) -> ValueSchema:
         case "APPROVAL":
             return ValueSchema.of_object({"approved": ValueSchema({"type": "boolean"}), "reason": _TEXT_OR_NULL})
         case "SELECTION":
-            options = _items(human.options) if isinstance(human.options, list) else ANY
-            selected = ValueSchema.of_object({"selected": ValueSchema({"type": "array", "items": options})})
-            return ValueSchema.any_of(selected, text) if human.allow_text else selected
+            options = _schema_of_items(human.options) if isinstance(human.options, list) else ANY
+            selection = ValueSchema.of_object({"selected": ValueSchema({"type": "array", "items": options})})
+            return ValueSchema.any_of(selection, text) if human.allow_text else selection
         case "INFORMATION":
             return ValueSchema.of_object({"data": ValueSchema(human.answer_schema or {"type": "object"})})
         case "GUIDANCE":
-            names = ValueSchema({"type": "array", "items": TEXT})
-            return ValueSchema.any_of(ValueSchema.of_object({"text": TEXT, "nodes": names}), text)
+            nodes = ValueSchema({"type": "array", "items": TEXT})
+            return ValueSchema.any_of(ValueSchema.of_object({"text": TEXT, "nodes": nodes}), text)
     return text
 
 
 def schema_of_output(checked_plan: CheckedPlan) -> ValueSchema:
-    """Return the schema of the output of a plan; without `output`, it has the results of the sinks."""
-    values = PlanValues.of(checked_plan)
+    """Return the schema of the output of a plan; by default the results of the nodes without dependents."""
+    values = PlanValues.of_plan(checked_plan)
     if checked_plan.plan.output is None and not checked_plan.output_bindings:
         dependencies = {number for numbers in checked_plan.dependencies for number in numbers}
-        sinks = [node.id for number, node in enumerate(checked_plan.nodes) if number not in dependencies]
-        return ValueSchema.of_object({name: values.results[name] for name in sinks})
+        final_ids = [node.id for number, node in enumerate(checked_plan.nodes) if number not in dependencies]
+        return ValueSchema.of_object({node_id: values.results[node_id] for node_id in final_ids})
     parts = [(path, values.of_template(template)) for path, template in checked_plan.output_bindings]
     return _compose_schema(with_parts(checked_plan.plan.output, parts))
 

@@ -92,8 +92,8 @@ def pre_run_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pr
 
     Complexity: linear in the references of the plan.
     """
-    yield from _short_heartbeats(checked_plan)
-    yield from _unknown_inputs(checked_plan, hints)
+    yield from _heartbeat_problems(checked_plan)
+    yield from _input_problems(checked_plan, hints)
     yield from _value_problems(checked_plan, hints)
     for sub_plan in checked_plan.sub_plans.values():
         yield from pre_run_problems(sub_plan, hints)
@@ -102,7 +102,7 @@ def pre_run_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pr
 # Heartbeats.
 
 
-def _short_heartbeats(checked_plan: CheckedPlan) -> Iterator[Problem]:
+def _heartbeat_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked_plan.nodes):
         if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
@@ -114,7 +114,7 @@ def _short_heartbeats(checked_plan: CheckedPlan) -> Iterator[Problem]:
 
 
 def _value_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
-    checks = ValueChecks(PlanValues.of(checked_plan), hints, JSON_NAMES)
+    checks = ValueChecks(PlanValues.of_plan(checked_plan), hints, JSON_NAMES)
     for index, (node, references) in enumerate(zip(checked_plan.nodes, checked_plan.references, strict=True)):
         tool = checked_plan.tools.get(node.tool or "")
         for problem in checks.problems_of(node, references, tool=tool, sub_plan=checked_plan.sub_plans.get(index)):
@@ -129,7 +129,7 @@ def _value_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pro
 # Inputs of conditions.
 
 
-def _unknown_inputs(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+def _input_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield a problem for each undeclared input that a condition reads, if the plan declares inputs.
 
     A plan without declared inputs accepts all inputs that its conditions read; `has(inputs.x)` makes `x` optional.
@@ -140,7 +140,7 @@ def _unknown_inputs(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pro
     known_inputs = {**dict.fromkeys(declared_inputs), **checked_plan.inputs}
     ids = {node.id for node in checked_plan.nodes}
     for index, node in enumerate(checked_plan.nodes):
-        reads = _inputs_read(node.when, ids) if node.when is not None else ()
+        reads = _input_reads(node.when, ids) if node.when is not None else ()
         optional_names = {read.steps[0] for read in reads if read.steps and read.aspect == "presence"}
         read_names = dict.fromkeys(
             str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional_names
@@ -159,7 +159,7 @@ def _declared_inputs(checked_plan: CheckedPlan) -> Collection[str]:
     return dict.fromkeys((*checked_plan.plan.inputs, *(raw_inputs if isinstance(raw_inputs, Mapping) else ())))
 
 
-def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
+def _input_reads(condition: str, ids: Collection[str]) -> list[Read]:
     try:
         analysis = parse_checked_condition(condition, ids.__contains__).analysis
     except ValueError:
@@ -192,8 +192,8 @@ def misspelt_inputs(checked_plan: CheckedPlan, hints: NameHints) -> dict[str, st
     }
 
 
-def misspelt_keywords(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
-    """Yield a note for each key of an input that is similar to a keyword of JSON Schema; other keys are allowed.
+def misspelt_keyword_notes(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
+    """Yield a note for each key of an input that is not a keyword of JSON Schema, but similar to a keyword.
 
     Args:
         hints: suggests similar names; limits the compute time of the check.
@@ -207,7 +207,7 @@ def misspelt_keywords(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[N
                 )
                 yield Note("unknown_keyword", message, None, pointer("inputs", name, key))
     for sub_plan in checked_plan.sub_plans.values():
-        yield from misspelt_keywords(sub_plan, hints)
+        yield from misspelt_keyword_notes(sub_plan, hints)
 
 
 def _first_use(checked_plan: CheckedPlan, name: str) -> tuple[str | None, str]:

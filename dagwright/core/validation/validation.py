@@ -1,7 +1,7 @@
 """Check a plan document and report all problems, not only the first.
 
-`check_document` returns the checked plan with its graph; its cost is linear in nodes and edges. The compiler rejects
-features that are not available (`dagwright.core.compiler.compilation`).
+`check_document` returns the checked plan with its graph. The cost of the check is linear in nodes and edges. The
+compiler rejects features that are not available (`dagwright.core.compiler.compilation`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,11 +26,11 @@ from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
 from dagwright.core.validation.field_problems import parse_nodes, parse_plan_fields
-from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
+from dagwright.core.validation.inputs import invalid_types, problems_of_defaults, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
 
 MAX_SUB_PLAN_DEPTH = 8
@@ -56,7 +56,7 @@ def check_document(
         hint_budget: budget of all hints (see `NameHints`).
 
     Raises:
-        PlanInvalid: the plan has problems: first those of the dialect, then the others in document order.
+        PlanInvalid: the plan has problems. Problems of the dialect are first; the others are in document order.
     """
     checked_plan, problems = inspect_document(
         document, tools=tools, allow_unknown_tools=allow_unknown_tools, hint_budget=hint_budget
@@ -113,20 +113,20 @@ def inspect_node(
     ids: Collection[str],
     producers: Mapping[str, ToolDeclaration],
     tools: Mapping[str, ToolDeclaration],
-    names: TypeNames,
+    type_names: TypeNames,
 ) -> NodeInspection:
     """Check the only node of a document as a node of a plan with other nodes; unknown nodes and tools are accepted.
 
     Args:
         ids: IDs of the other nodes.
         producers: node id -> tool that produces its result.
-        names: names of types in messages.
+        type_names: names of types in messages.
 
     Raises:
         PlanInvalid: a field of the node is invalid, or the number of problems exceeds the limit of a report.
     """
     problems = ProblemList(document.problems)
-    report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), names=names)
+    report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), type_names=type_names)
     parsed_nodes = parse_nodes(document.plan["nodes"])
     if parsed_nodes.problems:
         raise PlanInvalid(parsed_nodes.problems)
@@ -183,12 +183,12 @@ class _Checker:
             self.report.add(problem)
         if not raw_nodes and not self.document.problems:
             self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
-        nodes = {index: self._with_inline_agent(index, node) for index, node in parsed_nodes.nodes.items()}
+        nodes = {index: self._register_inline_agent(index, node) for index, node in parsed_nodes.nodes.items()}
         numbers = number_nodes(nodes, raw_nodes if parsed_nodes.problems else (), self.report)
         references = self._read_references(nodes, numbers, invalid_fields=parsed_nodes.invalid_fields)
         output_bindings = self._read_output(plan, numbers)
         dependency_checks = DependencyChecks(self.document, self.report, dialect_references=self.dialect_references)
-        dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
+        dependencies = dependency_checks.resolve_dependencies(nodes, references, numbers, node_count=len(raw_nodes))
         node_levels = check_levels(dependencies, nodes, self.report)
         inputs = self._read_inputs(plan, references, output_bindings)
         return CheckedPlan(
@@ -213,7 +213,7 @@ class _Checker:
         self, node: Node, ids: Collection[str], producers: Mapping[str, ToolDeclaration]
     ) -> tuple[Node, NodeReferences]:
         """Check the first node alone. References to unknown nodes are not reported."""
-        node = self._with_inline_agent(0, node)
+        node = self._register_inline_agent(0, node)
         references = read_references(node, ids, dialect_references={})
         for problem in references.problems:
             if problem.unknown_node is None:
@@ -225,7 +225,7 @@ class _Checker:
             self._check_sub_plan(0, node, references)
         return node, references
 
-    def _with_inline_agent(self, index: int, node: Node) -> Node:
+    def _register_inline_agent(self, index: int, node: Node) -> Node:
         """Register the inline agent of a node, if it has one, and return the node with the name of the agent."""
         if not isinstance(node.agent, InlineAgent):
             return node
@@ -246,10 +246,10 @@ class _Checker:
         self, nodes: Mapping[int, Node], numbers: Mapping[str, int], *, invalid_fields: Mapping[int, frozenset[str]]
     ) -> dict[int, NodeReferences]:
         resolver = resolver_of(self.tools)
-        kinds = LookupKinds(
+        lookup_kinds = LookupKinds(
             nodes, self.dialect_references, self.tools, resolver=resolver, reads_ids=self.document.dialect == "intents"
         )
-        for index, key, message, hint in kinds.problems():
+        for index, key, message, hint in lookup_kinds.problems():
             at = ("nodes", index, "arguments", key, "entity_type")
             self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=hint)
         producers = {
@@ -266,14 +266,16 @@ class _Checker:
         )
         references: dict[int, NodeReferences] = {}
         for index, node in nodes.items():
-            references[index] = self._read_node(index, node, numbers, kinds)
+            references[index] = self._read_node(index, node, numbers, lookup_kinds)
             checks.check(index, node, references[index], invalid_fields=invalid_fields.get(index, frozenset()))
             if node.plan is not None:
                 self._check_sub_plan(index, node, references[index])
         return references
 
-    def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
-        references = read_references(node, numbers, dialect_references=kinds.parts_of(index, node))
+    def _read_node(
+        self, index: int, node: Node, numbers: Mapping[str, int], lookup_kinds: LookupKinds
+    ) -> NodeReferences:
+        references = read_references(node, numbers, dialect_references=lookup_kinds.parts_of(index, node))
         for problem in references.problems:
             hint = problem.hint or self.hints.suggest(problem.unknown_node, numbers, excluded=node.id)
             self.report.report_problem(
@@ -299,7 +301,9 @@ class _Checker:
         self.sub_plans[index] = sub_plan
         unknown_names = _unknown_inputs(node, sub_plan, document.plan.get("inputs"))
         self._report_missing_inputs(index, node, sub_plan, unknown_names)
-        schema = schema_of(sub_plan.inputs if len(self.report.problems) == problem_count else {}, self.report.names)
+        schema = schema_of(
+            sub_plan.inputs if len(self.report.problems) == problem_count else {}, self.report.type_names
+        )
         for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
             self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
         for name in unknown_names:
@@ -307,7 +311,7 @@ class _Checker:
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
     def _sub_document(self, index: int, node: Node) -> Document | None:
-        """Return the document of a sub-plan; `None`, and a problem, if it cannot be checked."""
+        """Return the document of a sub-plan; `None` if the sub-plan cannot be checked, which is reported."""
         at = ("nodes", index, "plan")
         if not isinstance(node.plan, Mapping):
             message = (
@@ -330,7 +334,7 @@ class _Checker:
         misspelt_names = {
             near_name
             for name in unknown_names
-            for near_name in nearest(name, sub_plan.inputs, limit=1, hints=self.hints)
+            for near_name in find_nearest_names(name, sub_plan.inputs, limit=1, hints=self.hints)
         }
         for name, schema in sub_plan.inputs.items():
             if name not in node.arguments and "default" not in schema and name not in misspelt_names:
@@ -351,9 +355,9 @@ class _Checker:
             try:
                 template = parse_template(text, numbers)
             except BadReferences as error:
-                for bad in error.invalid:
-                    hint = bad.hint or self.hints.suggest(bad.unknown_node, numbers)
-                    message = f"Invalid reference: {bad.text}: {bad.message}"
+                for invalid_reference in error.invalid:
+                    hint = invalid_reference.hint or self.hints.suggest(invalid_reference.unknown_node, numbers)
+                    message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
                     self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)
                 continue
             if any(not isinstance(part, str | ResultOf | Placeholder) for part in template):
@@ -377,7 +381,7 @@ class _Checker:
                 inputs[name] = {}
                 continue
             try:
-                for problem in invalid_defaults({name: schema}):
+                for problem in problems_of_defaults({name: schema}):
                     self.report.report_problem("invalid_field", problem.message, ("inputs", name, "default"), node=None)
             except ValueError as error:
                 self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)

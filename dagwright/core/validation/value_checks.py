@@ -26,7 +26,7 @@ from dagwright.core.validation.plan_values import PlanValues
 _LIST_OR_NULL: JsonTypes = frozenset({"array", "null"})
 """A `for_each` over null is skipped."""
 _NULL = ValueSchema({"type": "null"})
-_HINT = "refer to a part of the result that has this type, or convert the result with a tool in between"
+_TYPE_HINT = "refer to a part of the result that has this type, or convert the result with a tool in between"
 
 
 class ValueProblem(NamedTuple):
@@ -53,14 +53,14 @@ class ValueChecks:
 
     Args:
         values: schemas of the values that nodes read.
-        names: names of types in messages.
+        type_names: names of types in messages.
         hints: name hints, with the budget of the check.
-        is_strict: whether a tool accepts only the types of its parameters, not those that pydantic converts.
+        is_strict: whether a tool accepts only the types of its parameters, not the types that pydantic can convert.
     """
 
     values: PlanValues
     hints: NameHints
-    names: TypeNames
+    type_names: TypeNames
     is_strict: bool = False
 
     def problems_of(
@@ -74,46 +74,46 @@ class ValueChecks:
         """
         items = self.values.items_of(node, references.for_each)
         for at, template in _templates(references):
-            yield from self._missing_parts(at, template, items)
+            yield from self._problems_of_template(at, template, items)
         yield from self._problems_of_condition(node, items)
         for path, template in references.argument_bindings:
             if (target := self._target_of_argument(path, tool, sub_plan)) is not None:
-                # With another join, a node may read the result of a skipped node, which is null.
+                # If the join is not `all`, a node may read the result of a skipped node, which is null.
                 value_schema = self.values.of_template(template, items=items)
                 value_schema = value_schema if node.join == "all" else ValueSchema.any_of(value_schema, _NULL)
-                yield from self._mismatch(target, template, value_schema)
+                yield from self._problems_of_type(target, template, value_schema)
         if references.for_each is not None:
-            yield from self._check_list(("for_each",), references.for_each, ANY)
+            yield from self._problems_of_list(("for_each",), references.for_each, ANY)
         for path, template in references.human_bindings:
             if path == ("options",):
-                yield from self._check_list(("human", "options"), template, items)
+                yield from self._problems_of_list(("human", "options"), template, items)
 
     def problems_of_output(self, bindings: Sequence[Binding]) -> Iterator[ValueProblem]:
         """Yield the problems of the output of the plan."""
         for path, template in bindings:
-            yield from self._missing_parts(("output", *path), template, ANY)
+            yield from self._problems_of_template(("output", *path), template, ANY)
 
     # Parts.
 
-    def _missing_parts(
+    def _problems_of_template(
         self, at: tuple[str | int, ...], template: Template, items: ValueSchema
     ) -> Iterator[ValueProblem]:
         for part in template:
             if isinstance(part, ResultOf | Item) and part.path and not isinstance(part.path, str):
                 schema, path = self.values.of_reference(part, items=items)
-                yield from self._missing_part(at, str(replace(part, path=())), schema, path)
+                yield from self._problems_of_path(at, str(replace(part, path=())), schema, path)
 
-    def _missing_part(
+    def _problems_of_path(
         self, at: tuple[str | int, ...], root_text: str, schema: ValueSchema, path: Sequence[str | int]
     ) -> Iterator[ValueProblem]:
-        for number, step in enumerate(path):
+        for index, step in enumerate(path):
             if schema is ANY:
                 return
             part = schema.part(step)
             if part is None:
-                problem = schema.problem_of(step, names=self.names, hints=self.hints)
+                problem = schema.problem_of(step, names=self.type_names, hints=self.hints)
                 assert problem is not None
-                message = f"{root_text}{format_path(tuple(path[:number]))} has no part {step!r:.80}: {problem[0]}"
+                message = f"{root_text}{format_path(tuple(path[:index]))} has no part {step!r:.80}: {problem[0]}"
                 yield ValueProblem("invalid_reference", message, at, problem[1])
                 return
             schema = part
@@ -130,15 +130,15 @@ class ValueChecks:
             if read.aspect != "presence":
                 root_text = {"nodes": f"{read.node}.", "inputs": "inputs."}.get(read.source, read.source)
                 root_text += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
-                yield from self._missing_part(("when",), root_text, schema, path)
+                yield from self._problems_of_path(("when",), root_text, schema, path)
             value = schema.at(path)
-            is_only_read = read.aspect == "value" and analysis.program.strip() == read.variable
-            if is_only_read and "boolean" not in value.types:
-                message = f"when: {node.when} is {names_of_types(value.types, self.names)}, and not a condition"
+            is_whole_condition = read.aspect == "value" and analysis.program.strip() == read.variable
+            if is_whole_condition and "boolean" not in value.types:
+                message = f"when: {node.when} is {names_of_types(value.types, self.type_names)}, and not a condition"
                 yield ValueProblem("invalid_field", message, ("when",), hint_of_condition(node.when, value))
-            yield from self._impossible_comparisons(read, value)
+            yield from self._problems_of_comparisons(read, value)
 
-    def _impossible_comparisons(self, read: Read, value: ValueSchema) -> Iterator[ValueProblem]:
+    def _problems_of_comparisons(self, read: Read, value: ValueSchema) -> Iterator[ValueProblem]:
         """Yield a problem for each comparison of a value with a text that is not one of its listed constants."""
         constants = value.constants if read.compared_texts else None
         if constants is None:
@@ -166,13 +166,15 @@ class ValueChecks:
         expected = ValueSchema(tool.input_schema).at(path)
         return _Target(("arguments", *path), owner, expected, is_strict=self.is_strict)
 
-    def _mismatch(self, target: _Target, template: Template, value_schema: ValueSchema) -> Iterator[ValueProblem]:
+    def _problems_of_type(
+        self, target: _Target, template: Template, value_schema: ValueSchema
+    ) -> Iterator[ValueProblem]:
         if value_schema is ANY or target.expected is ANY:
             return
         accepted_types = target.expected.types if target.is_strict else target.expected.accepted_types
         if not value_schema.types & accepted_types:
             text, hint = self._describe(template, value_schema.types)
-            message = f"{text}, and {target.owner} takes {names_of_types(accepted_types, self.names)}"
+            message = f"{text}, and {target.owner} takes {names_of_types(accepted_types, self.type_names)}"
             yield ValueProblem("invalid_arguments", message, target.at, hint)
         elif target.is_strict and (mismatch := find_mismatch(value_schema, target.expected)) is not None:
             (*path, last_step), kind = mismatch
@@ -182,16 +184,18 @@ class ValueChecks:
                 message = f"{reference_text} has no {part_text.lstrip('.')}, which {target.owner} needs"
             else:
                 types = [
-                    names_of_types(schema.at((*path, last_step)).types, self.names)
+                    names_of_types(schema.at((*path, last_step)).types, self.type_names)
                     for schema in (value_schema, target.expected)
                 ]
                 message = (
                     f"{reference_text}{part_text} is {types[0]}, and {part_text.lstrip('.')} in {target.owner} is "
                     f"{types[1]}"
                 )
-            yield ValueProblem("invalid_arguments", message, target.at, _HINT)
+            yield ValueProblem("invalid_arguments", message, target.at, _TYPE_HINT)
 
-    def _check_list(self, at: tuple[str | int, ...], template: Template, items: ValueSchema) -> Iterator[ValueProblem]:
+    def _problems_of_list(
+        self, at: tuple[str | int, ...], template: Template, items: ValueSchema
+    ) -> Iterator[ValueProblem]:
         types = self.values.of_template(template, items=items).types
         if not types & _LIST_OR_NULL:
             text, hint = self._describe(template, types)
@@ -199,7 +203,7 @@ class ValueChecks:
 
     def _describe(self, template: Template, types: JsonTypes) -> tuple[str, str]:
         """Describe a value whose type is not accepted, and its declaration; return the text and a hint."""
-        part, type_text = template[0], names_of_types(types, self.names)
+        part, type_text = template[0], names_of_types(types, self.type_names)
         if len(template) > 1 or isinstance(part, str):
             return f"a text with references is {type_text}", "give the reference alone, without text around it"
         if isinstance(part, Placeholder):
@@ -208,7 +212,7 @@ class ValueChecks:
         return self._describe_part(part, type_text)
 
     def _describe_part(self, part: Reference, type_text: str) -> tuple[str, str]:
-        text, hint = f"{{{{{part}}}}} is {type_text}", _HINT
+        text, hint = f"{{{{{part}}}}} is {type_text}", _TYPE_HINT
         producer = (
             self.values.producers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
         )
@@ -225,7 +229,7 @@ def hint_of_condition(text: str, value: ValueSchema) -> str:
 
 
 def _templates(references: NodeReferences) -> Iterator[tuple[tuple[str | int, ...], Template]]:
-    """Yield each text of a node with references, and its path."""
+    """Yield the path and the template of each text with references in a node."""
     bindings = {
         "arguments": references.argument_bindings,
         "for_each": references.item_bindings,

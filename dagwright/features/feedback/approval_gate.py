@@ -8,7 +8,7 @@ from dagwright.core.expressions.references import resolve_bindings
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
-from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
+from dagwright.core.model.policy import INLINE_AGENT, INLINE_AGENT_HINT, INLINE_AGENT_REFUSED
 from dagwright.core.model.requests import (
     Feedback,
     Purpose,
@@ -66,7 +66,9 @@ class ApprovalGate:
         verdict = self.verdict(ref)
         # The plan decides about approvals, but cannot allow a call that the policy of the run refuses.
         if verdict == "refuse":
-            message = refusal_message(node.tool) if node.kind == "tool" else f"{INLINE_REFUSED}; {INLINE_HINT}"
+            message = (
+                refusal_message(node.tool) if node.kind == "tool" else f"{INLINE_AGENT_REFUSED}; {INLINE_AGENT_HINT}"
+            )
             return NodeError("refused", message)
         if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
             return None
@@ -107,7 +109,7 @@ class ApprovalGate:
         else:
             # The nodes of a sub-plan are checked one by one in its child run.
             tools_of_agent = inline_tools(node)
-            verdict = "run" if tools_of_agent is None else state.policy.verdict_on_inline(tools_of_agent)
+            verdict = "run" if tools_of_agent is None else state.policy.verdict_on_inline_agent(tools_of_agent)
         is_approved = (
             ref.node < self._feedback.approved_node_count or node.tool in self._feedback.requests.approved_tools
         )

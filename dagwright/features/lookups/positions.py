@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.core.errors import pointer
 from dagwright.core.expressions.references import BY_ID, LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.lookups import KNOWN_AS, find_id_of, lookup_problems
+from dagwright.core.model.lookups import KNOWN_AS, id_of_find_node, lookup_problems
 from dagwright.core.model.states import Record
 
 
@@ -52,7 +52,7 @@ def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
     for number, node in enumerate(plan.nodes[: plan.written_count]):
         for path, template in node.bindings:
             part = template[0]
-            if not isinstance(part, ResultOf) or (find_id := find_id_of(nodes.get(part.node), part.path)) is None:
+            if not isinstance(part, ResultOf) or (find_id := id_of_find_node(nodes.get(part.node), part.path)) is None:
                 continue
             argument = str(path[0])
             if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):

@@ -5,7 +5,7 @@ from itertools import islice
 
 from dagwright.core.expressions.references import Reference, ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.lookups import find_id_of, lookup_text
+from dagwright.core.model.lookups import id_of_find_node, lookup_text
 from dagwright.core.text import cut_characters, one_line
 
 _MAX_USES_SHOWN = 3
@@ -35,7 +35,7 @@ def _uses(plan: CompiledPlan, find_id: str, lookup_nodes: dict[str, CompiledNode
         argument_names = [
             str(path[0])
             for path, part in parts
-            if isinstance(part, ResultOf) and find_id_of(lookup_nodes.get(part.node), part.path) == find_id
+            if isinstance(part, ResultOf) and id_of_find_node(lookup_nodes.get(part.node), part.path) == find_id
         ]
         if argument_names:
             yield _description_of(plan, node, argument_names)

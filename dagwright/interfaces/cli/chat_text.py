@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagwright.core.name_hints import nearest
+from dagwright.core.name_hints import find_nearest_names
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.output import one_line
@@ -64,7 +64,7 @@ def command_hint(text: str) -> str | None:
 def unknown_command_message(command: str) -> str:
     """Return the message for an unknown command, with the most similar command."""
     names = [name.partition(" ")[0] for name in COMMANDS]
-    nearest_names = nearest(command, names, limit=1)
+    nearest_names = find_nearest_names(command, names, limit=1)
     hint = f"did you mean {nearest_names[0]}?" if nearest_names else "/help lists the commands"
     return f"unknown command {one_line(command)}; {hint}"
 

@@ -197,7 +197,7 @@ def check_document(
         "title": checked_plan.plan.title,
         "dialect": checked_plan.dialect,
         "node_count": len(checked_plan.nodes),
-        "edges": checked_plan.edges,
+        "edges": checked_plan.edge_count,
         "levels": levels,
         "critical_path": checked_plan.critical_path,
         "inputs": [

@@ -14,7 +14,7 @@ from dagwright.client.forks import unknown_rerun_message
 from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest, suggestion
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, suggestion
 from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.plans.posted import PostedPlan, check_response
 from dagwright.plans.preparation import check_plan, unused_input_problems
@@ -246,7 +246,11 @@ def test_very_long_name_quickly_gets_no_suggestion() -> None:
 def test_hints_are_the_nearest_names_within_a_budget() -> None:
     hints = NameHints(100)
     assert [hints.suggest("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
-    assert nearest("serch", ["search", "searches", "perch", "zzz"], limit=3) == ["search", "perch", "searches"]
+    assert find_nearest_names("serch", ["search", "searches", "perch", "zzz"], limit=3) == [
+        "search",
+        "perch",
+        "searches",
+    ]
     hints = NameHints(HINT_BUDGET)
     names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
     assert {hints.suggest(f"{name}s", names) for name in names * 20} == {f"did you mean {name!r}?" for name in names}

@@ -80,10 +80,10 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
     checked_plan = check(plan_of(node("z", arguments={"x": "{{a.result}}"}), node("a"), node("b", "z", "a")))
     assert checked_plan.levels == [["a"], ["z"], ["b"]]
     assert checked_plan.critical_path == ["a", "z", "b"]
-    assert (checked_plan.edges, list(checked_plan.dependencies)) == (3, [[1], [], [0, 1]])
+    assert (checked_plan.edge_count, list(checked_plan.dependencies)) == (3, [[1], [], [0, 1]])
     reads = {"x": "{{a.result}} {{a.status}}", "y": "{{a.error}}"}
     checked_plan = check(plan_of(node("a"), node("b", "a", "a", arguments=reads, when="a.result == 1")))
-    assert checked_plan.edges == 1
+    assert checked_plan.edge_count == 1
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_unknown_compensating_tool_is_rejected_and_an_existing_one_is_compiled_i
     hint = "name its module: --tools on the command line, tools=[...] in Python"
     (problem,) = problems_of(raw, tools={"book": book})
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
-    assert check(raw, tools={"book": book}, allow_unknown_tools=True).edges == 0
+    assert check(raw, tools={"book": book}, allow_unknown_tools=True).edge_count == 0
     undo_tool = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
     plan = compiled_plan(raw, tools={"book": book, "free": undo_tool, "other": undo_tool})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
@@ -240,7 +240,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
     assert [problem[:2] + problem[4:] for problem in problems_in(node("a", tool=tool))] == [
         ("unknown_tool", "/nodes/0/tool", hint)
     ]
-    assert check(plan_of(node("a", tool=tool)), allow_unknown_tools=True).edges == 0
+    assert check(plan_of(node("a", tool=tool)), allow_unknown_tools=True).edge_count == 0
 
 
 @pytest.mark.parametrize(

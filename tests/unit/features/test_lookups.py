@@ -492,8 +492,8 @@ def test_lookup_with_contradicting_types_is_rejected() -> None:
     assert (problem.code, problem.pointer, problem.message) == (
         "invalid_arguments",
         "/intents/2/lookups/entity-id/entity_type",
-        "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
-        " for 'manco-id' of @result_1 too, which takes a company",
+        "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, but 'Meridian' is also the"
+        " lookup of 'manco-id' of @result_1, which takes a company",
     )
     assert problem.hint == "write the entity_type of each lookup if two entities are meant"
 
