@@ -15,10 +15,10 @@ from dagwright_maritime.search.requests import (
     QueryInvalid,
     QueryTimeout,
     ServerUnresponsive,
-    error_of,
     execute_query,
     read_mapping,
     read_types,
+    translate_error,
     validation_error,
 )
 
@@ -80,7 +80,7 @@ NULL_POINTER = transport_error(
     ],
 )
 def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type[Exception], message: str) -> None:
-    failure = error_of(error, "goods-a")
+    failure = translate_error(error, "goods-a")
     assert type(failure) is kind
     assert isinstance(failure, GiveUp)
     assert str(failure).startswith(message)
@@ -99,7 +99,7 @@ def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type
     ],
 )
 def test_request_to_an_unreachable_server_is_retried(error: exceptions.OpenSearchException) -> None:
-    failure = error_of(error, "goods-a")
+    failure = translate_error(error, "goods-a")
     assert isinstance(failure, RetryLater)
     assert failure.after is not None
     assert failure.after.total_seconds() == 5
@@ -107,7 +107,7 @@ def test_request_to_an_unreachable_server_is_retried(error: exceptions.OpenSearc
 
 
 def test_request_to_an_overloaded_server_is_retried_a_few_times() -> None:
-    failure = error_of(transport_error(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
+    failure = translate_error(transport_error(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
     assert type(failure) is QueryTimeout
     assert failure.advice == "request less, such as fewer groups"
 
@@ -116,11 +116,11 @@ def test_repeated_reason_is_reported_once() -> None:
     reason = "failed to parse date field [soon] with format [strict_date]"
     inner_cause = {"type": "illegal_argument_exception", "reason": reason}
     cause = {"type": "parse_exception", "reason": f"{reason}: [{reason}]", "caused_by": inner_cause}
-    failure = error_of(
+    failure = translate_error(
         transport_error(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a"
     )
     assert str(failure) == f"The search server rejects the query: 400: {reason}"
-    other_failure = error_of(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
+    other_failure = translate_error(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
     assert str(other_failure).endswith("400: [b] is not [a]: [b]")
 
 
