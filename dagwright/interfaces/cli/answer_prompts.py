@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.input_prompts import NO, YES, checked_value, default_text, input_question, parse_value
-from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
+from dagwright.interfaces.cli.output import indented_value_text, one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
 from dagwright.interfaces.cli.request_text import Request, assignee_of, entity_lines, option_label, option_name
 
@@ -70,7 +70,7 @@ class _AnswerDialog:
 
     def _ask_approval(self, request: Request) -> dict[str, Any]:
         if request.get("tool") and request["tool"] != ACTIVITY_READ_MODEL_PLAN:
-            _show(f"{one_line(str(request['tool']))} with {value_text(request.get('arguments'))}")
+            _show(f"{one_line(str(request['tool']))} with {indented_value_text(request.get('arguments'))}")
             for line in entity_lines(request):
                 _show(line)
         while True:

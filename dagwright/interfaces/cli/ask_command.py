@@ -9,7 +9,7 @@ from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
-from dagwright.interfaces.cli.prepare_request import prepare_with_notes, reject_options
+from dagwright.interfaces.cli.prepare_request import prepare_and_report_notes, reject_invalid_options
 from dagwright.interfaces.cli.run_and_watch import RunPresentation, start_and_follow
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session
@@ -32,11 +32,11 @@ def ask(request: AskRequest, output: Output) -> int:
 
 def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     """Plan and run a request with these settings, and return the exit code; raises as `ask`."""
-    reject_options(request)
+    reject_invalid_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else None
     # Prepared without a session before the server starts, because an invalid request is invalid in every session.
-    prepared_request = prepare_with_notes(request, toolset, output)
+    prepared_request = prepare_and_report_notes(request, toolset, output)
     require_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
         # Stdout has only the plan.
@@ -52,7 +52,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         presentation = RunPresentation(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
         turn = TurnRequest(
-            name, request.text, lambda session: prepare_with_notes(request, toolset, output, session).start
+            name, request.text, lambda session: prepare_and_report_notes(request, toolset, output, session).start
         )
         return run_in_session(turn, request, toolset, presentation=presentation, settings=settings)
     return start_and_follow(prepared_request.start, request, toolset, presentation=presentation, settings=settings)

@@ -52,7 +52,7 @@ from dagwright.interfaces.cli.process_exit import end_process_at_once
 from dagwright.interfaces.cli.request_text import Request, answer_command
 from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.interfaces.cli.run_and_watch import continues_message
-from dagwright.interfaces.cli.run_host import connected_to_run, serving_toolset
+from dagwright.interfaces.cli.run_host import open_start_connection, serving_toolset
 from dagwright.interfaces.cli.run_summary import intent_result_lines, print_answer, print_answer_end
 from dagwright.interfaces.cli.session_command import turn_lines
 from dagwright.interfaces.cli.session_turns import busy_session_text, command_error_of
@@ -94,7 +94,7 @@ def chat(request: ChatRequest, output: Output) -> int:
     require_model(request.model, settings, toolset, is_detached=False)
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
+        async with open_start_connection(settings, toolset) as connection, AsyncExitStack() as stack:
             # The worker also serves the session: without a worker, the session accepts no turns.
             await stack.enter_async_context(serving_toolset(connection.client, toolset, settings=settings))
             resources = ChatResources(connection, settings, toolset, stack)

@@ -23,8 +23,8 @@ from dagwright.interfaces.cli.plan_input import (
     STANDARD_INPUT,
     PlanSource,
     invalid_plan_document,
+    parse_context,
     problem_lines,
-    read_context,
     read_policy,
     read_raw_sources,
     read_sources,
@@ -117,7 +117,7 @@ def _without_garbage_collection() -> Iterator[None]:
 def _check(request: CheckRequest, output: Output) -> int:
     references = references_of(request.tools, request.agents)
     tools = load_toolset(load_settings(), references).declarations()
-    context = read_context(request.context)
+    context = parse_context(request.context)
     policy = read_policy(request.policy_file) or default_policy("person")
     code = ExitCode.COMPLETED
     for source in (read_raw_sources if request.is_repairing else read_sources)(request.plans):

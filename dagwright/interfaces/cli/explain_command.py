@@ -41,14 +41,14 @@ def explain(request: ShowRequest, output: Output) -> int:
         if output.is_json:
             output.document(explanation.to_json())
         else:
-            for line in lines_of(explanation):
+            for line in explanation_lines(explanation):
                 output.print(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_MAX_LINE_CHARACTERS)}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def lines_of(explanation: RunExplanation) -> Iterator[str]:
+def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
     """Yield the lines about a run, or about a node and its causes."""
     reasons = {reason.node: reason for reason in explanation.chain.reasons}
     if explanation.node:

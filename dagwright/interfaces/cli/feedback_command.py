@@ -26,7 +26,7 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, run_outcome
 from dagwright.interfaces.cli.people_commands import AnswerRequest
-from dagwright.interfaces.cli.plan_input import json_of
+from dagwright.interfaces.cli.plan_input import parse_json_option
 from dagwright.interfaces.cli.request_text import (
     answer_command,
     field_lines,
@@ -34,7 +34,7 @@ from dagwright.interfaces.cli.request_text import (
     join_request_ids,
     request_line,
 )
-from dagwright.interfaces.cli.run_changes import nodes_in, print_invalid
+from dagwright.interfaces.cli.run_changes import print_invalid_nodes, read_nodes
 from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
@@ -89,12 +89,16 @@ def answer_of(answer_request: AnswerRequest) -> dict[str, Any] | None:
         case "--reject":
             return {"approved": False, **reason}
         case "--select":
-            value = {} if answer_request.data is None else {"value": json_of(answer_request.data, option="--data")}
+            value = (
+                {}
+                if answer_request.data is None
+                else {"value": parse_json_option(answer_request.data, option="--data")}
+            )
             return {"selected": [*answer_request.selected], **value, **new_arguments}
         case "--text" | "--nodes":
             return {"text": answer_request.text or ""}
         case "--data":
-            return {"data": json_of(answer_request.data or "", option="--data")}
+            return {"data": parse_json_option(answer_request.data or "", option="--data")}
     return None
 
 
@@ -109,7 +113,7 @@ def _reject_other_options(answer_option: str | None, answer_request: AnswerReque
 
 
 def _parse_object(text: str, *, option: str) -> dict[str, Any]:
-    value = json_of(text, option=option)
+    value = parse_json_option(text, option=option)
     if not isinstance(value, dict):
         raise CommandError(f"{option} must be a JSON object, not {text!r:.80}")
     return value
@@ -130,9 +134,9 @@ def feedback(answer_request: AnswerRequest, output: Output) -> int:
     if answer_request.nodes is None:
         return _feedback(answer_request, [], output)
     try:
-        return _feedback(answer_request, nodes_in(answer_request.nodes), output)
+        return _feedback(answer_request, read_nodes(answer_request.nodes), output)
     except PlanInvalid as invalid:
-        return print_invalid(answer_request.nodes, invalid, output)
+        return print_invalid_nodes(answer_request.nodes, invalid, output)
 
 
 def _feedback(answer_request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:

@@ -17,8 +17,8 @@ from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     convert_inputs,
     invalid_plan_document,
+    parse_pairs,
     problem_lines,
-    read_pairs,
     read_plan,
 )
 from dagwright.interfaces.cli.run_commands import ForkRequest
@@ -70,7 +70,7 @@ def fork(request: ForkRequest, output: Output) -> int:
 
 
 def _fork_changes(request: ForkRequest) -> ForkChanges:
-    input_texts = read_pairs(request.inputs, option="--input")
+    input_texts = parse_pairs(request.inputs, option="--input")
     plans = () if request.plan is None else (read_plan(request.plan),)
     return ForkChanges(plans, input_texts, request.rerun, convert_inputs)
 

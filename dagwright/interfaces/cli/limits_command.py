@@ -12,8 +12,8 @@ from dagwright.interfaces.cli.command_connection import command_settings, open_r
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
-from dagwright.interfaces.cli.output import Output, value_text
-from dagwright.interfaces.cli.plan_input import read_new_limits, read_policy
+from dagwright.interfaces.cli.output import Output, indented_value_text
+from dagwright.interfaces.cli.plan_input import parse_new_limits, read_policy
 from dagwright.interfaces.cli.run_changes import author_of, send
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def limits(request: LimitsRequest, output: Output) -> int:
     if request.deadline is not None:
         new_limits["deadline"] = _parse_deadline(request.deadline)
     if request.budget is not None:
-        new_limits["budget"] = read_new_limits(request.budget)
+        new_limits["budget"] = parse_new_limits(request.budget)
     if not new_limits:
         return _show(request, output, to_document=limits_to_json, to_text=_limits_text)
     return send(request.workflow_id, Command.set_limits(new_limits), author_of(request), output)
@@ -97,4 +97,4 @@ def _limits_text(scheduler: "RunScheduler") -> str:
 
 
 def _policy_text(scheduler: "RunScheduler") -> str:
-    return value_text(scheduler.state.policy.to_json())
+    return indented_value_text(scheduler.state.policy.to_json())

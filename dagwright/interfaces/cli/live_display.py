@@ -16,7 +16,7 @@ from dagwright.core.model.times import format_elapsed_time
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.progress_tree import Row, RunRows, TreeNode, progress_of, tree_of
 from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
-from dagwright.interfaces.cli.round_text import calls_of, rounds_of
+from dagwright.interfaces.cli.round_text import call_texts_of, rounds_of
 from dagwright.interfaces.cli.rounds_display import rounds_table
 from dagwright.plans.drawing_text import MARKS
 
@@ -94,7 +94,11 @@ class RunDisplay:
         max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(shown_answer)
         if (rounds := rounds_of(view)) is not None:
             # At the end of a run, the rounds are written in full after the progress.
-            tables = () if view.is_closed else (rounds_table(rounds, max_rows=max_rows, calls=calls_of(view, now=now)),)
+            tables = (
+                ()
+                if view.is_closed
+                else (rounds_table(rounds, max_rows=max_rows, call_texts=call_texts_of(view, now=now)),)
+            )
             return Group(_header(view, now=now), *tables, *request_blocks, *notes, *shown_answer)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)

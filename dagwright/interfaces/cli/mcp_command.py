@@ -11,8 +11,8 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_host import (
-    connected_to_run,
-    served_here_or_elsewhere,
+    open_start_connection,
+    serve_unless_served_elsewhere,
     settings_with_plans,
     templates_of,
 )
@@ -40,10 +40,10 @@ def mcp(request: McpRequest, output: Output) -> int:
     listener = _listener(request) if request.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with connected_to_run(settings, toolset, is_serving=False) as connection, AsyncExitStack() as stack:
+        async with open_start_connection(settings, toolset, is_serving=False) as connection, AsyncExitStack() as stack:
             is_serving = not request.no_worker
             if is_serving:
-                worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.log)
+                worker = serve_unless_served_elsewhere(connection.client, toolset, settings=settings, report=output.log)
                 is_serving = await stack.enter_async_context(worker)
             runs = open_runs(connection, settings)
             server = create_server(

@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.json_streaming import Members, write_object
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters that could manipulate a terminal or reorder its text; tab and newline are allowed."""
 
 
@@ -25,7 +25,7 @@ class Output:
     """Output of a command.
 
     Args:
-        is_json: stdout is read by a program.
+        is_json: stdout contains only JSON documents.
         has_color: use colours if stdout is a terminal.
     """
 
@@ -38,7 +38,7 @@ class Output:
     def reserve_stdout(self) -> Iterator[None]:
         """With `--json`, reserve stdout for documents while the block lasts.
 
-        Other output, such as that of a tool in this process, goes to stderr.
+        Other output, such as the output of a tool in this process, goes to stderr.
         """
         if not self.is_json:
             yield
@@ -76,12 +76,12 @@ class Output:
     def document(self, document: Any, *, is_line: bool = False) -> None:
         """Write a JSON document to stdout; with `is_line`, on one line."""
         text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
-        self._stdout.write(f"{_encodable(text)}\n")
+        self._stdout.write(f"{_escape_unencodable(text)}\n")
         self._stdout.flush()
 
-    async def stream(self, parts: Members) -> None:
+    async def stream(self, members: Members) -> None:
         """Write a JSON object to stdout part by part; the object may be larger than the memory."""
-        await write_object(parts, lambda text: self._stdout.write(_encodable(text)))
+        await write_object(members, lambda text: self._stdout.write(_escape_unencodable(text)))
         self._stdout.write("\n")
         self._stdout.flush()
 
@@ -134,7 +134,7 @@ class Output:
 
 def terminal_text(text: str) -> str:
     """Return the text with control characters and lone surrogates escaped, safe for a terminal."""
-    return _encodable(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    return _escape_unencodable(_CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def one_line(text: str, *, limit: int = 300) -> str:
@@ -142,12 +142,12 @@ def one_line(text: str, *, limit: int = 300) -> str:
     return cut_characters(terminal_text(" ".join(str(text).split())), limit)
 
 
-def with_link(text: str, url: str | None) -> str:
+def append_link(text: str, url: str | None) -> str:
     """Append a URL on a separate line, so that a terminal neither cuts nor wraps the URL."""
     return text if url is None else f"{text}\nTemporal UI: {url}"
 
 
-def value_text(value: Any) -> str:
+def indented_value_text(value: Any) -> str:
     """Return a string as it is, and any other JSON value as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
@@ -157,6 +157,6 @@ def run_outcome(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[s
     return {"run_id": workflow_id, "ok": ok, "message": message}
 
 
-def _encodable(text: str) -> str:
+def _escape_unencodable(text: str) -> str:
     encoding = sys.stdout.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

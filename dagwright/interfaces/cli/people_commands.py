@@ -1,4 +1,4 @@
-"""Names, options and help of `inbox` and `feedback`; other modules do the work."""
+"""Names, options and help of `inbox` and `feedback`. Other modules implement the commands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class AnswerRequest:
         str | None,
         typer.Argument(
             metavar="[REQUEST]",
-            help="check, sum[north], sum for all items, archive/check in a sub-plan; default: the only open request.",
+            help="ID: check, sum[north], archive/check in a sub-plan, sum with --all; default: the only open request.",
         ),
     ] = None
     is_for_all: Annotated[
@@ -88,6 +88,6 @@ feedback = command(
     AnswerRequest,
     "feedback_command",
     "feedback",
-    summary="Answer a request. On a terminal, you are asked for an answer that the options do not give.",
+    summary="Answer a request. If the options give no answer, you are asked at the terminal.",
     output_options={"json": Json},
 )

@@ -30,7 +30,7 @@ async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) ->
             if _is_about_plan(request["node_id"]) and request["request_id"] not in answered_ids:
                 answered_ids.add(request["request_id"])
                 output.print(request["prompt"])
-                content = await _ask_approval(_arguments(view, request["node_id"]), output)
+                content = await _ask_approval(_approval_arguments(view, request["node_id"]), output)
                 try:
                     request_ref = RequestRef(workflow_id, request["request_id"])
                     output.print(await runs.feedback.answer(request_ref, Answer(content, account_name())))
@@ -40,8 +40,8 @@ async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) ->
             return
 
 
-def _is_about_plan(node: str) -> bool:
-    return role_of(node) == APPROVE
+def _is_about_plan(node_id: str) -> bool:
+    return role_of(node_id) == APPROVE
 
 
 def _has_started(view: "RunView") -> bool:
@@ -49,10 +49,10 @@ def _has_started(view: "RunView") -> bool:
     return scheduler is not None and any(not is_reserved(node.id) for node, _ in scheduler.state.visible_nodes())
 
 
-def _arguments(view: "RunView", node: str) -> dict[str, Any]:
+def _approval_arguments(view: "RunView", node_id: str) -> dict[str, Any]:
     """Return the arguments of the node that requests approval: the plan and its limits."""
     assert view.scheduler is not None
-    number = view.scheduler.state.number_of(node)
+    number = view.scheduler.state.number_of(node_id)
     assert number is not None
     return dict(view.scheduler.plan.nodes[number].arguments)
 
@@ -73,10 +73,10 @@ async def _ask_approval(arguments: dict[str, Any], output: Output) -> dict[str, 
 async def _read_line() -> str | None:
     """Return the next line, or `None` at the end of the input, without blocking the loop that serves the tools."""
     loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), ready.set)
+    input_event = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), input_event.set)
     try:
-        await ready.wait()
+        await input_event.wait()
     finally:
         loop.remove_reader(sys.stdin.fileno())
     line = sys.stdin.buffer.readline().decode(errors="replace")

@@ -57,14 +57,16 @@ class PlanSource:
 def read_plan(file: str) -> JsonValue | PlanInvalid:
     """Return the plan of a file or of standard input, with the sub-plans of other files included, or the problems."""
     try:
-        plan: JsonValue | PlanInvalid = _standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
+        plan: JsonValue | PlanInvalid = (
+            _read_plan_of_standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
+        )
     except PlanInvalid as invalid:
         plan = invalid
-    return _with_sub_plan_files(plan, base=Path() if file == STANDARD_INPUT else Path(file).parent)
+    return _include_sub_plans(plan, base=Path() if file == STANDARD_INPUT else Path(file).parent)
 
 
-def _standard_input() -> JsonValue:
-    return parse_plan_text(_standard_input_bytes(), name=STANDARD_INPUT)
+def _read_plan_of_standard_input() -> JsonValue:
+    return parse_plan_text(_read_standard_input(), name=STANDARD_INPUT)
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +75,7 @@ def _read_once(stream: BinaryIO) -> bytes:
     return stream.read(MAX_FILE_BYTES + 1)
 
 
-def _standard_input_bytes() -> bytes:
+def _read_standard_input() -> bytes:
     content = _read_once(sys.stdin.buffer)
     if len(content) > MAX_FILE_BYTES:
         message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, the maximum size of a plan"
@@ -85,7 +87,7 @@ def read_raw_text(file: str) -> str | PlanInvalid:
     """Return the text of a file or of standard input unparsed, or the problems that prevented reading it."""
     try:
         if file == STANDARD_INPUT:
-            return decode_text(_standard_input_bytes(), name="standard input")
+            return decode_text(_read_standard_input(), name="standard input")
         return read_text_file(Path(file))
     except PlanInvalid as invalid:
         return invalid
@@ -104,12 +106,12 @@ def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
             continue
         try:
             for number, plan in read_plan_lines(Path(file)):
-                yield PlanSource(file, number, _with_sub_plan_files(plan, base=Path(file).parent))
+                yield PlanSource(file, number, _include_sub_plans(plan, base=Path(file).parent))
         except PlanInvalid as invalid:
             yield PlanSource(file, None, invalid)
 
 
-def _with_sub_plan_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
+def _include_sub_plans(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
     """Include the sub-plans of other files; an invalid plan keeps its problems."""
     read_error = plan if isinstance(plan, PlanInvalid) else None
     document: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
@@ -145,7 +147,7 @@ def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     )
 
 
-def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
+def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     """Parse KEY=VALUE texts. The last value of a key wins.
 
     Raises:
@@ -160,28 +162,28 @@ def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     return values
 
 
-def read_context(pairs: Sequence[str]) -> dict[str, str]:
+def parse_context(pairs: Sequence[str]) -> dict[str, str]:
     """Parse the values of `--context`; names may start with `@`.
 
     Raises:
         CommandError: a text is not KEY=VALUE.
     """
-    return {name.removeprefix("@"): value for name, value in read_pairs(pairs, option="--context").items()}
+    return {name.removeprefix("@"): value for name, value in parse_pairs(pairs, option="--context").items()}
 
 
-def read_tags(pairs: Sequence[str]) -> dict[str, str]:
+def parse_tags(pairs: Sequence[str]) -> dict[str, str]:
     """Parse the values of `--tag`.
 
     Raises:
         CommandError: a tag is invalid.
     """
     try:
-        return checked_tags(read_pairs(pairs, option="--tag"))
+        return checked_tags(parse_pairs(pairs, option="--tag"))
     except TagsInvalid as error:
         raise CommandError(f"--tag: {error}") from None
 
 
-def read_fairness(key: str | None, weight: float | None) -> Fairness | None:
+def parse_fairness(key: str | None, weight: float | None) -> Fairness | None:
     """Return the fairness of `--fairness-key` and `--fairness-weight`.
 
     Raises:
@@ -267,10 +269,10 @@ def convert_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     if not types:
         choices: list[JsonValue] = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
         return choices[0] if choices else text
-    for name in types:
-        if name == "string":
+    for type_name in types:
+        if type_name == "string":
             continue
-        value: JsonValue = _parse_as(text, kind=name)
+        value: JsonValue = _parse_as_type(text, type_name)
         if value is not _NOT_OF_TYPE:
             return value
     if "string" in types:
@@ -289,20 +291,20 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def _parse_as(text: str, *, kind: str) -> Any:
-    if kind == "boolean":
+def _parse_as_type(text: str, type_name: str) -> Any:
+    if type_name == "boolean":
         return _BOOLEANS.get(text.strip().lower(), _NOT_OF_TYPE)
     try:
         value = json_from_bytes(text.encode())
     except ValueError:
         return _NOT_OF_TYPE
-    if kind == "integer" and isinstance(value, float) and value.is_integer():
+    if type_name == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
-    has_type = isinstance(value, _PYTHON_TYPES.get(kind, ())) and not isinstance(value, bool)
+    has_type = isinstance(value, _PYTHON_TYPES.get(type_name, ())) and not isinstance(value, bool)
     return value if has_type else _NOT_OF_TYPE
 
 
-def json_of(text: str, *, option: str) -> Any:
+def parse_json_option(text: str, *, option: str) -> Any:
     """Decode a JSON text.
 
     Args:
@@ -329,7 +331,7 @@ _MAX_DIGITS = 20
 """Maximum number of digits. All limits are shorter, and Python rejects very long numbers."""
 
 
-def read_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
+def parse_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
     """Parse `--budget` to the budget of the run options; `None` if the option was not given.
 
     Args:
@@ -342,37 +344,37 @@ def read_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] 
         return None
     on_limit = {} if is_interactive else {"on_limit": "finish"}
     try:
-        return options_to_json(checked_budget({**_limit_parts(text), **on_limit}))
+        return options_to_json(checked_budget({**_parse_limits(text), **on_limit}))
     except ValueError as error:
         raise _budget_error(text, error) from None
 
 
-def read_new_limits(text: str) -> Mapping[str, Any]:
+def parse_new_limits(text: str) -> Mapping[str, Any]:
     """Parse new limits for the budget of a run; `none` removes a limit.
 
     Raises:
         CommandError: a limit is invalid.
     """
     try:
-        parts = {name: None if value == _NO_LIMIT_TEXT else value for name, value in _limit_parts(text).items()}
-        limits_from_json(parts, allow_null=True)
+        limits = {name: None if value == _NO_LIMIT_TEXT else value for name, value in _parse_limits(text).items()}
+        limits_from_json(limits, allow_null=True)
     except ValueError as error:
         raise _budget_error(text, error) from None
-    return parts
+    return limits
 
 
-def _limit_parts(text: str) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
+def _parse_limits(text: str) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
             comma_hint = ", and numbers without commas" if part.strip().isdecimal() else ""
             raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{comma_hint}")
-        if name in parts:
+        if name in limits:
             raise ValueError(f"{name} is given twice")
         is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS
-        parts[name] = int(value) if is_count else value
-    return parts
+        limits[name] = int(value) if is_count else value
+    return limits
 
 
 def _budget_error(text: str, error: ValueError) -> CommandError:

@@ -1,6 +1,6 @@
-"""The program itself: its options without a command, and the command groups of plugins.
+"""Options of the program without a command, and the command groups of plugins.
 
-A plugin is loaded only for its own command, for the list of commands, and for a typo.
+A plugin is loaded only for its own command, for the list of commands, and for the suggestion after a typo.
 """
 
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ class PluginGroup(PlainGroup):
     """The commands of the engine, followed by the command groups of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        engine_commands, groups = super().list_commands(ctx), _groups()
+        engine_commands, groups = super().list_commands(ctx), _plugin_by_group()
         for name, owner in groups.items():
             if name in engine_commands:
                 message = f"the {owner} contributes the command {name!r}, but Dagwright has a command of this name"
@@ -39,7 +39,7 @@ class PluginGroup(PlainGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         engine_command = super().get_command(ctx, cmd_name)
-        if engine_command is not None or (owner := _groups().get(cmd_name)) is None:
+        if engine_command is not None or (owner := _plugin_by_group().get(cmd_name)) is None:
             return engine_command
         group = owner.load(owner.plugin.commands[cmd_name])
         command = typer.main.get_group(group)
@@ -63,5 +63,5 @@ def program_options(
     """Run durable plans on Temporal."""
 
 
-def _groups() -> dict[str, InstalledPlugin]:
+def _plugin_by_group() -> dict[str, InstalledPlugin]:
     return contributions("command group", lambda plugin: plugin.commands)

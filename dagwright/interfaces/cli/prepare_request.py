@@ -11,7 +11,7 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.model_choice import model_config
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.plan_input import read_budget, read_context, read_fairness, read_policy, read_tags
+from dagwright.interfaces.cli.plan_input import parse_budget, parse_context, parse_fairness, parse_tags, read_policy
 from dagwright.interfaces.cli.prepare_run import deadline_s_of
 from dagwright.planner import GoalRejected
 from dagwright.planning.plan_and_execute.goal_spec import context_from_json
@@ -30,11 +30,11 @@ def prepare_turn(
     Raises:
         CommandError: the request cannot be planned.
     """
-    reject_options(request)
-    return prepare_with_notes(request, toolset, output, session).start
+    reject_invalid_options(request)
+    return prepare_and_report_notes(request, toolset, output, session).start
 
 
-def reject_options(request: AskRequest) -> None:
+def reject_invalid_options(request: AskRequest) -> None:
     """Reject options that the profile does not have, and options that exclude each other."""
     rounds_options = {
         "--max-rounds": request.max_rounds is not None,
@@ -67,7 +67,7 @@ def _reject_used_options(options: Mapping[str, bool], reason: str) -> None:
         raise CommandError(f"{' and '.join(names)}: {reason}")
 
 
-def prepare_with_notes(
+def prepare_and_report_notes(
     request: AskRequest, toolset: Toolset, output: Output, session: SessionRecord | None = None
 ) -> PreparedRequest:
     """Prepare the run of a request and report notes about it.
@@ -79,14 +79,14 @@ def prepare_with_notes(
         CommandError: the request cannot be planned.
     """
     # A run in rounds opens no requests, so it cannot request a higher limit.
-    budget = read_budget(request.budget, is_interactive=not request.non_interactive and request.profile != "rounds")
+    budget = parse_budget(request.budget, is_interactive=not request.non_interactive and request.profile != "rounds")
     compensates, is_interactive = request.is_compensating, not request.non_interactive
     options = RunStartOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),
         input_fields=replace(NO_INPUT_FIELDS, budget=budget, compensate=compensates, is_interactive=is_interactive),
-        tags=read_tags(request.tags),
-        fairness=read_fairness(request.fairness_key, request.fairness_weight),
+        tags=parse_tags(request.tags),
+        fairness=parse_fairness(request.fairness_key, request.fairness_weight),
     )
     text_request = TextRequest(
         request.text,
@@ -114,6 +114,6 @@ def prepare_with_notes(
 
 def _parse_context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
     try:
-        return context_from_json(read_context(request.context))
+        return context_from_json(parse_context(request.context))
     except ValueError as error:
         raise CommandError(f"--{error}") from None

@@ -22,15 +22,15 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     convert_inputs,
-    read_budget,
-    read_context,
-    read_fairness,
+    parse_budget,
+    parse_context,
+    parse_fairness,
+    parse_pairs,
+    parse_tags,
     read_inputs_file,
-    read_pairs,
     read_plan,
     read_policy,
     read_raw_text,
-    read_tags,
 )
 from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.plans.preparation import (
@@ -60,7 +60,8 @@ def prepare_run(
     """Prepare the run of a request, and ask the user for missing inputs if possible.
 
     Args:
-        session: session in which the run is a turn. A turn may be prepared again, so the run requests missing inputs.
+        session: session in which the run is a turn. A turn may be prepared again, so the run and not
+            this function requests missing inputs.
         source: a plan of a batch; the user is not asked for its inputs. `None` reads the file of the request.
         allow_unknown_tools: accept unknown tools and agents, in order to find an existing run.
 
@@ -68,7 +69,7 @@ def prepare_run(
         PlanInvalid: the plan or its inputs are invalid.
         CommandError: an option is invalid.
     """
-    budget = read_budget(request.budget, is_interactive=not request.non_interactive)
+    budget = parse_budget(request.budget, is_interactive=not request.non_interactive)
     model = None if request.model is None else {"model": request.model}
     is_compensating, is_interactive = request.is_compensating, not request.non_interactive
     input_fields = replace(
@@ -79,20 +80,20 @@ def prepare_run(
         deadline_s_of(request.deadline),
         given_policy,
         input_fields=input_fields,
-        tags=read_tags(request.tags),
-        fairness=read_fairness(request.fairness_key, request.fairness_weight),
+        tags=parse_tags(request.tags),
+        fairness=parse_fairness(request.fairness_key, request.fairness_weight),
     )
-    context = read_context(request.context)
-    names: dict[str, Any] = {**(session.names if session is not None else {}), **context}
-    input_texts = read_pairs(request.inputs, option="--input")
+    context = parse_context(request.context)
+    values_by_name: dict[str, Any] = {**(session.names if session is not None else {}), **context}
+    input_texts = parse_pairs(request.inputs, option="--input")
     inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
         source_plan, checked_plan, repairs = _repair_plan(
-            request, toolset, output, context=names, allow_unknown_tools=allow_unknown_tools
+            request, toolset, output, context=values_by_name, allow_unknown_tools=allow_unknown_tools
         )
     else:
         source_plan, checked_plan, repairs = _check_plan(
-            request, toolset, source, context=names, allow_unknown_tools=allow_unknown_tools
+            request, toolset, source, context=values_by_name, allow_unknown_tools=allow_unknown_tools
         )
     policy = options.policy or default_policy("model" if request.approve_plan else "person")
     if problems := policy_problems(checked_plan, policy):
@@ -132,8 +133,8 @@ def prepare_run(
 
 def _used_values(checked_plan: CheckedPlan, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the inputs that the plan has."""
-    unused_inputs_of_plan = {*unused_names(checked_plan, values)}
-    return {name: value for name, value in values.items() if name not in unused_inputs_of_plan}
+    unused_input_names = {*unused_names(checked_plan, values)}
+    return {name: value for name, value in values.items() if name not in unused_input_names}
 
 
 def _check_plan(
@@ -180,7 +181,7 @@ def _repair_plan(
 
 
 def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: bool) -> RunStartOptions:
-    """Return the options with the approval that the user gives now, or with the order that the run requests approval.
+    """Return the options with the approval of the user, or with `needs_approval` if the user cannot be asked now.
 
     Raises:
         CommandError: the user rejects the plan.

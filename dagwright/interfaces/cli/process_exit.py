@@ -1,7 +1,7 @@
 """End a process that waits for an endless step.
 
-A step may not end: a tool catches its cancellation, or a library call never returns. The run does not depend on
-this process, so such a step is abandoned. This module must not import modules that run plans.
+Some steps never end, for example if a tool catches its cancellation or a library call never returns. The run does not
+depend on this process, so such a step is abandoned. This module must not import modules that run plans.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.process.drain import writes_in_flight
 
 EXIT_TIMEOUT_S = 20.0
-"""Seconds after which the watchdog ends the process: a worker gives its steps 10 s to finish, and then cancels them.
+"""Seconds until the watchdog ends the process: a worker gives its steps 10 s to finish, and then cancels them.
 
-The time is counted from the end of the last call of a `write` tool, which has its own timeout
+The time starts again at the end of each call of a `write` tool, which has its own timeout
 (`dagwright.process.drain`)."""
 
 
 class ExitWatchdog:
-    """Timer that ends the process `EXIT_TIMEOUT_S` seconds after `start`, unless it is closed before."""
+    """Timer that ends the process `EXIT_TIMEOUT_S` seconds after `start`, unless the timer is closed before."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
         self._is_closed = False
 
     def start(self, code: int) -> None:
-        """Flush stdout and start the timer.
+        """Flush stdout and start the timer. Later calls of this method change nothing.
 
         Args:
-            code: exit code of the process. Later calls change nothing.
+            code: exit code of the process.
         """
         if self._timer is None:
             sys.stdout.flush()
@@ -39,11 +39,11 @@ class ExitWatchdog:
 
     def _start_timer(self, delay_s: float, code: int) -> None:
         # A thread, because the event loop may be blocked.
-        self._timer = threading.Timer(delay_s, self._leave, (code,))
+        self._timer = threading.Timer(delay_s, self._end_process, (code,))
         self._timer.daemon = True
         self._timer.start()
 
-    def _leave(self, code: int) -> None:
+    def _end_process(self, code: int) -> None:
         left_s = EXIT_TIMEOUT_S - writes_in_flight.quiet_s()
         if left_s > 0 and not self._is_closed:
             self._start_timer(left_s, code)
@@ -59,24 +59,24 @@ class ExitWatchdog:
             self._timer.cancel()
 
 
-def stop_signal() -> asyncio.Event:
+def create_stop_event() -> asyncio.Event:
     """Return an event that the first SIGINT or SIGTERM sets; the second signal ends the process immediately."""
     stop_event = asyncio.Event()
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    signal_numbers = (signal.SIGINT, signal.SIGTERM)
 
     def stop() -> None:
         if stop_event.is_set():
             # The second signal arrived before its handler was set.
             end_process_at_once()
         stop_event.set()
-        for number in numbers:
-            # Without the loop, because a step may block the loop.
-            loop.remove_signal_handler(number)
-            signal.signal(number, end_process_at_once)
+        for signal_number in signal_numbers:
+            # The handler is not called by the event loop, because a step may block the loop.
+            loop.remove_signal_handler(signal_number)
+            signal.signal(signal_number, end_process_at_once)
 
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
+    for signal_number in signal_numbers:
+        loop.add_signal_handler(signal_number, stop)
     return stop_event
 
 

@@ -27,7 +27,7 @@ _EVENT_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated":
 
 
 class LineWriter:
-    """Progress lines of a run: the changes since its last view.
+    """Writes a line for each change of a run since the last view.
 
     Args:
         write: writes a line.
@@ -56,8 +56,8 @@ class LineWriter:
                     self._show_task(view, f"{node.id}[{item.key}]", item.record)
                 self._show_task(view, node.id, record, tool_text=node_tool_text(node.tool, node.title, kind=node.kind))
         times = times_of(view)
-        for word, text in new_lines(rounds_of(view), self._written_rounds):
-            self._add_line(times.get(word), word, text)
+        for label, text in new_lines(rounds_of(view), self._written_rounds):
+            self._add_line(times.get(label), label, text)
         for note in view.notes:
             message = str(note.get("message", ""))
             # The message of this note has a count that changes with every attempt.
@@ -99,8 +99,8 @@ class LineWriter:
                 document = closing.to_json()
                 self._show_escalations(request_id, document["escalations"])
                 message = closing_text(document)
-                word = "answered" if closing.outcome == "answered" else "expired"
-                self._add_line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
+                label = "answered" if closing.outcome == "answered" else "expired"
+                self._add_line(closing.at, label, one_line(f"{request_id}: {message}", limit=300))
 
     def _show_task(self, view: "RunView", task_id: str, record: Record, *, tool_text: str = "") -> None:
         pending_call = view.pending.get(task_id)
@@ -144,9 +144,9 @@ class LineWriter:
         text = f"was running when its worker died; {lost_text(call, now=now)}"
         self._add_line(now, "waiting", f"{one_line(task_id)} {text}")
 
-    def _add_line(self, at: float | None, word: str, text: str) -> None:
+    def _add_line(self, at: float | None, label: str, text: str) -> None:
         at = at or time.time()
-        self._lines.append((at, _EVENT_RANKS.get(word, 0), f"{local_time(at)}  {word:<9}  {text}"))
+        self._lines.append((at, _EVENT_RANKS.get(label, 0), f"{local_time(at)}  {label:<9}  {text}"))
 
 
 def _end_text(record: Record) -> str:

@@ -110,7 +110,7 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_ro
 
     Args:
         view: the run, with a known plan.
-        tree: `tree_of` its plan.
+        tree: result of `tree_of` for the plan of the run.
         now: seconds since the epoch.
         max_rows: number of rows that fit, including groups.
     """
@@ -138,7 +138,10 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_ro
 
 
 def _select_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, max_rows: int) -> list[tuple[int, TreeNode]]:
-    """Return the nodes to show, with their order; if not all fit, the most important nodes, with room for groups."""
+    """Return the nodes to show, with their positions in the tree.
+
+    If not all nodes fit, return the most important nodes, and leave room for groups.
+    """
     tree_nodes = list(enumerate(tree))
     if len(tree_nodes) <= max_rows:
         return tree_nodes
@@ -223,10 +226,10 @@ def call_text(call: PendingCall, *, now: float) -> str:
 
 
 def lost_text(call: PendingCall, *, now: float) -> str:
-    """Describe when a call whose worker died is retried or fails: the server detects a missing heartbeat."""
+    """Describe when a lost call is retried or fails, which is when the server detects the missing heartbeat."""
     outcome = "it is retried" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:
-        return f"{outcome} when the server detects it"
+        return f"{outcome} when the server detects this"
     return f"{outcome} at the latest in {format_elapsed_time(max(0.0, call.next_attempt_at - now))}"
 
 

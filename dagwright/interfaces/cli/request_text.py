@@ -19,7 +19,7 @@ Request = Mapping[str, Any]
 OPTIONS_SHOWN = 20
 """Maximum number of options of a request in the text output."""
 _FIELDS_SHOWN = 20
-_CALL_CHARACTERS = 300
+_MAX_CALL_CHARACTERS = 300
 """Maximum length of a call that needs approval."""
 
 
@@ -28,18 +28,18 @@ def assignee_of(request: Request) -> str:
     return one_line(str(request["assignee"] or ANYONE), limit=80)
 
 
-def question(request: Request, *, limit: int = 300) -> str:
+def question_text(request: Request, *, limit: int = 300) -> str:
     """Return the question of a request on one line."""
     return one_line(str(request["prompt"] or f"{request['type'].capitalize()}?"), limit=limit)
 
 
 def request_line(request: Request) -> str:
-    """Return assignee and question, `check waits for ann: Publish?`, with the call that needs approval.
+    """Return a line such as `check waits for ann: Publish?`, with the call that needs approval.
 
     For the approval of a plan, return the first line; `following_lines` returns the other lines.
     """
     shown_request = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
-    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question(shown_request)}"
+    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question_text(shown_request)}"
     return " ".join([text, *_call_lines(request)])
 
 
@@ -56,12 +56,12 @@ def escalation_lines(request: Request) -> list[str]:
     escalations = request.get("escalations") or ()
     if not escalations:
         return []
-    escalation = {
+    assignees = {
         "requested_from": escalations[0]["from"],
         "requested_at": request["opened_at"],
         "escalations": escalations,
     }
-    return [one_line(assignees_text(escalation), limit=300)]
+    return [one_line(assignees_text(assignees), limit=300)]
 
 
 def field_lines(request: Request) -> list[str]:
@@ -91,9 +91,9 @@ def option_lines(request: Request) -> list[str]:
 
 def _field_line(name: str, field: Any, *, is_required: bool) -> str:
     schema = field if isinstance(field, Mapping) else {}
-    choices, kind = schema.get("enum"), schema.get("type")
+    choices, value_type = schema.get("enum"), schema.get("type")
     choice_texts = [value_as_text(choice) for choice in choices[:OPTIONS_SHOWN]] if isinstance(choices, list) else []
-    facts = [" or ".join(choice_texts) or (kind if isinstance(kind, str) else "")]
+    facts = [" or ".join(choice_texts) or (value_type if isinstance(value_type, str) else "")]
     if "default" in schema:
         facts.append(f"default {value_as_text(schema['default'])}")
     elif not is_required:
@@ -107,7 +107,7 @@ def question_lines(request: Request) -> list[str]:
     """Return the lines of a request: the question, and the call to approve, the fields, or the nodes of a plan."""
     if _is_about_plan(request):
         return _prompt_lines(request)
-    return [question(request, limit=1_000), *_call_lines(request), *field_lines(request)]
+    return [question_text(request, limit=1_000), *_call_lines(request), *field_lines(request)]
 
 
 def _call_lines(request: Request) -> list[str]:
@@ -115,7 +115,7 @@ def _call_lines(request: Request) -> list[str]:
     if not request.get("tool") or _is_about_plan(request):
         return []
     arguments = json.dumps(request.get("arguments") or {}, ensure_ascii=False)
-    return [one_line(f"{request['tool']} with {arguments}", limit=_CALL_CHARACTERS), *entity_lines(request)]
+    return [one_line(f"{request['tool']} with {arguments}", limit=_MAX_CALL_CHARACTERS), *entity_lines(request)]
 
 
 def entity_lines(request: Request) -> list[str]:
@@ -132,7 +132,7 @@ def _prompt_lines(request: Request) -> list[str]:
     return [terminal_text(line) for line in str(request["prompt"]).splitlines()]
 
 
-def command_for(request: Request) -> str:
+def _plain_answer_command(request: Request) -> str:
     """Return the command that answers a request, with placeholder values."""
     command = f"dagwright feedback {_shell_word(request['run_id'])} {_shell_word(request['request_id'])}"
     if request["type"] == "APPROVAL":
@@ -150,16 +150,16 @@ def command_for(request: Request) -> str:
 
 def _budget_example(schema: Mapping[str, Any]) -> Any:
     """Return an answer that raises the first limit of a budget."""
-    kinds = [kind for kind in schema.get("properties", {}) if kind in _BUDGET_EXAMPLES]
-    return {kind: _BUDGET_EXAMPLES[kind] for kind in kinds[:1]}
+    limit_names = [name for name in schema.get("properties", {}) if name in _BUDGET_EXAMPLES]
+    return {name: _BUDGET_EXAMPLES[name] for name in limit_names[:1]}
 
 
 _BUDGET_EXAMPLES: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes": 50, "time": "30m"}
 
 
-def command_for_inputs(workflow_id: str, schema: Mapping[str, Any]) -> str:
+def inputs_command(workflow_id: str, schema: Mapping[str, Any]) -> str:
     """Return the command that gives a run its missing inputs."""
-    return command_for({"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema})
+    return _plain_answer_command({"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema})
 
 
 _EXAMPLES: Mapping[str, Any] = {"boolean": True, "integer": 1, "number": 1.5, "array": [], "object": {}, "null": None}
@@ -197,11 +197,11 @@ def answer_command(request: Request) -> str:
         text_hint = "or --text TEXT" if request.get("allow_text") else ""
         alternatives = "; ".join(filter(None, [options_hint, repeat_hint, text_hint]))
         alternatives_text = f"  ({alternatives})" if alternatives else ""
-    return command_for(request) + alternatives_text
+    return _plain_answer_command(request) + alternatives_text
 
 
 def _option_text(request: Request, option: Any) -> str:
-    """Return the command-line text for an option; after a failure, the choice `value` also needs a value."""
+    """Return the command-line text for an option. The option `value` of a failed node also needs a value."""
     if option_label(option):
         # The ID and the label of the option are on a separate line.
         return "another id"
@@ -215,13 +215,13 @@ def option_name(option: Any) -> str:
 
 
 def option_label(option: Any) -> str:
-    """Return the label of an option; empty if it has none, or if the label is the name."""
+    """Return the label of an option; empty if the option has no label, or if the label equals the ID."""
     has_label = is_labelled(option) and option["label"] != option["id"]
     return str(option["label"]) if has_label else ""
 
 
 def deadline_text(request: Request, *, now: float) -> str:
-    """Return the deadline of a request; empty if it has none.
+    """Return the deadline of a request; empty if the request has none.
 
     Args:
         now: seconds since the epoch.

@@ -1,6 +1,6 @@
 """Text about a question that is answered in rounds: its interpretation, and the results of each round.
 
-`lines_of` decodes the part `rounds` of a document, for the live progress, the progress lines and the final text.
+`lines_of_rounds` decodes the part `rounds` of a document, for the live progress, the progress lines and the final text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from dagwright.planning.rounds.rounds_state import RoundsState
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
-TEXT_CHARACTERS = 600
+MAX_TEXT_CHARACTERS = 600
 """Maximum length of a text of a planner or worker tool."""
 OMITTED = "omitted"
 """Status of a line with the number of omitted results."""
@@ -39,7 +39,7 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class RoundLine:
-    """A line about a run.
+    """A line about the rounds of a run.
 
     Args:
         key: `meant`, `round 2` or `sg3`.
@@ -60,19 +60,19 @@ class RoundLine:
 
 
 def rounds_of(view: "RunView") -> Mapping[str, Any] | None:
-    """Return the rounds of a question without results; `None` for other runs."""
+    """Return the part `rounds` of the document of a run, without results; `None` for a run without rounds."""
     return rounds_document(view.scheduler, lambda _value, _ref: None) if view.scheduler is not None else None
 
 
-def calls_of(view: "RunView", *, now: float) -> Mapping[str, str]:
-    """Return the state of open calls that differs from "running": `sg3`, `plan`… -> attempt and reason."""
-    calls = {}
-    for task, call in view.pending.items():
+def call_texts_of(view: "RunView", *, now: float) -> Mapping[str, str]:
+    """Return a text for each open call whose state is more than "running": `sg3` or `plan` -> attempt and reason."""
+    call_texts = {}
+    for task_id, call in view.pending.items():
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
         if text := ", ".join(filter(None, [attempt, call_text(call, now=now)])):
             # Later attempts of a sub-goal and later calls of the planner have a number after the name.
-            calls[task.partition("#")[0]] = one_line(text, limit=TEXT_CHARACTERS)
-    return calls
+            call_texts[task_id.partition("#")[0]] = one_line(text, limit=MAX_TEXT_CHARACTERS)
+    return call_texts
 
 
 def times_of(view: "RunView") -> Mapping[str, float]:
@@ -91,7 +91,7 @@ def times_of(view: "RunView") -> Mapping[str, float]:
     }
 
 
-def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
+def lines_of_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     """Yield the interpretation of a question, and its rounds with their results and open sub-goals.
 
     Args:
@@ -126,7 +126,7 @@ def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
     rounds_part = document.get("rounds")
     if not isinstance(rounds_part, Mapping):
         return
-    for line in lines_of(rounds_part):
+    for line in lines_of_rounds(rounds_part):
         if line.status:
             yield ": ".join(filter(None, [f"  {line.name}", _END_TEXTS.get(line.status, line.status), line.text]))
         else:
@@ -137,7 +137,7 @@ def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the interpretation and the reason of each round, without sub-goals."""
     rounds_part = document.get("rounds")
     yield from (
-        (_reason_text(line) for line in lines_of(rounds_part) if not line.status)
+        (_reason_text(line) for line in lines_of_rounds(rounds_part) if not line.status)
         if isinstance(rounds_part, Mapping)
         else ()
     )
@@ -169,7 +169,7 @@ def phase_text(rounds_part: Mapping[str, Any]) -> str:
     return text if phase != "failed" else rounds_part.get("planner_reasoning") or text
 
 
-def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Sequence[tuple[str, str]]:
+def new_lines(rounds_part: Mapping[str, Any] | None, printed_keys: set[str]) -> Sequence[tuple[str, str]]:
     """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
     Sub-goals are omitted, because their nodes have lines. Before the plan of a round is accepted, the lines have the
@@ -177,19 +177,21 @@ def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Seque
 
     Args:
         rounds_part: result of `rounds_of`.
-        printed: keys of earlier lines; new keys are added.
+        printed_keys: keys of earlier lines; new keys are added.
     """
     lines = [
-        line for line in (lines_of(rounds_part) if rounds_part is not None else ()) if line.text and not line.status
+        line
+        for line in (lines_of_rounds(rounds_part) if rounds_part is not None else ())
+        if line.text and not line.status
     ]
     new_texts = []
     for line in lines:
         text = line.text if line.is_accepted else f"rejected: {line.text}"
         # Each rejected answer is shown once.
         key = line.key if line.is_accepted else f"{line.key}: {text}"
-        if key not in printed:
+        if key not in printed_keys:
             new_texts.append((line.key, text))
-        printed.add(key)
+        printed_keys.add(key)
     return new_texts
 
 
@@ -209,4 +211,4 @@ def _sub_goal_line(
 
 
 def _line_or_empty(text: Any) -> str:
-    return one_line(str(text), limit=TEXT_CHARACTERS) if text else ""
+    return one_line(str(text), limit=MAX_TEXT_CHARACTERS) if text else ""

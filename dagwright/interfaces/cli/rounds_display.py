@@ -7,7 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.round_text import NO_CALLS, OMITTED, TEXT_CHARACTERS, RoundLine, lines_of, phase_text
+from dagwright.interfaces.cli.round_text import (
+    MAX_TEXT_CHARACTERS,
+    NO_CALLS,
+    OMITTED,
+    RoundLine,
+    lines_of_rounds,
+    phase_text,
+)
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN
 
 _MARKS = {
@@ -21,31 +28,31 @@ _MARKS = {
 """State of a sub-goal -> mark and style."""
 
 
-def rounds_table(rounds_part: Mapping[str, Any], *, max_rows: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
+def rounds_table(rounds_part: Mapping[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALLS) -> Table:
     """Return the newest lines about the rounds of a run, as many as fit.
 
     Args:
         rounds_part: the part `rounds` of a document.
         max_rows: number of lines that fit.
-        calls: result of `calls_of`.
+        call_texts: result of `call_texts_of`.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    rows = [*_rows(rounds_part, calls)]
-    max_lines = max(max_rows, 4)
-    if len(rows) > max_lines:
-        table.add_row("", _text(f"{len(rows) - max_lines + 1:,} earlier lines", style="dim"))
-        rows = rows[1 - max_lines :]
+    rows = [*_rows(rounds_part, call_texts)]
+    max_shown_rows = max(max_rows, 4)
+    if len(rows) > max_shown_rows:
+        table.add_row("", _text(f"{len(rows) - max_shown_rows + 1:,} earlier lines", style="dim"))
+        rows = rows[1 - max_shown_rows :]
     for mark, line_text in rows:
         table.add_row(mark, line_text)
     return table
 
 
-def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
-    for line in lines_of(rounds_part):
+def _rows(rounds_part: Mapping[str, Any], call_texts: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
+    for line in lines_of_rounds(rounds_part):
         if line.status:
-            yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
+            yield _row(line, call_texts.get(line.key, "") if line.status == "running" else "")
         elif line.action:
             heading = f"{line.name} of {rounds_part['max_rounds']}"
             yield (
@@ -57,20 +64,20 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
     # If the planner failed, this text is the only line of the run.
     text = _text(phase_text(rounds_part), "dim")
     # At most one of these calls is open.
-    if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
-        text.append(f"  {call}", style="yellow")
+    if call_text := next(filter(None, map(call_texts.get, (INTENTION, PLAN, ANSWER))), ""):
+        text.append(f"  {call_text}", style="yellow")
     yield Text(""), text
 
 
-def _row(line: RoundLine, call: str) -> tuple[Text, Text]:
+def _row(line: RoundLine, call_text: str) -> tuple[Text, Text]:
     mark, style = _MARKS.get(line.status, ("?", ""))
     text = _text(f"{line.name}: {line.description}" if line.description else line.name)
     if line.text:
         text.append(f"  {line.text}", style="red" if line.status == "failed" else "dim")
-    if call:
-        text.append(f"  {call}", style="yellow")
+    if call_text:
+        text.append(f"  {call_text}", style="yellow")
     return Text(mark, style=style), text
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(one_line(text, limit=TEXT_CHARACTERS), style=style, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text, limit=MAX_TEXT_CHARACTERS), style=style, no_wrap=True, overflow="ellipsis")

@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import RunFollower
 from dagwright.interfaces.cli.model_choice import require_model
-from dagwright.interfaces.cli.output import Output, run_outcome, with_link
+from dagwright.interfaces.cli.output import Output, append_link, run_outcome
 from dagwright.interfaces.cli.plan_input import (
     STANDARD_INPUT,
     PlanSource,
@@ -30,9 +30,9 @@ from dagwright.interfaces.cli.plan_input import (
 )
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.process_exit import ExitWatchdog
-from dagwright.interfaces.cli.request_text import command_for_inputs
+from dagwright.interfaces.cli.request_text import inputs_command
 from dagwright.interfaces.cli.run_commands import RunRequest
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, serving_toolset
+from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
 from dagwright.interfaces.cli.run_summary import print_end
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
@@ -48,7 +48,7 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 
 def run(request: RunRequest, output: Output) -> int:
-    """Run a plan to its end, or leave it to the background, and return the exit code."""
+    """Run a plan to its end, or start it and let it continue in the background; return the exit code."""
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     try:
@@ -59,26 +59,29 @@ def run(request: RunRequest, output: Output) -> int:
         require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
     presentation = RunPresentation(print_run, output)
     return start_and_follow(
-        start_request, request, toolset, presentation=presentation, settings=settings, name=default_title(request)
+        start_request, request, toolset, presentation=presentation, settings=settings, title=default_title(request)
     )
 
 
 def _follow_run_with_missing_tools(
     request: RunRequest, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
 ) -> int:
-    """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise reject the plan."""
+    """Follow the existing run of a plan whose tools have since been renamed or removed.
+
+    The plan is rejected if it has other problems or no run.
+    """
     if request.workflow_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
         print_problems(request, invalid, output)
         return ExitCode.REJECTED
-    name = default_title(request)
+    title = default_title(request)
     try:
         start_request = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
         async def find_run(runs: "Runs") -> StartedRun:
-            run = await runs.find(replace(start_request, workflow_id=request.workflow_id, title=name))
-            if run is None:
+            existing_run = await runs.find(replace(start_request, workflow_id=request.workflow_id, title=title))
+            if existing_run is None:
                 raise invalid
-            return run
+            return existing_run
 
         presentation = RunPresentation(print_run, output)
         return start_and_follow(
@@ -87,7 +90,7 @@ def _follow_run_with_missing_tools(
             toolset,
             presentation=presentation,
             settings=settings,
-            name=name,
+            title=title,
             start_or_find=find_run,
         )
     except (PlanInvalid, RunIdInUse):
@@ -109,11 +112,11 @@ class StartOptions(Protocol):
 
     @property
     def is_detached(self) -> bool:
-        """Leave the run to the background."""
+        """Whether the run continues in the background, without the command."""
 
     @property
     def keeps_server(self) -> bool:
-        """Keep the server running."""
+        """Whether the server keeps running after the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,34 +162,34 @@ def start_and_follow(
     *,
     presentation: RunPresentation,
     settings: Settings,
-    name: str | None = None,
+    title: str | None = None,
     start_or_find: "Callable[[Runs], Awaitable[StartedRun]] | None" = None,
 ) -> int:
-    """Start a run and follow it to its end, or leave it to the background; return the exit code.
+    """Start a run, and follow it to its end or let it continue in the background; return the exit code.
 
     Args:
-        name: title of the run in lists if its plan has none.
-        start_or_find: starts or finds the run; `None` starts `prepared`.
+        title: title of the run in lists if its plan has no title.
+        start_or_find: starts or finds the run; by default, the run of `start_request` is started.
     """
     output = presentation.output
 
     async def start_run(runs: "Runs") -> StartedRun:
-        return await runs.start(replace(start_request, workflow_id=start_options.workflow_id, title=name))
+        return await runs.start(replace(start_request, workflow_id=start_options.workflow_id, title=title))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with connected_to_run(settings, toolset) as connection:
+        async with open_start_connection(settings, toolset) as connection:
             started_run = await (start_or_find or start_run)(open_runs(connection, settings))
             if start_options.is_detached:
-                await leave_to_background(settings, toolset)
+                await continue_in_background(settings, toolset)
                 return print_detached_run(started_run, start_request, connection, output=output)
             if start_options.keeps_server:
                 LocalServer(settings).keep_running()
             interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
             message = "" if started_run.is_new else " already exists with the same plan; continuing it"
             followed_run = FollowedRun(started_run.workflow_id, message, started_run.is_new)
-            guarded_presentation = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
+            presentation_with_watchdog = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
             return await follow_to_end(
-                followed_run, connection, settings, toolset=toolset, presentation=guarded_presentation
+                followed_run, connection, settings, toolset=toolset, presentation=presentation_with_watchdog
             )
 
     return run_async(work, output)
@@ -229,7 +232,7 @@ async def follow_to_end(
     view = await runs.reader(workflow_id).read()
     server = server_with_lasting_ui_link(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
-    output.print(with_link(followed_run.first_line(has_ended=view.is_closed), url))
+    output.print(append_link(followed_run.first_line(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with serving_toolset(connection.client, toolset, settings=settings):
             if presentation.on_served is not None:
@@ -263,12 +266,12 @@ def print_detached_run(
     watch_command = f"dagwright watch {started_run.workflow_id}"
     message = f"runs in the background; `{watch_command}` shows it, `dagwright down` ends the worker"
     if (schema := schema_of_missing_inputs(start_request.plan.inputs, start_request.inputs)) is not None:
-        message += f"; it waits for its inputs: `{command_for_inputs(started_run.workflow_id, schema)}`"
+        message += f"; it waits for its inputs: `{inputs_command(started_run.workflow_id, schema)}`"
     if output.is_json:
         output.document(run_outcome(started_run.workflow_id, message))
     else:
         url = connection.server.run_url(started_run.workflow_id, run_id=started_run.run_id)
-        output.print(with_link(f"{started_run.workflow_id} {message}", url))
+        output.print(append_link(f"{started_run.workflow_id} {message}", url))
     return ExitCode.COMPLETED
 
 
@@ -289,19 +292,19 @@ def print_problems(request: RunRequest, invalid: PlanInvalid, output: Output) ->
         output.log(line)
 
 
-_INTERRUPTED = "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
+_INTERRUPT_HINT = "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
 
 
 def continues_message(workflow_id: str) -> str:
     """Return the message displayed on Ctrl-C for a run that continues without this command."""
-    return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPTED}"
+    return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPT_HINT}"
 
 
 def interrupt_message(workflow_id: str, connection: Connection, settings: Settings) -> str:
     """Return the message displayed on Ctrl-C for a run that this command serves."""
     is_local = connection.server.pid is not None
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
-        return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPTED}"
+        return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPT_HINT}"
     return continues_message(workflow_id)
 
 

@@ -1,6 +1,6 @@
 """`run` of a `.jsonl` file: one run for each line, started together and followed in the order of the lines.
 
-Every line is prepared before the first run starts, so an invalid line starts nothing.
+Every line is prepared before the first run starts, so no run starts if a line is invalid.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,16 @@ from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     invalid_plan_document,
+    parse_pairs,
     problem_lines,
     read_inputs_file,
-    read_pairs,
     read_sources,
 )
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.run_and_watch import FollowedRun, RunPresentation, follow_to_end, is_batch, print_run
 from dagwright.interfaces.cli.run_and_watch import run as run_one
 from dagwright.interfaces.cli.run_commands import RunRequest
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, serving_toolset
+from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -53,7 +53,7 @@ class _Line:
     """
 
     number: int
-    run: StartRequest
+    start_request: StartRequest
 
 
 def run(request: RunRequest, output: Output) -> int:
@@ -71,8 +71,8 @@ def run_batch(request: RunRequest, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     sources = [*read_sources([request.plan])]
     if not sources:
-        empty = PlanInvalid([Problem("empty_plan", "the file has no plan: every line is empty")])
-        sources = [PlanSource(request.plan, None, empty)]
+        empty_file_error = PlanInvalid([Problem("empty_plan", "the file has no plan: every line is empty")])
+        sources = [PlanSource(request.plan, None, empty_file_error)]
     lines, is_valid = [], True
     for source in sources:
         try:
@@ -86,7 +86,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
         output.log("no run was started")
         return ExitCode.REJECTED
     for line in lines:
-        if (model_node := first_model_node(line.run.plan)) is not None:
+        if (model_node := first_model_node(line.start_request.plan)) is not None:
             require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
     return run_async(
         lambda interrupt_handling: _start_and_follow(
@@ -101,8 +101,8 @@ def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
 
     Unused inputs of a file are ignored; unused inputs of `--input` are errors.
     """
-    used_names = {name for line in lines for name in line.run.inputs}
-    input_names = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
+    used_names = {name for line in lines for name in line.start_request.inputs}
+    input_names = list(dict.fromkeys(name for line in lines for name in line.start_request.plan.inputs))
     for name in read_inputs_file(request.inputs_file):
         if name not in used_names:
             output.log(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
@@ -114,7 +114,7 @@ def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
             hint=suggestion(name, input_names)
             or (f"the plans have {', '.join(input_names)}" if input_names else "the plans have no inputs"),
         )
-        for name in read_pairs(request.inputs, option="--input")
+        for name in parse_pairs(request.inputs, option="--input")
         if name not in used_names
     ]
     if problems:
@@ -148,18 +148,18 @@ async def _start_and_follow(
     *,
     interrupt_handling: InterruptHandling,
 ) -> int:
-    async with connected_to_run(settings, toolset) as connection:
+    async with open_start_connection(settings, toolset) as connection:
         runs = open_runs(connection, settings)
         interrupt_handling.text = "the started runs continue; `dagwright list` shows them"
         started_runs, codes = [], list[int]()
         for line in lines:
             try:
-                started_runs.append((line, await runs.start(line.run)))
+                started_runs.append((line, await runs.start(line.start_request)))
             except (RunIdInUse, RunIdInvalid) as error:
                 codes.append(ExitCode.REJECTED)
                 _print_start_error(line, error, output)
         if request.is_detached:
-            await leave_to_background(settings, toolset)
+            await continue_in_background(settings, toolset)
             for line, started_run in started_runs:
                 _print_detached_run(line, started_run, output)
             return worst_code(codes)
@@ -188,14 +188,14 @@ async def _follow_all(
                 "" if started_run.is_new else " already exists; continuing it",
                 started_run.is_new,
             )
-            presentation = RunPresentation(_print_run_of_line(line.number), output)
+            presentation = RunPresentation(_line_printer(line.number), output)
             codes.append(
                 await follow_to_end(followed_run, connection, settings, toolset=None, presentation=presentation)
             )
     return codes
 
 
-def _print_run_of_line(number: int) -> Any:
+def _line_printer(number: int) -> Any:
     """Return a function that writes the end of a run; with `--json`, a document on one line with the line number."""
 
     def print_line(view: "RunView", document: Mapping[str, Any], output: Output) -> None:

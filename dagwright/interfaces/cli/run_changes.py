@@ -19,7 +19,13 @@ from dagwright.interfaces.cli.command_connection import command_settings, open_c
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line, run_outcome
-from dagwright.interfaces.cli.plan_input import PlanSource, invalid_plan_document, json_of, problem_lines, read_plan
+from dagwright.interfaces.cli.plan_input import (
+    PlanSource,
+    invalid_plan_document,
+    parse_json_option,
+    problem_lines,
+    read_plan,
+)
 from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
@@ -58,7 +64,7 @@ def retry(request: NodeActionRequest, output: Output) -> int:
     Raises:
         CommandError: the arguments are not a JSON object.
     """
-    arguments = None if request.arguments is None else json_of(request.arguments, option="--arguments")
+    arguments = None if request.arguments is None else parse_json_option(request.arguments, option="--arguments")
     if arguments is not None and not isinstance(arguments, dict):
         raise CommandError("--arguments must be a JSON object")
     return _change_node(request, Command.retry_node(request.node, arguments=arguments), output)
@@ -70,7 +76,7 @@ def set_result(request: NodeActionRequest, output: Output) -> int:
     Raises:
         CommandError: the result is invalid JSON.
     """
-    result = json_of(request.result or "", option="set-result")
+    result = parse_json_option(request.result or "", option="set-result")
     return _change_node(request, Command.set_result(request.node, result=result), output)
 
 
@@ -127,12 +133,12 @@ def add_nodes(request: AddNodesRequest, output: Output) -> int:
         CommandError: the file has no nodes.
     """
     try:
-        return _add_nodes(nodes_in(request.file), request, output)
+        return _add_nodes(read_nodes(request.file), request, output)
     except PlanInvalid as invalid:
-        return print_invalid(request.file, invalid, output)
+        return print_invalid_nodes(request.file, invalid, output)
 
 
-def nodes_in(file: str) -> list[Any]:
+def read_nodes(file: str) -> list[Any]:
     """Return the nodes of a file with a plan or a list of nodes.
 
     Raises:
@@ -148,7 +154,7 @@ def nodes_in(file: str) -> list[Any]:
     return nodes
 
 
-def print_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
+def print_invalid_nodes(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
     """Report the problems of the nodes of a file."""
     source = PlanSource(file, None, invalid)
     if output.is_json:

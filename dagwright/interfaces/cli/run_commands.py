@@ -1,4 +1,4 @@
-"""Names, options and help of the commands that start and show runs; other modules do the work."""
+"""Names, options and help of the commands that start and show runs. Other modules implement the commands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,7 +157,7 @@ class ForkRequest:
 run = command(RunRequest, "run_batch", "run", summary="Run a plan and wait until it ends.")
 check = command(CheckRequest, "check_command", "check", summary="Validate plans without a server.")
 list_runs = command(
-    ListRequest, "show_commands", "list_runs", summary="List runs: open runs first, each group newest first."
+    ListRequest, "show_commands", "list_runs", summary="List the open runs, then the other runs; the newest are first."
 )
 fork = command(
     ForkRequest,

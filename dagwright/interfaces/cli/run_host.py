@@ -19,7 +19,7 @@ from dagwright.worker.serving import serving
 
 
 @asynccontextmanager
-async def connected_to_run(
+async def open_start_connection(
     settings: Settings, toolset: Toolset, *, is_serving: bool = True
 ) -> AsyncIterator[Connection]:
     """Connect for a command that starts runs with these tools.
@@ -62,7 +62,7 @@ async def serving_toolset(client: Client, toolset: Toolset | None, *, settings: 
 
 
 @asynccontextmanager
-async def served_here_or_elsewhere(
+async def serve_unless_served_elsewhere(
     client: Client, toolset: Toolset, *, settings: Settings, report: Callable[[str], None]
 ) -> AsyncIterator[bool]:
     """Serve runs while the block lasts, unless another process serves them with other settings.
@@ -94,8 +94,8 @@ def _serving_all(client: Client, toolset: Toolset, settings: Settings) -> Abstra
     return serving(client, toolset, task_queue=settings.task_queue, capacity=capacity)
 
 
-async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
-    """Leave the server and a worker with these tools in the background until `down`.
+async def continue_in_background(settings: Settings, toolset: Toolset) -> None:
+    """Start a worker with these tools in the background, and keep the server running until `down`.
 
     Call this function only after a run was accepted. The worker of a failed command would execute calls with the
     environment of that command, and could not be ended, because another command might already use the worker.
@@ -104,7 +104,7 @@ async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
         CommandError: a process that serves runs of this folder has other settings.
     """
     await start_worker(settings, toolset)
-    # After the worker: if the worker is not started, the server must not keep running.
+    # The worker starts first: if its start fails, the server must not keep running.
     LocalServer(settings).keep_running()
 
 

@@ -11,7 +11,7 @@ from dagwright.features.compensation.compensation import compensation_counts, pr
 from dagwright.history.document_hydration import output_loss_reason
 from dagwright.history.offloaded_regions import REGION_UNREADABLE
 from dagwright.interfaces.cli.node_text import displayed_counts, has_default_result, node_text, usage_lines
-from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
+from dagwright.interfaces.cli.output import Output, indented_value_text, one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.planning.plan_and_execute.goal_spec import (
@@ -35,12 +35,12 @@ Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000
 """Maximum length of the output shown after a run; `dagwright result` shows the complete output."""
 FAILURES_SHOWN = 20
-DONE_SHOWN = 40
-"""Maximum number of completed intents that are listed."""
+RESULTS_SHOWN = 40
+"""Maximum number of listed results of intents, and of listed lookups."""
 REPAIRS_SHOWN = 5
 """Maximum number of repairs that are listed."""
 
-_INTENT = "@result_"
+_INTENT_PREFIX = "@result_"
 """Prefix of the IDs of nodes that were created for intents."""
 
 _DONE_STATES = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
@@ -54,7 +54,7 @@ def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> N
     output.print(summary_line(view, document))
     _print_failures(document, output)
     _print_output_or_note(document, output)
-    _print_missing(document, output)
+    _print_missing_parts(document, output)
     for line in usage_lines(document):
         output.print(line)
 
@@ -73,7 +73,7 @@ def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Outpu
         output.print(line)
     for line in repair_lines(document):
         output.print(line)
-    _print_missing(document, output)
+    _print_missing_parts(document, output)
     for line in usage_lines(document):
         output.print(line)
 
@@ -119,9 +119,9 @@ def intent_result_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _result_lines(results: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
-    for name, node in results[:DONE_SHOWN]:
+    for name, node in results[:RESULTS_SHOWN]:
         yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
-    if (omitted := len(results) - DONE_SHOWN) > 0:
+    if (omitted := len(results) - RESULTS_SHOWN) > 0:
         yield f"and {omitted:,} more; complete list: dagwright result {document['run_id']}"
 
 
@@ -137,11 +137,11 @@ def found_entity_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     Args:
         lookups: as in the document of a run.
     """
-    for lookup in lookups[:DONE_SHOWN]:
+    for lookup in lookups[:RESULTS_SHOWN]:
         entity = lookup["entity"]
         facts = ", ".join(facts_of_entity(entity))
         yield one_line(f"{lookup['search_text']!r} is {entity.get('name')} ({facts}): {lookup.get('reason')}")
-    if (omitted := len(lookups) - DONE_SHOWN) > 0:
+    if (omitted := len(lookups) - RESULTS_SHOWN) > 0:
         yield f"and {omitted:,} more lookups"
 
 
@@ -149,10 +149,10 @@ def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lookups, and the results of intents that the output omits because other intents use them."""
     yield from found_entity_lines(document.get("lookups", []))
     output = document["output"]
-    if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
+    if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT_PREFIX) for name in output):
         return
     nodes = document["nodes"].items()
-    results = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
+    results = [(name, node) for name, node in nodes if name.startswith(_INTENT_PREFIX) and name not in output]
     yield from _result_lines([(name, node) for name, node in results if node["status"] == "completed"], document)
 
 
@@ -166,15 +166,15 @@ def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the repairs of the plan that a model wrote, and its ignored parts."""
-    name, notes = "", list[Any]()
+    plan_node_id, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
         result = node["result"]
         if role_of(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and result.get("valid") is True:
-            name, notes = node_id, result.get("notes") or []
+            plan_node_id, notes = node_id, result.get("notes") or []
     lines = [*dict.fromkeys(map(_repair_line, notes))]
     yield from lines[:REPAIRS_SHOWN]
     if (omitted := len(lines) - REPAIRS_SHOWN) > 0:
-        yield f"and {omitted:,} more; complete list: dagwright node {document['run_id']} {name}"
+        yield f"and {omitted:,} more; complete list: dagwright node {document['run_id']} {plan_node_id}"
 
 
 def _repair_line(note: Mapping[str, Any]) -> str:
@@ -190,19 +190,19 @@ def print_result(view: "RunView", document: Mapping[str, Any], output: Output) -
         output.print(summary_line(view, document))
         _print_failures(document, output)
     _print_output(document, output, limit=None)
-    _print_missing(document, output)
+    _print_missing_parts(document, output)
     for line in usage_lines(document):
         # Usage goes to stderr: stdout may be read by a program.
         output.log(line)
 
 
-def _print_missing(document: Mapping[str, Any], output: Output) -> None:
+def _print_missing_parts(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
         if note["code"] in _INCOMPLETE_NOTES:
             node = f"{note['node_id']}: " if note.get("node_id") else ""
             output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
-    if (lost := output_loss_reason(document["notes"])) is not None:
-        output.log(f"error: the output is not loaded: {one_line(lost.removeprefix('output: '), limit=1_000)}")
+    if (loss_reason := output_loss_reason(document["notes"])) is not None:
+        output.log(f"error: the output is not loaded: {one_line(loss_reason.removeprefix('output: '), limit=1_000)}")
 
 
 def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
@@ -299,13 +299,13 @@ def _rounds_hint(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
 
 
-def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
+def _commands_of_last_plan(document: Mapping[str, Any], *roles: str) -> str:
     number = max(
         (node.partition("#")[2] for node in document["nodes"] if role_of(node) == PLAN),
         key=_number_or_1,
         default="",
     )
-    node_ids = [f"{name}#{number}" if number else name for name in names]
+    node_ids = [f"{role}#{number}" if number else role for role in roles]
     return ", ".join(f"dagwright node {document['run_id']} {node_id}" for node_id in node_ids)
 
 
@@ -331,7 +331,7 @@ def _print_output(
     if value is None or value == {}:
         return
     text, write = (
-        terminal_text(value_text(value)),
+        terminal_text(indented_value_text(value)),
         write if write is not None and isinstance(value, str) else output.print,
     )
     write(text[:limit])

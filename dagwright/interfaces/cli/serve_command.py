@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
-from dagwright.interfaces.cli.output import Output, with_link
-from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
-from dagwright.interfaces.cli.run_host import connected_to_run, serving_toolset, settings_with_plans, templates_of
+from dagwright.interfaces.cli.output import Output, append_link
+from dagwright.interfaces.cli.process_exit import ExitWatchdog, create_stop_event
+from dagwright.interfaces.cli.run_host import open_start_connection, serving_toolset, settings_with_plans, templates_of
 from dagwright.interfaces.cli.server_commands import ServeRequest
 from dagwright.interfaces.http.allowed_hosts import ALL, split_at_commas
 from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
@@ -32,8 +32,8 @@ def serve(request: ServeRequest, output: Output) -> int:
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    plans = templates_of(settings, toolset)
-    return event_loop.run(_serve(request, settings, toolset, plans, output=output))
+    templates = templates_of(settings, toolset)
+    return event_loop.run(_serve(request, settings, toolset, templates, output=output))
 
 
 def _check_key_file(settings: Settings) -> None:
@@ -78,9 +78,9 @@ def _check_origins(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> No
 
 
 async def _serve(
-    request: ServeRequest, settings: Settings, toolset: Toolset, plans: TemplateFolder | None, *, output: Output
+    request: ServeRequest, settings: Settings, toolset: Toolset, templates: TemplateFolder | None, *, output: Output
 ) -> int:
-    stop_event = stop_signal()
+    stop_event = create_stop_event()
     try:
         listener = open_socket(request.host, request.port)
     except PortTaken as error:
@@ -92,8 +92,8 @@ async def _serve(
         _check_origins(settings, keys, needs_keys=not request.no_auth)
         worker_toolset = None if request.no_worker else toolset
         async with (
-            connected_to_run(settings, toolset, is_serving=not request.no_worker) as connection,
-            open_context(settings, connection, toolset, plans=plans) as context,
+            open_start_connection(settings, toolset, is_serving=not request.no_worker) as connection,
+            open_context(settings, connection, toolset, plans=templates) as context,
             listening(
                 create_app(context, host=request.host),
                 listener,
@@ -111,7 +111,7 @@ async def _serve(
                 document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
                 output.document({**document, "ui_url": server.ui_url}, is_line=True)
             else:
-                output.print(with_link(f"API at {address}/v1", connection.server.runs_url()))
+                output.print(append_link(f"API at {address}/v1", connection.server.runs_url()))
                 output.print(f"console at {address}{CONSOLE}/")
             await stop_event.wait()
             context.stopping.set()

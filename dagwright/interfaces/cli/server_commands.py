@@ -1,4 +1,7 @@
-"""Names, options and help of `worker`, `serve`, `up`, `down`, `temporal` and `mcp`; other modules do the work."""
+"""Names, options and help of `worker`, `serve`, `up`, `down`, `temporal` and `mcp`.
+
+Other modules implement the commands.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -20,7 +23,7 @@ Port = Annotated[
 ]
 
 NoAuth = Annotated[
-    bool, typer.Option("--no-auth", help="Serve other addresses than localhost without keys, to any client.")
+    bool, typer.Option("--no-auth", help="Listen on addresses other than localhost without keys, for any client.")
 ]
 
 
@@ -148,6 +151,6 @@ def temporal(
 ) -> int:
     """Run Temporal's command line on the server of this folder.
 
-    If `TEMPORAL_ADDRESS` is set, the server of this address is used.
+    If `TEMPORAL_ADDRESS` is set, the server at this address is used.
     """
     return call("temporal_command", "temporal", arguments or [], Output())

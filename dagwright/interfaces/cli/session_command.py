@@ -20,7 +20,7 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionRequest
 from dagwright.interfaces.cli.node_text import local_date
-from dagwright.interfaces.cli.output import Output, one_line, run_outcome, with_link
+from dagwright.interfaces.cli.output import Output, append_link, one_line, run_outcome
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import Server
 
@@ -86,7 +86,7 @@ def _print_session(view: SessionView, output: Output, server: Server) -> None:
         output.document(document)
         return
     url = server.run_url(view.workflow_id, run_id=view.run_id)
-    output.print(with_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
+    output.print(append_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
     for name, entity in document["context"].items():
         kind = f"{entity['kind']}, " if entity.get("kind") else ""
         output.print(one_line(f"@{name}: {entity.get('name') or entity['id']} ({kind}{entity['id']})"))

@@ -30,7 +30,7 @@ from dagwright.interfaces.cli.run_and_watch import (
     reject_batch,
 )
 from dagwright.interfaces.cli.run_commands import RunRequest
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, serving_toolset
+from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
 from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
@@ -57,10 +57,10 @@ def run_plan(request: RunRequest, output: Output) -> int:
             require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
         return replace(start_request, title=title)
 
-    turn = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
+    turn_request = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
     try:
         return run_in_session(
-            turn, request, toolset, presentation=RunPresentation(print_run, output), settings=settings
+            turn_request, request, toolset, presentation=RunPresentation(print_run, output), settings=settings
         )
     except PlanInvalid as invalid:
         print_problems(request, invalid, output)
@@ -68,7 +68,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
 
 
 def run_in_session(
-    turn: TurnRequest,
+    turn_request: TurnRequest,
     start_options: StartOptions,
     toolset: Toolset,
     *,
@@ -79,51 +79,53 @@ def run_in_session(
     output = presentation.output
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with connected_to_run(settings, toolset) as connection:
+        async with open_start_connection(settings, toolset) as connection:
             runs = open_runs(connection, settings)
             # The worker also serves the session: without a worker, the session accepts no turns.
             if start_options.is_detached:
-                serve = partial(leave_to_background, settings, toolset)
-                sessions = Sessions(connection, runs, task_queue=settings.task_queue, ensure_served=serve)
-                started_run, start_request = await _start_turn(turn, start_options, runs, sessions, output=output)
+                ensure_served = partial(continue_in_background, settings, toolset)
+                sessions = Sessions(connection, runs, task_queue=settings.task_queue, ensure_served=ensure_served)
+                started_run, start_request = await _start_turn(
+                    turn_request, start_options, runs, sessions, output=output
+                )
                 return print_detached_run(started_run, start_request, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with serving_toolset(connection.client, toolset, settings=settings):
-                started_run, _ = await _start_turn(turn, start_options, runs, sessions, output=output)
+                started_run, _ = await _start_turn(turn_request, start_options, runs, sessions, output=output)
                 if start_options.keeps_server:
                     LocalServer(settings).keep_running()
                 interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
-                message = f" in the session {one_line(turn.name)}"
+                message = f" in the session {one_line(turn_request.name)}"
                 followed_run = FollowedRun(started_run.workflow_id, message, started_run.is_new)
-                guarded_presentation = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
+                presentation_with_watchdog = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
                 code = await follow_to_end(
-                    followed_run, connection, settings, toolset=None, presentation=guarded_presentation
+                    followed_run, connection, settings, toolset=None, presentation=presentation_with_watchdog
                 )
-                await sessions.wait_for_turn_end(turn.name, started_run.workflow_id)
+                await sessions.wait_for_turn_end(turn_request.name, started_run.workflow_id)
                 return code
 
     return run_async(work, output)
 
 
 async def _start_turn(
-    turn: TurnRequest, start_options: StartOptions, runs: "Runs", sessions: Sessions, *, output: Output
+    turn_request: TurnRequest, start_options: StartOptions, runs: "Runs", sessions: Sessions, *, output: Output
 ) -> tuple[StartedRun, StartRequest]:
-    """Start the run of a turn; return it with its start request.
+    """Start the run of a turn. Return the run and its start request.
 
     Raises:
         CommandError: the session rejects the turn.
     """
 
     def log_busy_session(running_turn: Turn) -> None:
-        run = one_line(running_turn.run_id)
+        run_id = one_line(running_turn.run_id)
         output.log(
-            f"{busy_session_text(turn.name, running_turn)}; this request waits for the end of that run: "
-            f"`dagwright watch {run}` shows it, `dagwright inbox` lists its requests"
+            f"{busy_session_text(turn_request.name, running_turn)}; this request waits for the end of that run: "
+            f"`dagwright watch {run_id}` shows it, `dagwright inbox` lists its requests"
         )
 
     try:
         return await start_turn(
-            turn,
+            turn_request,
             runs,
             sessions,
             run=start_options.workflow_id,

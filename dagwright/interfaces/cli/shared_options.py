@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dagwright.core.model.dialect import Dialect as KnownDialect
 
-_TYPE = re.compile(r" <(?:str|list\[str\])>")
+_TYPE_PATTERN = re.compile(r" <(?:str|list\[str\])>")
 
 
 SITE = "https://dagwright.github.io/dagwright/"
@@ -21,7 +21,7 @@ class PlainHelp(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         # Replaced by spaces, so that the columns stay aligned.
-        return _TYPE.sub(lambda match: " " * len(match[0]), super().get_help(ctx))
+        return _TYPE_PATTERN.sub(lambda match: " " * len(match[0]), super().get_help(ctx))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the address of the documentation of the command."""

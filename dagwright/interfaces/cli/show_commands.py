@@ -45,8 +45,8 @@ from dagwright.interfaces.cli.node_text import (
     usage_text,
     zone_at,
 )
-from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
-from dagwright.interfaces.cli.plan_input import read_tags
+from dagwright.interfaces.cli.output import Output, append_link, indented_value_text, one_line, terminal_text
+from dagwright.interfaces.cli.plan_input import parse_tags
 from dagwright.interfaces.cli.progress_tree import call_text
 from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
 from dagwright.interfaces.cli.round_text import phase_line, reason_lines
@@ -75,7 +75,7 @@ def list_runs(request: ListRequest, output: Output) -> int:
     Raises:
         CommandError: an option is invalid.
     """
-    tags, since = read_tags(request.tags), _parse_since(request.since)
+    tags, since = parse_tags(request.tags), _parse_since(request.since)
     run_filter = RunFilter(
         status=request.status, title=request.title, since=since, tags=tags, template=request.template
     )
@@ -277,7 +277,7 @@ def _print_status(
     view: "RunView", document: Document, output: Output, *, url: str | None, lists_all_items: bool = False
 ) -> None:
     """Write the nodes of a run as a table, then its requests, answers, usage, error and notes."""
-    output.print(with_link(summary_line(view, document), url))
+    output.print(append_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
         output.print(line)
     _print_nodes(view, document, output, lists_all_items=lists_all_items)
@@ -400,8 +400,8 @@ def _result_text(result: Any) -> str:
     if not isinstance(result, Mapping) or not any(
         isinstance(value, str) and "\n" in value for value in result.values()
     ):
-        return value_text(result)
-    texts = [(name, value_text(value)) for name, value in result.items()]
+        return indented_value_text(result)
+    texts = [(name, indented_value_text(value)) for name, value in result.items()]
     return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
 
 

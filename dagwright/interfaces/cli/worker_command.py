@@ -11,7 +11,7 @@ from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background_settings import serving_with_settings
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
+from dagwright.interfaces.cli.process_exit import ExitWatchdog, create_stop_event
 from dagwright.interfaces.cli.server_commands import WorkerRequest
 from dagwright.logging import configure_logging
 from dagwright.process import event_loop
@@ -45,7 +45,7 @@ def worker(request: WorkerRequest, output: Output) -> int:
 
 async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> None:
     await prepare_to_serve(settings, toolset)
-    stop_event = stop_signal()
+    stop_event = create_stop_event()
     log = structlog.stdlib.get_logger("dagwright.worker")
     with closing(ExitWatchdog()) as exit_watchdog:
         async with (

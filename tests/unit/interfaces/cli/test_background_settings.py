@@ -20,7 +20,11 @@ from dagwright.interfaces.cli.background_settings import (
     serving_with_settings,
 )
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served_here_or_elsewhere
+from dagwright.interfaces.cli.run_host import (
+    continue_in_background,
+    open_start_connection,
+    serve_unless_served_elsewhere,
+)
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.toolset import load_toolset
@@ -95,7 +99,7 @@ async def test_command_with_another_setting_is_rejected(
         " in the run: use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     )
     with pytest.raises(CommandError) as error:
-        async with connected_to_run(settings, load_toolset(settings)):
+        async with open_start_connection(settings, load_toolset(settings)):
             pass
     status = (error.value.status, error.value.status.exit_code)
     assert (str(error.value), status) == (expected, ("other_settings", ExitCode.REJECTED))
@@ -139,9 +143,9 @@ async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypat
         settings = load_settings()
         toolset = load_toolset(settings)
         with _raises_other_value("DAGWRIGHT_MODEL"):
-            await leave_to_background(settings, toolset)
+            await continue_in_background(settings, toolset)
     assert not keep_calls
-    await leave_to_background(settings, toolset)
+    await continue_in_background(settings, toolset)
     assert keep_calls
 
 
@@ -154,7 +158,7 @@ async def test_command_is_rejected_while_another_command_has_other_settings(
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", OTHER_DATABASE)
         settings = load_settings()
         # The first block rejects the settings before a run starts.
-        for block in (connected_to_run(settings, load_toolset(settings)), serving_with_settings(settings)):
+        for block in (open_start_connection(settings, load_toolset(settings)), serving_with_settings(settings)):
             with pytest.raises(CommandError, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
                 async with block:
                     pass
@@ -196,7 +200,7 @@ async def test_other_queue_or_server_is_rejected(
     )
     no_client = cast(Client, None)
     with pytest.raises(CommandError, match="and serves only that value"):
-        async with served_here_or_elsewhere(
+        async with serve_unless_served_elsewhere(
             no_client, load_toolset(settings), settings=settings, report=reports.append
         ):
             pass

@@ -124,7 +124,7 @@ def _document(rounds: int) -> dict[str, Any]:
 def _table_lines(document: dict[str, Any], *, max_rows: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as capture:
-        console.print(rounds_table(document, max_rows=max_rows, calls=calls))
+        console.print(rounds_table(document, max_rows=max_rows, call_texts=calls))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 

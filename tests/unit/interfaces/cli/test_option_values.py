@@ -21,10 +21,10 @@ from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     convert_inputs,
     convert_value,
+    parse_budget,
+    parse_new_limits,
+    parse_pairs,
     problem_lines,
-    read_budget,
-    read_new_limits,
-    read_pairs,
     read_plan,
 )
 from dagwright.interfaces.cli.request_text import answer_command
@@ -127,9 +127,9 @@ def test_problem_names_its_file_once() -> None:
 
 
 def test_pairs_split_at_the_first_sign() -> None:
-    assert read_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
+    assert parse_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
     with pytest.raises(CommandError, match="--input must be KEY=VALUE, not '=x'"):
-        read_pairs(["=x"], option="--input")
+        parse_pairs(["=x"], option="--input")
 
 
 def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,10 +141,10 @@ def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatc
 def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
     text = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
     limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200, "time": "5400.0s"}
-    assert read_budget(text, is_interactive=True) == limits
-    assert read_budget(text, is_interactive=False) == {**limits, "on_limit": "finish"}
-    assert read_budget(None, is_interactive=True) is None
-    assert read_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
+    assert parse_budget(text, is_interactive=True) == limits
+    assert parse_budget(text, is_interactive=False) == {**limits, "on_limit": "finish"}
+    assert parse_budget(None, is_interactive=True) is None
+    assert parse_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
 
 
 NO_LIMIT = "write NAME=NUMBER"
@@ -174,7 +174,7 @@ TIME = "time must be a duration:"
 )
 def test_invalid_budget_is_rejected_with_its_part(text: str, problem: str) -> None:
     with pytest.raises(CommandError) as error:
-        read_budget(text, is_interactive=True)
+        parse_budget(text, is_interactive=True)
     assert f": {problem}" in str(error.value)
     assert str(error.value).startswith(f"--budget {text[:100]}")
 

@@ -186,8 +186,8 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
     assert lines == [
         "running    a  t",
         "running    b  t",
-        "waiting    a was running when its worker died; it is retried when the server detects it",
-        "waiting    b was running when its worker died; it fails when the server detects it",
+        "waiting    a was running when its worker died; it is retried when the server detects this",
+        "waiting    b was running when its worker died; it fails when the server detects this",
         "running    a (attempt 2: its worker died or hung)",
     ]
 

@@ -13,12 +13,11 @@ from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.history.run_view import RunView
-from dagwright.interfaces.cli.explain_command import lines_of
+from dagwright.interfaces.cli.explain_command import explanation_lines
 from dagwright.interfaces.cli.graph_drawing import mermaid
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.progress_lines import LineWriter
-from dagwright.interfaces.cli.round_text import calls_of, round_lines, rounds_of
-from dagwright.interfaces.cli.round_text import lines_of as lines_of_rounds
+from dagwright.interfaces.cli.round_text import call_texts_of, lines_of_rounds, round_lines, rounds_of
 from dagwright.interfaces.cli.run_summary import failure_lines
 from dagwright.interfaces.cli.show_commands import _print_node, _print_status
 from dagwright.planner import RoundsOptions
@@ -130,7 +129,7 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
         "sg2": PendingCall(1, "started"),
     }
     expected = {"sg1": "attempt 3, again in 4.0 s: no server runs", "plan": "attempt 2, no route"}
-    assert calls_of(_view(_started_question(), pending=pending_calls), now=NOW) == expected
+    assert call_texts_of(_view(_started_question(), pending=pending_calls), now=NOW) == expected
 
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +220,10 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     chain = blocking_chain(question.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
     explanation = RunExplanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
-    assert [*lines_of(explanation)][:2] == ["q has failed", "planner_repeats: the planner wants the same again"]
+    assert [*explanation_lines(explanation)][:2] == [
+        "q has failed",
+        "planner_repeats: the planner wants the same again",
+    ]
     assert "the run ended by planner_repeats: " in explanation.describe(str)
     same_error = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
@@ -231,7 +233,7 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
     question = _started_question()
     result = RunExplanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
-    assert [*lines_of(result)][:2] == ["q is running", "Round 1 (continue): Both."]
+    assert [*explanation_lines(result)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
 def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:

@@ -9,7 +9,7 @@ from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_explainer import RunExplanation
-from dagwright.interfaces.cli.explain_command import lines_of
+from dagwright.interfaces.cli.explain_command import explanation_lines
 from dagwright.interfaces.cli.show_commands import with_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -70,7 +70,7 @@ def test_party_is_shown_with_its_search_text_and_the_person_who_chose_it() -> No
         _bound_argument("cbu-id", "fund_1", "fund", entity=apex, reason="@cbu"),
     ]
     reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": lookups})
-    lines = [*lines_of(RunExplanation(view_of(node("a")), "a", Chain([reason])))]
+    lines = [*explanation_lines(RunExplanation(view_of(node("a")), "a", Chain([reason])))]
     assert [line.partition(" at ")[0] for line in lines[1:]] == [
         "  entity-id: 'J' (person) is John Smith (person, GB, person_1): chosen by a person",
         "    lookup:person:J: selected by ann",
@@ -91,7 +91,7 @@ def _run_of(*texts: str) -> RunScheduler:
 
 def _explanation_lines(scheduler: RunScheduler) -> list[str]:
     view = replace(view_of(node("a")), scheduler=scheduler)
-    return [*lines_of(RunExplanation(view, "", blocking_chain(scheduler, calls={})))]
+    return [*explanation_lines(RunExplanation(view, "", blocking_chain(scheduler, calls={})))]
 
 
 def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
