@@ -70,10 +70,10 @@ _BRACKETED_ADDRESS = re.compile(r"\[.*\]")
 """An IPv6 address in brackets, which contains colons."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
-_TOOLS_OF_SECRET, _HOSTS_OF_SECRET = "_TOOLS", "_HOSTS"
+_TOOLS_SUFFIX, _HOSTS_SUFFIX = "_TOOLS", "_HOSTS"
 """Suffixes of the variables that bind a secret; no secret has such a name."""
 
-_SETTINGS_OF_COMMANDS = frozenset(
+_SETTINGS_WITHOUT_EFFECT_ON_RUNS = frozenset(
     {
         *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
         *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_plan_bytes"),
@@ -91,7 +91,7 @@ _TEMPORAL_TLS_FILES = (
 """Variables of Temporal's client. They are read here only because the file tools must not open these files."""
 _PATH_SETTINGS = frozenset({"files_root", "prices", "payload_store", "database_url"})
 """Settings that may be the path of a file or folder."""
-_SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
+_SQLITE_URL = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
 
 
 class SettingsError(DagwrightError):
@@ -116,7 +116,7 @@ class Settings(BaseModel):
     ui_url: str | None = None
     """Address of the Temporal UI, without a trailing slash, for a server that Temporal's own variables configure."""
     notify_url: str | None = None
-    """Webhook URL, called when a request opens, is reminded, escalated, answered or otherwise closed."""
+    """Webhook URL, called when a request opens, is escalated, answered or otherwise closed, and for each reminder."""
     notify_secret: SecretStr | None = Field(default=None, validate_default=True)
     """Secret that signs webhook notifications; a value with the prefix `whsec_` is base64."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
@@ -328,11 +328,11 @@ class Settings(BaseModel):
 
         Equivalent paths of a file or folder have the same value.
         """
-        start = f"{_PREFIX}SECRET_"
-        variables = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
+        prefix = f"{_PREFIX}SECRET_"
+        variables = {variable: value for variable, value in os.environ.items() if variable.startswith(prefix)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if value is None or name in _SETTINGS_OF_COMMANDS:
+            if value is None or name in _SETTINGS_WITHOUT_EFFECT_ON_RUNS:
                 continue
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             if name in _PATH_SETTINGS:
@@ -346,7 +346,7 @@ class Settings(BaseModel):
         Args:
             name: letters, digits and underscores, as in `{{secret.NAME}}`; other names have no secret.
         """
-        if _SECRET_NAME.fullmatch(name) is None or name.endswith((_TOOLS_OF_SECRET, _HOSTS_OF_SECRET)):
+        if _SECRET_NAME.fullmatch(name) is None or name.endswith((_TOOLS_SUFFIX, _HOSTS_SUFFIX)):
             return None
         return os.environ.get(f"{_PREFIX}SECRET_{name}")
 
@@ -365,11 +365,11 @@ class Settings(BaseModel):
 
     def secret_tools(self, name: str) -> tuple[str, ...]:
         """Return the tools, or patterns of tool names, to which `DAGWRIGHT_SECRET_<name>_TOOLS` binds a secret."""
-        return _names_in_variable(f"{_PREFIX}SECRET_{name}{_TOOLS_OF_SECRET}")
+        return _names_in_variable(f"{_PREFIX}SECRET_{name}{_TOOLS_SUFFIX}")
 
     def secret_hosts(self, name: str) -> tuple[str, ...]:
         """Return the hosts to which `DAGWRIGHT_SECRET_<name>_HOSTS` binds a secret."""
-        return _names_in_variable(f"{_PREFIX}SECRET_{name}{_HOSTS_OF_SECRET}")
+        return _names_in_variable(f"{_PREFIX}SECRET_{name}{_HOSTS_SUFFIX}")
 
     def variable(self, name: str) -> str | None:
         """Return the value of `${name}` in a file of MCP servers: the secret if there is one, else the variable."""
@@ -439,7 +439,7 @@ def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
 
 def _resolve_location(url: str) -> str:
     """Return an absolute path, or the URL of a SQLite file, without links and `..`; other locations are unchanged."""
-    prefix, path, suffix = match.groups() if (match := _SQLITE.fullmatch(url)) else ("", url, "")
+    prefix, path, suffix = match.groups() if (match := _SQLITE_URL.fullmatch(url)) else ("", url, "")
     is_path = path.startswith("/") if not prefix else not path.startswith("file:")
     return f"{prefix}{Path(path).resolve()}{suffix}" if is_path else url
 
@@ -461,6 +461,6 @@ def _database_problem(url: str) -> LiteralString | None:
         return None if path.startswith("/") else "the path of a SQLite file comes after three slashes"
     if kind not in ("postgresql", "postgres"):
         return "only SQLite and PostgreSQL are supported"
-    database = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
-    port = _BRACKETED_ADDRESS.sub("", database).partition(":")[2]
+    host_and_port = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
+    port = _BRACKETED_ADDRESS.sub("", host_and_port).partition(":")[2]
     return "its port is not a number" if port and not port.isdecimal() else None

@@ -72,9 +72,9 @@ async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, 
         CommandRejected: the tool is not paused, and none of its calls waits.
     """
     result = await tool_pauses.resume_tool(services.connection.client, tool, by=by, ramp_s=ramp_s)
-    if result.pause is None and not result.calls:
+    if result.pause is None and not result.call_count:
         raise CommandRejected(f"{tool!r:.80} is not paused, and none of its calls waits")
-    return ResumedTool(tool, result.calls, result.runs, timedelta(seconds=result.ramp_s))
+    return ResumedTool(tool, result.call_count, result.run_count, timedelta(seconds=result.ramp_s))
 
 
 async def paused_tools(services: "Services") -> list[PausedTool]:

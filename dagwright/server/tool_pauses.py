@@ -25,7 +25,7 @@ from dagwright.server.note_workflows import end_open, find_open, note_id, start_
 PAUSE_CACHE_S = 2.0
 """Seconds for which a worker caches whether a tool is paused."""
 PAUSE_PROPAGATION_S = PAUSE_CACHE_S + 1.0
-"""Seconds after a change until every worker acts on it."""
+"""Seconds until every worker has noticed that a tool was paused or resumed."""
 MIN_RAMP_S = 10.0
 _RAMP_S_PER_CALL = 0.1
 _RPC_TIMEOUT = timedelta(seconds=5)
@@ -70,12 +70,13 @@ class _PausedCalls:
 
     Args:
         ids: activity IDs.
-        has_all: these are all paused calls of the tool in this run; none was paused for another reason.
+        is_complete: whether these are all paused calls of the tool in this run; other calls may have been paused for
+            another reason.
     """
 
     run: WorkflowExecution
     ids: Sequence[str]
-    has_all: bool
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,14 @@ class ResumeResult:
 
     Args:
         pause: the pause that ended; `None` if the tool was not paused.
-        calls, runs: number of resumed calls, and of the runs and sub-plans with these calls.
+        call_count: number of resumed calls.
+        run_count: number of the runs and sub-plans with these calls.
         ramp_s: seconds over which the calls start.
     """
 
     pause: ToolPause | None
-    calls: int
-    runs: int
+    call_count: int
+    run_count: int
     ramp_s: float
 
 
@@ -108,7 +110,7 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool and wait until all workers apply the pause; if it is paused already, return that pause."""
+    """Pause a tool and wait until all workers apply the pause. If the tool is paused already, return its pause."""
     is_new = await start_note(
         client,
         wire.WORKFLOW_PAUSED_TOOL,
@@ -138,18 +140,18 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
         await end_open(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
         # A worker that still has the pause in its cache may pause a call.
         await asyncio.sleep(PAUSE_PROPAGATION_S)
-    paused_runs = [calls async for calls in _paused_calls(client, tool)]
-    count = sum(len(calls.ids) for calls in paused_runs)
+    calls_by_run = [calls async for calls in _paused_calls(client, tool)]
+    call_count = sum(len(calls.ids) for calls in calls_by_run)
     if ramp_s is None:
-        ramp_s = max(MIN_RAMP_S, count * _RAMP_S_PER_CALL)
+        ramp_s = max(MIN_RAMP_S, call_count * _RAMP_S_PER_CALL)
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RESUMES)
 
     async def resume(calls: _PausedCalls) -> None:
         async with slots:
             await _resume_calls(client, tool, calls, ramp_s=ramp_s)
 
-    await asyncio.gather(*(resume(calls) for calls in paused_runs))
-    return ResumeResult(pause, count, len(paused_runs), ramp_s)
+    await asyncio.gather(*(resume(calls) for calls in calls_by_run))
+    return ResumeResult(pause, call_count, len(calls_by_run), ramp_s)
 
 
 async def _paused_calls(client: Client, tool: str) -> AsyncIterator[_PausedCalls]:
@@ -178,10 +180,10 @@ async def _paused_calls(client: Client, tool: str) -> AsyncIterator[_PausedCalls
 
 
 async def _resume_calls(client: Client, tool: str, calls: _PausedCalls, *, ramp_s: float) -> None:
-    """Resume the calls of one run, each at a random moment of the ramp, with their attempts reset."""
+    """Resume the calls of one run at random times of the ramp, and reset their attempts."""
     # One request by activity type resumes hundreds of calls.
     requests = [UnpauseActivityRequest(id=activity_id) for activity_id in calls.ids]
-    for request in [UnpauseActivityRequest(type=tool)] if calls.has_all else requests:
+    for request in [UnpauseActivityRequest(type=tool)] if calls.is_complete else requests:
         request.namespace, request.identity, request.reset_attempts = client.namespace, client.identity, True
         request.execution.CopyFrom(calls.run)
         request.jitter.FromTimedelta(timedelta(seconds=ramp_s))

@@ -63,7 +63,7 @@ class BucketStore:
 
     def __init__(self, location: BucketLocation) -> None:
         self._location = location
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._client_lock = threading.Lock()
         self._cached_client: S3Client | None = None
         self._id: str | None = None
@@ -88,7 +88,7 @@ class BucketStore:
         """Return content, checked against its hash; see `PayloadStore`."""
 
         def get() -> bytes:
-            with self._missing_payload(ref):
+            with self._reporting_missing_payload(ref):
                 content = self._client().get_object(**self._object_location(ref))["Body"].read()
             if ref_of(content) != ref:
                 raise PayloadDamaged(ref, store=str(self._location))
@@ -101,7 +101,7 @@ class BucketStore:
 
         def renew() -> None:
             location = self._object_location(ref)
-            with self._missing_payload(ref):
+            with self._reporting_missing_payload(ref):
                 self._client().copy_object(**location, CopySource=location, MetadataDirective="REPLACE")
 
         await self._in_thread(renew)
@@ -116,7 +116,7 @@ class BucketStore:
         def delete() -> bool:
             location = self._object_location(ref)
             try:
-                with self._missing_payload(ref):
+                with self._reporting_missing_payload(ref):
                     written_at = self._client().head_object(**location)["LastModified"]
             except PayloadMissing:
                 return False
@@ -143,7 +143,7 @@ class BucketStore:
         """Return the latest cache entry of a key; see `PayloadStore`."""
 
         def get_cache_entry() -> bytes | None:
-            with self._missing_payload(key):
+            with self._reporting_missing_payload(key):
                 content: bytes = self._client().get_object(**self._cache_location(key))["Body"].read()
                 return content
 
@@ -173,7 +173,7 @@ class BucketStore:
 
     async def _cache_entry(self, key: str) -> CacheEntry | None:
         def read_entry() -> CacheEntry:
-            with self._missing_payload(key):
+            with self._reporting_missing_payload(key):
                 head = self._client().head_object(**self._cache_location(key))
             try:
                 expires_at = datetime.fromtimestamp(float(head["Metadata"][_EXPIRES_AT]), UTC)
@@ -216,7 +216,7 @@ class BucketStore:
 
     async def _stored_id(self) -> str | None:
         def read() -> str:
-            with self._missing_payload(STORE_ID):
+            with self._reporting_missing_payload(STORE_ID):
                 response = self._client().get_object(Bucket=self._location.bucket, Key=self._key(STORE_ID))
                 return response["Body"].read().decode("ascii", errors="replace").strip()
 
@@ -285,7 +285,8 @@ class BucketStore:
             return self._cached_client
 
     @contextmanager
-    def _missing_payload(self, ref: str) -> Iterator[None]:
+    def _reporting_missing_payload(self, ref: str) -> Iterator[None]:
+        """Raise `PayloadMissing` if S3 does not find an object that the block requests."""
         from botocore.exceptions import ClientError  # noqa: PLC0415 -- imported late, like boto3
 
         try:
@@ -307,7 +308,7 @@ class BucketStore:
             except BotoCoreError as error:
                 raise StoreUnavailable(f"the payload store {self._location} {_connection_error_text(error)}") from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
 
 def _error_text(response: Any) -> str:

@@ -16,7 +16,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.store.payloads import OWNERS, CacheEntry, PayloadStore, StoredPayload
 
 MARGIN = timedelta(days=1)
-"""Added to both limits: the clocks of store, server and worker may differ, and the list of runs may lag."""
+"""Subtracted from each bound: the clocks of store, server and worker may differ, and the list of runs may lag."""
 _MAX_CONCURRENT_REMOVALS = 64
 
 
@@ -67,7 +67,7 @@ class NamespaceRetention:
 
 @dataclass(frozen=True, slots=True)
 class RemovalBound:
-    """Payloads last renewed before `renewed_before` may be removed; `reason` is a clause that explains the limit."""
+    """Payloads last renewed before `renewed_before` may be removed; `reason` is a clause that explains the bound."""
 
     renewed_before: datetime
     reason: str
@@ -158,10 +158,16 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class StoreUsage:
-    """Usage of a store: all payloads, the age of the oldest, and the removable payloads (`None` without a bound)."""
+    """Usage of a store by payloads.
 
-    all: Amount
-    oldest: datetime | None
+    Args:
+        total: all payloads.
+        oldest_renewed_at: when the oldest payload was last stored or renewed; `None` if there is no payload.
+        removable: payloads that may be removed; `None` without a bound.
+    """
+
+    total: Amount
+    oldest_renewed_at: datetime | None
     removable: Amount | None
 
 
@@ -184,7 +190,7 @@ async def measure(store: PayloadStore, bound: RemovalBound | None) -> StoreUsage
 class CacheUsage:
     """Usage of the cache: all entries, and the expired entries."""
 
-    all: Amount
+    total: Amount
     expired: Amount
 
 
@@ -228,12 +234,12 @@ async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
         if payload.renewed_at < bound.renewed_before:
             payloads.append(payload)
         if len(payloads) == _MAX_CONCURRENT_REMOVALS:
-            removed_amount = await _remove(store, payloads, bound, removed_before=removed_amount)
+            removed_amount = await _remove_batch(store, payloads, bound, removed_before=removed_amount)
             payloads = []
-    return await _remove(store, payloads, bound, removed_before=removed_amount)
+    return await _remove_batch(store, payloads, bound, removed_before=removed_amount)
 
 
-async def _remove(
+async def _remove_batch(
     store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, removed_before: Amount
 ) -> Amount:
     removals = await asyncio.gather(

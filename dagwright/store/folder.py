@@ -63,7 +63,7 @@ class FolderStore:
         self._root = root
         self._file_mode = FILE_MODE if is_private else 0o666
         self._folder_mode = FOLDER_MODE if is_private else 0o777
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._has_removed_old_drafts = False
         self._id: str | None = None
         """ID of the store, known after its first use; a folder with another ID is not the same store."""
@@ -300,9 +300,9 @@ class FolderStore:
             try:
                 return work()
             except OSError as error:
-                raise StoreUnavailable(f"the payload store {self._root} {_advice(error)}") from error
+                raise StoreUnavailable(f"the payload store {self._root} {_error_text(error)}") from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
 
 @contextmanager
@@ -381,7 +381,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _advice(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     if error.errno in _DISK_FULL_ERRNOS:
         return "is full: no disk space or quota is left; free space (`dagwright store prune` helps)"
     if error.errno in _NO_ACCESS_ERRNOS:

@@ -84,7 +84,7 @@ class PayloadStore(Protocol):
         ...
 
     async def renew(self, ref: str) -> None:
-        """Reset the age of a payload, without its content.
+        """Reset the age of a payload. The content is not needed.
 
         Raises:
             PayloadMissing: no payload is stored under the reference, or the reference is invalid.

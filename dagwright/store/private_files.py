@@ -1,7 +1,8 @@
 """Folders and files that only their owner may read: the state folder and its content.
 
 Histories contain the arguments and results of all runs, so other users of the machine must not read them. The folder
-alone (mode 0700) excludes them; files get mode 0600 too, in case the folder is opened later.
+alone (mode 0700) excludes them; files get mode 0600 too, in case the mode of the folder is
+changed later.
 """
 
 import os

@@ -38,7 +38,7 @@ class ReceivedRequest:
 
 
 class Exchange:
-    """The response to one request."""
+    """Sends the response to one request."""
 
     def __init__(self, protocol: h11.Connection, writer: asyncio.StreamWriter) -> None:
         self._protocol = protocol
@@ -62,7 +62,7 @@ class Exchange:
         await self.write(body)
         await self.end()
 
-    async def json(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+    async def send_json(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
         """Send a complete JSON response."""
         await self.send_response(
             status, json.dumps(body, ensure_ascii=False).encode(), {**JSON_TYPE, **(headers or {})}
@@ -155,18 +155,18 @@ class HttpServer:
             request = await _next_request(protocol, reader, writer)
             if request is None:
                 return
-            response = asyncio.ensure_future(self._handler(request, Exchange(protocol, writer)))
+            response_task = asyncio.ensure_future(self._handler(request, Exchange(protocol, writer)))
             # The client sends nothing more before the response, unless it disconnects.
-            disconnect = asyncio.ensure_future(_wait_for_disconnect(reader, protocol))
+            disconnect_task = asyncio.ensure_future(_wait_for_disconnect(reader, protocol))
             try:
-                await asyncio.wait({response, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-                if not response.done():
+                await asyncio.wait({response_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
+                if not response_task.done():
                     return
-                response.result()
+                response_task.result()
             finally:
-                disconnect.cancel()
-                response.cancel()
-                await asyncio.gather(disconnect, response, return_exceptions=True)
+                disconnect_task.cancel()
+                response_task.cancel()
+                await asyncio.gather(disconnect_task, response_task, return_exceptions=True)
             if protocol.our_state is h11.MUST_CLOSE or protocol.their_state is not h11.DONE:
                 return
             protocol.start_next_cycle()

@@ -13,7 +13,7 @@ from dagwright.testing.script import ReceivedCall
 from dagwright.testing.scripted_answers import Completion, HttpError, Tokens
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-_METADATA_KEYS, _METADATA_KEY_CHARACTERS, _METADATA_VALUE_CHARACTERS = 16, 64, 512
+_MAX_METADATA_KEYS, _MAX_METADATA_KEY_CHARACTERS, _MAX_METADATA_VALUE_CHARACTERS = 16, 64, 512
 _numbers = count(1)
 
 
@@ -34,9 +34,11 @@ def _fields_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
         return "model", "you must provide a model parameter"
     metadata = body.get("metadata")
     if metadata is not None:
-        is_valid = isinstance(metadata, dict) and len(metadata) <= _METADATA_KEYS
+        is_valid = isinstance(metadata, dict) and len(metadata) <= _MAX_METADATA_KEYS
         is_valid = is_valid and all(
-            isinstance(value, str) and len(key) <= _METADATA_KEY_CHARACTERS and len(value) <= _METADATA_VALUE_CHARACTERS
+            isinstance(value, str)
+            and len(key) <= _MAX_METADATA_KEY_CHARACTERS
+            and len(value) <= _MAX_METADATA_VALUE_CHARACTERS
             for key, value in metadata.items()
         )
         if not is_valid:
@@ -138,9 +140,9 @@ def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
     if schema.get("type") == "object":
         if schema.get("additionalProperties") is not False:
             yield f"In context={context}, 'additionalProperties' is required to be supplied and to be false."
-        missing = sorted(properties.keys() - set(schema.get("required", ())))
-        if missing:
-            yield f"In context={context}, 'required' is required to include every key. Missing '{missing[0]}'."
+        missing_names = sorted(properties.keys() - set(schema.get("required", ())))
+        if missing_names:
+            yield f"In context={context}, 'required' is required to include every key. Missing '{missing_names[0]}'."
     if not any(keyword in schema for keyword in ("type", "anyOf", "$ref", "enum", "const")):
         yield f"In context={context}, schema must have a 'type' key."
     if schema.get("type") == "array" and "items" not in schema:
@@ -225,7 +227,7 @@ class WireCompletion:
         return {"id": self._id, "object": kind, "created": self._created_at, "model": self._model}
 
 
-def event(chunk: Mapping[str, Any]) -> bytes:
+def encode_event(chunk: Mapping[str, Any]) -> bytes:
     """Encode a chunk as a server-sent event."""
     return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
 

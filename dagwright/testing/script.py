@@ -30,14 +30,14 @@ class ReceivedCall:
     Args:
         body: the JSON of the body; `None` if the body is not JSON.
         headers: header names in lower case -> values.
-        step: index of the step that gave the response; `None` if no step matched.
+        step_index: index of the step that gave the response; `None` if no step matched.
     """
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: Any
-    step: int | None = None
+    step_index: int | None = None
 
     @property
     def _fields(self) -> Mapping[str, Any]:
@@ -141,7 +141,7 @@ class When:
     def mismatches(self, call: ReceivedCall) -> Sequence[str]:
         """Return the names of the fields that a call does not match."""
         last_text = _text_of(call.messages[-1].get("content")) if call.messages else ""
-        is_matched = {
+        matches_by_field = {
             "model": self.model is None or call.model == self.model,
             "metadata": all(call.metadata.get(name) == value for name, value in self.metadata.items()),
             "text": self.text is None or self.text in call.text,
@@ -151,7 +151,7 @@ class When:
             "is_streamed": self.is_streamed is None or call.is_streamed == self.is_streamed,
             "condition": self.condition is None or self.condition(call),
         }
-        return [name for name, matched in is_matched.items() if not matched]
+        return [name for name, is_match in matches_by_field.items() if not is_match]
 
     def summary(self) -> str:
         """Return the condition in words; empty for no condition."""
@@ -168,13 +168,13 @@ class Step:
         answer: the response, or a function that builds it from the call.
         when: condition; by default, any call matches.
         times: number of calls that must use the step; `ANY_NUMBER` for any number.
-        released: event that is set to release the response; `None` to send it at once.
+        release_event: event that is set to release the response; `None` to send the response at once.
     """
 
     answer: Answer | AnswerFunction
     when: When = When()
     times: int | None = 1
-    released: asyncio.Event | None = None
+    release_event: asyncio.Event | None = None
 
     def __post_init__(self) -> None:
         if self.times is not None and self.times < 1:
@@ -194,12 +194,12 @@ def step(
     /,
     *,
     times: int | None = 1,
-    released: asyncio.Event | None = None,
+    release_event: asyncio.Event | None = None,
     **when: Any,
 ) -> Step:
     """Return a step of a script. `when` are fields of `When`, and a text becomes a text response."""
     scripted_answer = answer if callable(answer) else to_answer(answer)
-    return Step(scripted_answer, When(**when), times=times, released=released)
+    return Step(scripted_answer, When(**when), times=times, release_event=release_event)
 
 
 class Script:
@@ -208,7 +208,7 @@ class Script:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
         self._used_counts = [0] * len(steps)
-        self._unexpected: list[str] = []
+        self._unexpected_calls: list[str] = []
         self._violations: list[str] = []
 
     def use_step(self, call: ReceivedCall) -> int | None:
@@ -219,7 +219,7 @@ class Script:
             ) and scripted_step.when.matches(call):
                 self._used_counts[index] += 1
                 return index
-        self._unexpected.append(call.summary())
+        self._unexpected_calls.append(call.summary())
         return None
 
     def explain_mismatch(self, call: ReceivedCall) -> str:
@@ -243,7 +243,7 @@ class Script:
 
     def record_unexpected_call(self, call: ReceivedCall, reason: str = "") -> None:
         """Record a request that no step answers; without a reason, its path is unknown."""
-        self._unexpected.append(f"{call.summary()}: {reason}" if reason else call.summary())
+        self._unexpected_calls.append(f"{call.summary()}: {reason}" if reason else call.summary())
 
     def _unused_steps(self) -> list[str]:
         unused_steps = []
@@ -259,7 +259,7 @@ class Script:
     def report(self) -> str:
         """Return a readable report of all deviations from the script; empty if there are none."""
         parts = (
-            ("calls without a matching step", self._unexpected),
+            ("calls without a matching step", self._unexpected_calls),
             ("requests that violate the protocol", self._violations),
             ("unused steps", self._unused_steps()),
         )

@@ -48,11 +48,11 @@ def _seconds(value: Any) -> Any:
 _Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _When(_Strict):
+class _When(_StrictModel):
     model: str | None = None
     metadata: dict[str, str] = {}
     text: str | None = None
@@ -66,7 +66,7 @@ class _When(_Strict):
         return When(**fields, is_streamed=self.streamed)
 
 
-class _Pace(_Strict):
+class _Pace(_StrictModel):
     first: _Seconds = 0.0
     each: _Seconds = 0.0
     characters: int = Field(default=8, ge=0)
@@ -77,20 +77,20 @@ class _Pace(_Strict):
         return Pace(self.first, self.each, self.characters, self.cut_after, self.cut)
 
 
-class _Tokens(_Strict):
+class _Tokens(_StrictModel):
     prompt: int = Field(ge=0)
     completion: int = Field(ge=0)
     cached: int = Field(default=0, ge=0)
     reasoning: int = Field(default=0, ge=0)
 
 
-class _ToolCall(_Strict):
+class _ToolCall(_StrictModel):
     name: str
     arguments: dict[str, Any] | str = {}
     id: str = ""
 
 
-class _Error(_Strict):
+class _Error(_StrictModel):
     status: int = Field(ge=400, le=599)
     message: str = "scripted error"
     code: str | None = None
@@ -99,7 +99,7 @@ class _Error(_Strict):
     retry_after: float | str | None = None
 
 
-class _Raw(_Strict):
+class _Raw(_StrictModel):
     body: str
     status: int = Field(default=200, ge=200, le=599)
     content_type: str = "application/json"
@@ -109,7 +109,7 @@ _RESPONSE_FIELDS = ("text", "value", "function", "tool_calls", "refusal", "error
 _Function = Callable[[ReceivedCall], Any]
 
 
-class _Step(_Strict):
+class _Step(_StrictModel):
     when: _When = _When()
     times: int | Literal["any"] = 1
     text: str | None = None
@@ -157,7 +157,7 @@ class _Step(_Strict):
 
 
 def _answer_function(function: _Function, completion_fields: Mapping[str, Any]) -> AnswerFunction:
-    """Return a response built from the call; values other than text are sent as JSON."""
+    """Return a function that builds a response from the call. Values other than text are sent as JSON."""
 
     def reply(call: ReceivedCall) -> Answer:
         value = function(call)
@@ -208,7 +208,7 @@ class _Functions:
         return vars(module)
 
 
-class _Script(_Strict):
+class _Script(_StrictModel):
     steps: tuple[_Step, ...]
     pace: _Pace = _Pace()
     models: tuple[str, ...] | None = None

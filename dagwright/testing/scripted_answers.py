@@ -72,7 +72,7 @@ class Pace:
         characters: characters of text per chunk; 0 sends the text in one chunk.
         cut_after: number of text or argument chunks after which a stream is cut off; `None` for never.
         cut: how the stream is cut off.
-        held_after: number of chunks after which a stream waits for `released`; `None` for never.
+        held_after: number of chunks after which a stream waits for `release_event`; `None` for never.
     """
 
     first_s: float = 0.0
@@ -81,7 +81,7 @@ class Pace:
     cut_after: int | None = None
     cut: Cut = Cut.CLOSE
     held_after: int | None = None
-    released: asyncio.Event | None = None
+    release_event: asyncio.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,26 +106,26 @@ class SearchServer(ScriptedServer):
         request_body = _parse_query(request)
         if request.method != "POST" or request.target != "/search" or request_body is None:
             self._problems.append(f"invalid search request: {request.method} {request.target} {request.body[:200]!r}")
-            await exchange.json(400, {"message": "Bad request", "statusCode": 400})
+            await exchange.send_json(400, {"message": "Bad request", "statusCode": 400})
             return
         key = request.headers.get("x-api-key", "")
         if not key or (self._api_keys is not None and key not in self._api_keys):
-            await exchange.json(403, {"message": "Unauthorized.", "statusCode": 403})
+            await exchange.send_json(403, {"message": "Unauthorized.", "statusCode": 403})
             return
         query = request_body["q"]
         self._queries.append(query)
         unused_answers = self._unused_answers.get(query)
         if not unused_answers:
             self._problems.append(f"the script has no response to {query!r}")
-            await exchange.json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})
+            await exchange.send_json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})
             return
         answer = unused_answers.pop(0)
         if isinstance(answer, SearchAnswer):
-            await exchange.json(200, answer.to_json(request_body))
+            await exchange.send_json(200, answer.to_json(request_body))
             return
         delay = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
         body = {"message": answer.message, "statusCode": answer.status}
-        await exchange.json(answer.status, body, {**delay, **answer.headers})
+        await exchange.send_json(answer.status, body, {**delay, **answer.headers})
 
 
 def _parse_query(request: ReceivedRequest) -> dict[str, Any] | None:

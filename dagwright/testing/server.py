@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.testing.http import JSON_TYPE, Exchange, ReceivedRequest, ScriptedServer
-from dagwright.testing.protocol import DONE, WireCompletion, event, validation_error
+from dagwright.testing.protocol import DONE, WireCompletion, encode_event, validation_error
 from dagwright.testing.script import ReceivedCall, Script, Step, step
 from dagwright.testing.scripted_answers import Answer, Completion, Cut, HttpError, Pace, Raw, Reset, Silence
 
@@ -65,9 +65,9 @@ class ModelServer(ScriptedServer):
 
     @property
     def sent_at(self) -> Sequence[Sequence[float]]:
-        """Return, for each of `calls`, when each chunk of text or arguments was sent, in seconds since the epoch.
+        """Return for each of `calls` the times at which its chunks of text or arguments were sent, in epoch seconds.
 
-        Empty for responses that are not streamed.
+        A response that is not streamed has no such times.
         """
         return self._sent_at
 
@@ -82,24 +82,24 @@ class ModelServer(ScriptedServer):
             entries = [
                 {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._listed_models()
             ]
-            await exchange.json(200, {"object": "list", "data": entries})
+            await exchange.send_json(200, {"object": "list", "data": entries})
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
             await self._complete(call, exchange)
         else:
             self._script.record_unexpected_call(call)
-            await exchange.json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
+            await exchange.send_json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
 
     def _listed_models(self) -> Sequence[str]:
         return self._models if self._models is not None else ["scripted-model"]
 
     async def _complete(self, call: ReceivedCall, exchange: Exchange) -> None:
-        error_response = self._reject(call)
+        error_response = self._access_error(call)
         if error_response is None:
             error_response = validation_error(call)
             if error_response is not None:
                 self._script.record_violation(call, error_response.message)
         step_index = self._script.use_step(call) if error_response is None else None
-        self._calls.append(ReceivedCall(call.method, call.path, call.headers, call.body, step=step_index))
+        self._calls.append(ReceivedCall(call.method, call.path, call.headers, call.body, step_index=step_index))
         sent_at: list[float] = []
         self._sent_at.append(sent_at)
         if error_response is not None:
@@ -111,7 +111,7 @@ class ModelServer(ScriptedServer):
         else:
             await self._send(self._steps[step_index], call, exchange, sent_at)
 
-    def _reject(self, call: ReceivedCall) -> HttpError | None:
+    def _access_error(self, call: ReceivedCall) -> HttpError | None:
         if self._api_keys is not None and call.api_key not in self._api_keys:
             text = f"Incorrect API key provided: {call.api_key[:3]}***. You can find your API key in your account."
             return HttpError(401, text, code="invalid_api_key")
@@ -121,8 +121,8 @@ class ModelServer(ScriptedServer):
         return None
 
     async def _send(self, matched_step: Step, call: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
-        if matched_step.released is not None:
-            await matched_step.released.wait()
+        if matched_step.release_event is not None:
+            await matched_step.release_event.wait()
         match self._answer_to(matched_step, call):
             case Completion() as completion if call.is_streamed:
                 await _send_stream(exchange, WireCompletion(completion, call), completion.pace, sent_at)
@@ -132,7 +132,7 @@ class ModelServer(ScriptedServer):
                     await _send_cut_off(
                         exchange, completion.pace.cut, body=WireCompletion(completion, call).full_body()
                     )
-                await exchange.json(200, WireCompletion(completion, call).full_body())
+                await exchange.send_json(200, WireCompletion(completion, call).full_body())
             case HttpError() as error_response:
                 await _send_error(exchange, error_response)
             case Raw(body, status, content_type, headers):
@@ -167,34 +167,38 @@ async def _send_error(exchange: Exchange, error_response: HttpError) -> None:
         if retry_after is None
         else {"retry-after": retry_after if isinstance(retry_after, str) else f"{retry_after:g}"}
     )
-    await exchange.json(error_response.status, error_response.body(), {**delay, **error_response.headers})
+    await exchange.send_json(error_response.status, error_response.body(), {**delay, **error_response.headers})
 
 
 async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
     await _pause(pace.first_s)
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
     first_chunk, *chunks = completion.chunks()
-    await exchange.write(event(first_chunk))
+    await exchange.write(encode_event(first_chunk))
     for index, chunk in enumerate(chunks):
         if index == pace.cut_after:
             await _send_cut_off(exchange, pace.cut)
             return
-        if index == pace.held_after and pace.released is not None:
-            await pace.released.wait()
+        if index == pace.held_after and pace.release_event is not None:
+            await pace.release_event.wait()
         await _pause(pace.each_s)
-        await exchange.write(event(chunk))
+        await exchange.write(encode_event(chunk))
         sent_at.append(time.time())
     if pace.cut_after is not None:
         await _send_cut_off(exchange, pace.cut)
         return
     for chunk in completion.final_chunks():
-        await exchange.write(event(chunk))
+        await exchange.write(encode_event(chunk))
     await exchange.write(DONE)
     await exchange.end()
 
 
 async def _send_cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
-    """Cut off a response; if it is not streamed, after the first half of its body."""
+    """Cut off a response. If the response is not streamed, send the first half of its body before.
+
+    Args:
+        body: body of a response that is not streamed.
+    """
     if body is not None:
         full_body = json.dumps(body, ensure_ascii=False).encode()
         await exchange.start(200, JSON_TYPE if cut is Cut.END else {**JSON_TYPE, "content-length": str(len(full_body))})

@@ -65,7 +65,8 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
     releases = {number: asyncio.Event() for number in (0, 2, 4, 8)}
     script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
     steps = [
-        step(_LOST, released=releases[number]) if number in releases else words for number, words in enumerate(script)
+        step(_LOST, release_event=releases[number]) if number in releases else words
+        for number, words in enumerate(script)
     ]
     points.hold("b")
     async with (
@@ -123,7 +124,7 @@ async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_p
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     gate = asyncio.Event()
-    script = ("Make them.", _FIRST, step(_SECOND, released=gate), _DONE, "All made.")
+    script = ("Make them.", _FIRST, step(_SECOND, release_event=gate), _DONE, "All made.")
     points.hold("b")
     async with (
         ModelServer(*script) as model,

@@ -30,7 +30,7 @@ CHAT_REQUEST = {"model": "profile/plan", "messages": [{"role": "user", "content"
 
 def script(gate: asyncio.Event) -> list[Any]:
     held_response = slow(
-        json_text({"answer": ANSWER, "missing": []}), each_s=0.01, held_after=FIRST // 8, released=gate
+        json_text({"answer": ANSWER, "missing": []}), each_s=0.01, held_after=FIRST // 8, release_event=gate
     )
     return [
         step(json_text(PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),

@@ -62,7 +62,7 @@ async def serving(server: LiveServer, folder: Path, model: ModelServer) -> Async
 
 def lost_response(node: str) -> Step:
     """Return a response that is held until its client is dead."""
-    return step(_LOST, metadata={"node_id": node}, released=asyncio.Event())
+    return step(_LOST, metadata={"node_id": node}, release_event=asyncio.Event())
 
 
 def response_to(node: str, answer: Any) -> Step:

@@ -135,7 +135,7 @@ async def test_requests_of_a_run_are_answered_in_place(command_line: CommandLine
 
 async def test_ctrl_c_leaves_the_run_and_second_ctrl_c_ends_the_chat(command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
-    async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
+    async with ModelServer(_sum(), step("One.", release_event=released), _sum(), "Two.") as server:
         commands = with_model(command_line, server)
         chat = await talk(commands, "--session", "left")
         chat.type_text(f"First.{ENTER}")
@@ -175,7 +175,7 @@ async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: Command
 
 async def test_chat_continues_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
-    async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
+    async with ModelServer(_sum(), step("One.", release_event=released), _sum(), "Two.") as server:
         commands = with_model(own_command_line, server)
         up_result = await commands("up", "--json")
         up_result.check_success()
@@ -253,7 +253,7 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_turn(co
 async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today. Bergen has more of it."
-    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, release_event=released)
     async with ModelServer(_sum(), answer) as server:
         chat = await talk(with_model(command_line, server))
         chat.type_text(f"What is the weather?{ENTER}")

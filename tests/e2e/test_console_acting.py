@@ -382,7 +382,7 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
     queue = f"gateway-{uuid4().hex[:8]}"
     released = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(json_text({"answer": ANSWER_TEXT, "missing": []}), characters=8, held_after=5, released=released)
+    answer = slow(json_text({"answer": ANSWER_TEXT, "missing": []}), characters=8, held_after=5, release_event=released)
     async with AsyncExitStack() as stack, AsyncExitStack() as gateway_stack:
         # The worker belongs to another gateway, which keeps running.
         worker_gateway = await stack.enter_async_context(serve(plan, answer, queue=queue))

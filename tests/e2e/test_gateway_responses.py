@@ -162,7 +162,7 @@ async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> N
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, release_event=released)
     async with serve(plan, answer) as live:
         stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
         kinds, pieces, result = list[str](), list[str](), ""

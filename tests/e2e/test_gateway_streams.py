@@ -109,7 +109,7 @@ async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> No
 
 async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
     released = asyncio.Event()
-    slow_response = text("Done.", pace=Pace(held_after=0, released=released))
+    slow_response = text("Done.", pace=Pace(held_after=0, release_event=released))
     async with (
         serve(slow_response, heartbeat_s=0.05) as live,
         live.http.stream("POST", CHAT, json=body("small", "Wait.")) as response,
@@ -262,7 +262,7 @@ async def test_stream_continues_in_the_middle_of_an_answer(serve: Serve) -> None
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    slow_answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    slow_answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, release_event=released)
     request = body("profile/plan", "What is the weather?")
     async with serve(plan, slow_answer) as live:
         received, last_event_id = "", ""

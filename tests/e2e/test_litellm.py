@@ -164,7 +164,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     plan = plan_text(first_node, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
     end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
     steps = (
-        slow(text(plan), characters=8, held_after=-(-end // 8), released=released),
+        slow(text(plan), characters=8, held_after=-(-end // 8), release_event=released),
         tool_calls(("echo", {"text": "one"}), ("echo", {"text": "two"})),
         text("Two mails."),
         text("You have two mails."),

@@ -30,7 +30,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(answer, characters=CHUNK_CHARACTERS, held_after=6, released=gate),
+        slow(answer, characters=CHUNK_CHARACTERS, held_after=6, release_event=gate),
     )
     async with serve_script(*script) as (_, runs):
         texts = token_streams_of(client)
@@ -79,7 +79,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
     gate = asyncio.Event()
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(text(WORDS), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, released=gate),
+        slow(text(WORDS), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, release_event=gate),
         text(second_answer),
     )
     async with serve_script(*script) as (server, runs):

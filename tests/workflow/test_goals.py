@@ -177,7 +177,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 ) -> None:
     gate = asyncio.Event()
     renamed_plan = plan_text(call("b", "plus", left=2, right=3))
-    async with serve_script(step(FIVE, released=gate), renamed_plan, "5") as (server, runs):
+    async with serve_script(step(FIVE, release_event=gate), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
@@ -193,7 +193,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 
 async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: Scripted) -> None:
     gate = asyncio.Event()
-    async with serve_script(step(FIVE, released=gate), "5") as (server, runs):
+    async with serve_script(step(FIVE, release_event=gate), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}

@@ -127,7 +127,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
         "Show shipments to Houston.",
         round_of(generated, run_generated_query(2, 1), show_query_results(3, 2)),
         done_response(table=ref(3, "formatted_results")),
-        worker_response("sg1", query(body), released=release_answer),
+        worker_response("sg1", query(body), release_event=release_answer),
     )
     async with gate_to(search.address) as gate:
         gated = GatedMaritime(loaded.search, loaded.indices, loaded.data, gate.address)

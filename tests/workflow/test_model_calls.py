@@ -89,7 +89,7 @@ async def test_model_call_returns_the_response_and_names_its_run_and_node(client
 
 async def test_cancelled_model_call_ends(client: Client) -> None:
     gate = asyncio.Event()
-    async with ModelServer(step("late", released=gate)) as server, serve_model_calls(client, server) as workflows:
+    async with ModelServer(step("late", release_event=gate)) as server, serve_model_calls(client, server) as workflows:
         handle = await workflows.start(request())
         await eventually(lambda: bool(server.calls))
         await handle.cancel()

@@ -308,7 +308,7 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, b
     gate = asyncio.Event()
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, released=gate),
+        slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, release_event=gate),
     )
     async with serve_script(*script) as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))

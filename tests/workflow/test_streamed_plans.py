@@ -195,7 +195,7 @@ _REJECTED_MESSAGES: list[tuple[Any, str]] = [
 async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(serve_script: Scripted) -> None:
     gates = [asyncio.Event() for _ in _REJECTED_MESSAGES]
     plan = plan_text(call("a", "echo"))
-    script = [response for gate in gates for response in (step(plan, released=gate), "Done.")]
+    script = [response for gate in gates for response in (step(plan, release_event=gate), "Done.")]
     async with serve_script(*script) as (server, runs):
         for gate, (message, reason) in zip(gates, _REJECTED_MESSAGES, strict=True):
             call_count = len(server.calls)
@@ -226,7 +226,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_scr
     names = [f"n{number}" for number in range(40)]
     plan = plan_text(*[call(name, "echo") for name in names], title="t" * 40)
     end = -(-plan.index("]") // CHUNK_CHARACTERS)
-    paced_answer = slow(text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=end + 1, released=gate)
+    paced_answer = slow(text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=end + 1, release_event=gate)
     async with serve_script(paced_answer, "Done.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo"))
 

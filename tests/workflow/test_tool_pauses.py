@@ -229,7 +229,7 @@ async def test_second_pause_returns_the_first_and_second_resume_has_no_effect(
 
     await eventually(is_listed)
     resumed = await resume_tool(client, service.send, by="bob")
-    assert resumed == ResumeResult(first_pause, calls=0, runs=0, ramp_s=tool_pauses.MIN_RAMP_S)
+    assert resumed == ResumeResult(first_pause, call_count=0, run_count=0, ramp_s=tool_pauses.MIN_RAMP_S)
     assert await resume_tool(client, service.send, by="bob") == ResumeResult(None, 0, 0, tool_pauses.MIN_RAMP_S)
     assert await pause_tool(client, service.send, by="eve", reason=None) is None
     await resume_tool(client, service.send, by=None)
@@ -244,7 +244,7 @@ async def test_resumed_tool_leaves_a_manually_paused_call_paused(served_runs: Ru
     await _wait_for_paused_calls(handle, 1)
     node = (await view_of(served_runs, handle)).document()["nodes"]["a"]
     assert (node["status"], node["reason"]) == ("waiting", f"paused by {served_runs.client.identity}: I look at it")
-    assert (await resume_tool(served_runs.client, service.get, by=None)).calls == 0
+    assert (await resume_tool(served_runs.client, service.get, by=None)).call_count == 0
     await _wait_for_paused_calls(handle, 1)
     await handle.signal(wire.CANCEL)
     await document_of(handle)

@@ -47,12 +47,12 @@ class _StoreReport:
         bound, removable = self.bound, self.usage.removable
         return {
             "store": self.location,
-            **_payloads_json(self.usage.all),
-            "oldest": format_datetime(self.usage.oldest),
+            **_payloads_json(self.usage.total),
+            "oldest": format_datetime(self.usage.oldest_renewed_at),
             "removable": None if removable is None else _payloads_json(removable),
             "renewed_before": None if bound is None else format_datetime(bound.renewed_before),
             "reason": self.reason,
-            "cached": {**_cached_json(self.cache_usage.all), "expired": _cached_json(self.cache_usage.expired)},
+            "cached": {**_cached_json(self.cache_usage.total), "expired": _cached_json(self.cache_usage.expired)},
         }
 
 
@@ -162,11 +162,11 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
 
 def _print_clean_up(report: _StoreReport, output: Output) -> None:
     usage = report.usage
-    since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
-    output.print(f"{report.location}: {_payloads_text(usage.all)}{since}")
-    if report.cache_usage.all.count:
+    since = f", the oldest written or renewed on {_day(usage.oldest_renewed_at)}" if usage.oldest_renewed_at else ""
+    output.print(f"{report.location}: {_payloads_text(usage.total)}{since}")
+    if report.cache_usage.total.count:
         cache_usage = report.cache_usage
-        output.print(f"cache: {_cached_text(cache_usage.all)}; {cache_usage.expired.count:,} expired")
+        output.print(f"cache: {_cached_text(cache_usage.total)}; {cache_usage.expired.count:,} expired")
     if report.bound is None or usage.removable is None:
         output.print(f"it is unknown how much can be removed: {report.reason}")
         return

@@ -14,7 +14,7 @@ import httpx
 from dagwright.tools.builtin.special_networks import is_public
 from dagwright.tools.errors import GiveUp, NotStarted
 
-Resolve = Callable[[str, int], Awaitable[list[str]]]
+HostResolver = Callable[[str, int], Awaitable[list[str]]]
 """Host name and port -> addresses as text, in order of preference."""
 
 MAX_TRIED_ADDRESSES = 3
@@ -45,12 +45,12 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         resolve: resolves host names.
     """
 
-    def __init__(self, allow_private: bool = False, resolve: Resolve = resolve_host) -> None:
+    def __init__(self, allow_private: bool = False, resolve: HostResolver = resolve_host) -> None:
         self._allow_private = allow_private
         self._resolve = resolve
         # Connections are not reused: a connection for one name must not serve another name at the same address.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._inner = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        self._http_transport = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.raw_host.decode("ascii")
@@ -58,23 +58,23 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         addresses = await self._checked_addresses(host, port)
         for address in addresses[: MAX_TRIED_ADDRESSES - 1]:
             try:
-                return await self._inner.handle_async_request(_pin_address(request, address, host=host))
+                return await self._http_transport.handle_async_request(_pin_address(request, address, host=host))
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if address == addresses[-1]:
                     raise
-        return await self._inner.handle_async_request(_pin_address(request, addresses[-1], host=host))
+        return await self._http_transport.handle_async_request(_pin_address(request, addresses[-1], host=host))
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self._http_transport.aclose()
 
     async def _checked_addresses(self, host: str, port: int) -> list[str]:
         addresses = await self._resolve(host.strip("[]"), port)
         if not addresses:
             raise NotStarted(f"The host {host!r} has no address")
-        for text in addresses:
-            if not self._allow_private and not is_public(ipaddress.ip_address(text)):
+        for address in addresses:
+            if not self._allow_private and not is_public(ipaddress.ip_address(address)):
                 raise AddressRefused(
-                    f"The host {host!r} is at {text}, which is not a public address; "
+                    f"The host {host!r} is at {address}, which is not a public address; "
                     "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true on the worker allows it"
                 )
         return addresses

@@ -16,16 +16,16 @@ from typing import Any
 from dagwright.tools.builtin.word_problems import evaluate_word_problem, short_text
 from dagwright.tools.spec import tool
 
-TEXT_LIMIT = 4_000
+MAX_EXPRESSION_CHARACTERS = 4_000
 """Maximum length of an expression in characters."""
 SIZE_LIMIT_BITS = 12_000
 """Size limit of a numerator or denominator, about 3,600 digits; realistic requests are far smaller."""
 SHOWN_DIGITS = 15
 """Significant digits of a result without an exact decimal form: the digits that a float keeps."""
 
-_DIGITS = Context(prec=60)
-_ROUNDING = Context(prec=SHOWN_DIGITS)
-_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " ", "\u202f": " "})
+_CALCULATION_CONTEXT = Context(prec=60)
+_ROUNDING_CONTEXT = Context(prec=SHOWN_DIGITS)
+_SIGNS_TO_PYTHON = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " ", "\u202f": " "})
 _TOKEN = re.compile(r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]")
 
 
@@ -80,7 +80,7 @@ def _text_of(value: str | float | None) -> str:
 
 
 def _evaluate_exactly(text: str) -> Fraction:
-    python_text = _checked_tokens(text)
+    python_text = _python_notation(text)
     try:
         expression = ast.parse(python_text, mode="eval").body
         value = _Evaluator(python_text).value(expression)
@@ -107,7 +107,7 @@ def number_of(value: Fraction) -> int | float:
         nearest_float = float(value)
         if Fraction(repr(nearest_float)) == value:
             return nearest_float
-        rounded_float = float(_ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator)))
+        rounded_float = float(_ROUNDING_CONTEXT.divide(Decimal(value.numerator), Decimal(value.denominator)))
     except OverflowError:
         rounded_float = math.inf
     if rounded_float == 0 or math.isinf(rounded_float):
@@ -115,11 +115,13 @@ def number_of(value: Fraction) -> int | float:
     return rounded_float
 
 
-def _checked_tokens(text: str) -> str:
+def _python_notation(text: str) -> str:
     """Return `text` in Python's notation, after checking that every token is a number, an operator or a known name."""
-    if len(text) > TEXT_LIMIT:
-        raise _NotArithmetic(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
-    python_text = text.translate(_SIGNS).strip()
+    if len(text) > MAX_EXPRESSION_CHARACTERS:
+        raise _NotArithmetic(
+            f"The expression has {len(text):,} characters, over the limit of {MAX_EXPRESSION_CHARACTERS:,}"
+        )
+    python_text = text.translate(_SIGNS_TO_PYTHON).strip()
     position, last_operand = 0, ""
     while position < len(python_text):
         match = _TOKEN.match(python_text, position)
@@ -138,7 +140,7 @@ def _checked_tokens(text: str) -> str:
 
 
 class _Evaluator:
-    """Evaluates a parsed expression with fractions. Literals come from the text, because a float would be rounded."""
+    """Evaluates a parsed expression with fractions. Literals are read from the text: floats would be rounded."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -196,7 +198,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if abs(exponent) * max(base.numerator.bit_length(), base.denominator.bit_length()) > SIZE_LIMIT_BITS:
         raise _too_large_error()
     try:
-        return Fraction(_DIGITS.power(_decimal(base), _decimal(exponent)))
+        return Fraction(_CALCULATION_CONTEXT.power(_decimal(base), _decimal(exponent)))
     except DecimalException:
         raise _too_large_error() from None
 
@@ -213,7 +215,7 @@ def _square_root(value: Fraction) -> Fraction:
     numerator_root, denominator_root = math.isqrt(value.numerator), math.isqrt(value.denominator)
     if numerator_root * numerator_root == value.numerator and denominator_root * denominator_root == value.denominator:
         return Fraction(numerator_root, denominator_root)
-    return Fraction(_DIGITS.sqrt(_decimal(value)))
+    return Fraction(_CALCULATION_CONTEXT.sqrt(_decimal(value)))
 
 
 def _round(value: Fraction, digits: Fraction = Fraction(0)) -> Fraction:
@@ -226,7 +228,7 @@ def _round(value: Fraction, digits: Fraction = Fraction(0)) -> Fraction:
 
 
 def _decimal(value: Fraction) -> Decimal:
-    return _DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
+    return _CALCULATION_CONTEXT.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def _not_arithmetic_error(text: str, reason: str) -> _NotArithmetic:

@@ -133,7 +133,7 @@ class OpenFolder:
                 f"{str(relative_path)!r} would be importable by Python; write it outside of the folders with code "
                 "(DAGWRIGHT_FILES_ROOT on the worker), or with another suffix"
             )
-        # Named after the effect: a retry after a crash overwrites the leftover draft instead of adding another.
+        # The draft is named after the effect: a retry after a crash overwrites the old draft instead of adding another.
         digest = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
         draft = f".{digest}.draft"
         try:
@@ -202,7 +202,7 @@ class FileAccess:
 
     @contextmanager
     def parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
-        """Open the folder of a file; yield the open folder and the name of the file. Raises as `folder`."""
+        """Open the folder of a file; yield the open folder and the name of the file. Errors as in `folder`."""
         parts = parts_of(path)
         if not parts:
             raise IsADirectoryError(path)

@@ -55,11 +55,11 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         if text is not None and not text.strip():
             raise ValueError("text is empty; omit it to find files by name")
-        matches = _search(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
+        result = _search(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
         record_reads(path)
         if text is not None:
-            record_reads(*dict.fromkeys(match["path"] for match in matches["matches"]))
-        return matches
+            record_reads(*dict.fromkeys(match["path"] for match in result["matches"]))
+        return result
 
     return [list_directory, search_files]
 

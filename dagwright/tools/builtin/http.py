@@ -14,7 +14,7 @@ from pydantic import WithJsonSchema
 from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 from dagwright.core.model.json_schemas import TEXT_FORMAT
 from dagwright.core.text import one_line
-from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_host
+from dagwright.tools.builtin.addresses import HostResolver, PinnedTransport, resolve_host
 from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
@@ -68,7 +68,7 @@ class HttpCall:
         return f"{self.method} {self.url.copy_with(username=None, password=None, query=None, fragment=None)}"
 
 
-def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) -> list[Callable[..., Any]]:
+def http_tools(environment: ToolEnvironment, resolve: HostResolver = resolve_host) -> list[Callable[..., Any]]:
     """Return `http_request`, restricted to public addresses unless the environment allows others."""
 
     @tool(

@@ -57,7 +57,7 @@ async def test_responses_are_sent_in_the_order_of_the_script() -> None:
     steps = ("one", step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER))
     async with ModelServer(*steps) as server:
         contents = [message_of(await ask(server, text))["content"] for text in "abcde"]
-        received = [(call.model, call.text, call.step, call.api_key) for call in server.calls]
+        received = [(call.model, call.text, call.step_index, call.api_key) for call in server.calls]
     assert contents == ["one", "twice", "twice", "ever", "ever"]
     assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
 
@@ -182,7 +182,7 @@ async def test_silence_lasts_until_the_client_disconnects() -> None:
 
 async def test_held_response_is_sent_when_it_is_released() -> None:
     released = asyncio.Event()
-    async with ModelServer(step("held", released=released), "free") as server:
+    async with ModelServer(step("held", release_event=released), "free") as server:
         held_call = await _pending_call(server)
         assert message_of(await ask(server))["content"] == "free"
         assert not held_call.done()
@@ -312,7 +312,7 @@ def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> Non
 
 async def test_times_of_streamed_pieces_are_recorded() -> None:
     released = asyncio.Event()
-    held_stream = slow(text("abcdefghij"), characters=4, held_after=2, released=released)
+    held_stream = slow(text("abcdefghij"), characters=4, held_after=2, release_event=released)
     async with ModelServer("whole", held_stream) as server:
         await ask(server)
         request = asyncio.create_task(ask(server, stream=True))

@@ -84,7 +84,7 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
         answers = await asyncio.gather(*(context().ask_model(words) for words in ("one", "two")))
         return [answer.text for answer in answers]
 
-    steps = (step("first", last="one", released=released), step("second", last="two"))
+    steps = (step("first", last="one", release_event=released), step("second", last="two"))
     async with ModelServer(*steps) as server:
         tool_call = asyncio.create_task(Bench(ask_twice, server).payload({}))
         await eventually(lambda: tool_call.done() or len(server.calls) == 2)
@@ -177,7 +177,7 @@ async def test_wait_in_an_async_tool_is_an_error() -> None:
 
 async def test_cancelled_call_stops_waiting_for_the_model() -> None:
     never = asyncio.Event()
-    async with ModelServer(step("late", released=never)) as server:
+    async with ModelServer(step("late", release_event=never)) as server:
         bench = Bench(count, server)
         tool_call = asyncio.create_task(bench.payload({"words": "?"}))
         await eventually(lambda: tool_call.done() or bool(server.calls))

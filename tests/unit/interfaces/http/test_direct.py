@@ -64,7 +64,7 @@ def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
     released = asyncio.Event()
     # Hold back the whole answer: `pace` would send a first chunk before the first heartbeat.
-    answer = step("Hello.", released=released)
+    answer = step("Hello.", release_event=released)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
         pieces = response.aiter_text()
         first_part = await anext(pieces)
