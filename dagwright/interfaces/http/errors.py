@@ -358,7 +358,7 @@ def _error_of_request(error: Exception, request: Request) -> ApiError:
     if path.startswith(_MESSAGE_PATHS):
         return api_failure
     if api_failure.param == _MESSAGES:
-        # Only these paths have the field `messages`.
+        # Only requests to `_MESSAGE_PATHS` have the field `messages`.
         api_failure = replace(api_failure, param=None)
     if isinstance(error, FeedbackRejected) and not path.endswith(_FEEDBACK_SUFFIX):
         api_failure = replace(api_failure, code=ErrorCode.REFUSED)

@@ -82,7 +82,7 @@ def _function_names(tools: Any) -> list[str]:
     return [str(function.get("name")) for function in functions if isinstance(function, Mapping)]
 
 
-def callable_requests(requests: Sequence[RequestDocument], *, allows_calls: bool) -> list[RequestDocument]:
+def requests_sent_as_calls(requests: Sequence[RequestDocument], *, allows_calls: bool) -> list[RequestDocument]:
     """Return the requests that a client may answer with a call result."""
     return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
 
@@ -90,12 +90,12 @@ def callable_requests(requests: Sequence[RequestDocument], *, allows_calls: bool
 def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows_calls: bool) -> str:
     """Return the questions as text, with a hint on how to answer questions that are not sent as calls."""
     message = questions_text(requests)
-    uncallable_requests = [
-        request for request in requests if not callable_requests([request], allows_calls=allows_calls)
+    other_requests = [
+        request for request in requests if not requests_sent_as_calls([request], allows_calls=allows_calls)
     ]
-    if not uncallable_requests:
+    if not other_requests:
         return message
-    names = ", ".join(repr(request["request_id"]) for request in uncallable_requests)
+    names = ", ".join(repr(request["request_id"]) for request in other_requests)
     answer_channels = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
     return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {answer_channels}.)"
 
@@ -116,7 +116,7 @@ def question_call(request: RequestDocument, *, run: str) -> dict[str, Any]:
     """Return the function call for a question.
 
     Args:
-        run: ID of the run that the client knows.
+        run: ID of the run that the client started, also for a question of a sub-plan.
     """
     shown_fields = {name: request.get(name) for name in _SHOWN_FIELDS if request.get(name) not in (None, False)}
     arguments = {"run_id": run, "request_id": request["request_id"], **shown_fields, "schema": answer_schema(request)}
@@ -158,23 +158,23 @@ def questions_text(requests: Sequence[RequestDocument]) -> str:
 
 def answer_schema(request: RequestDocument) -> dict[str, Any]:
     """Return the JSON Schema of the answer to a request."""
-    text = {"type": "string"}
+    text_schema = {"type": "string"}
     match request["type"]:
         case "APPROVAL":
-            fields: dict[str, Any] = {"approved": {"type": "boolean"}, "reason": text}
+            fields: dict[str, Any] = {"approved": {"type": "boolean"}, "reason": text_schema}
             if request.get("tool"):
                 fields["arguments"] = {"type": "object", "description": "Replaces the arguments of the call."}
                 fields["remember"] = {"type": "boolean", "description": "Do not ask about this tool again in this run."}
             required_fields = ["approved"]
         case "SELECTION":
-            names = [_option_id(option) for option in request.get("options") or ()]
-            item = {"enum": names} if names else text
+            option_ids = [_option_id(option) for option in request.get("options") or ()]
+            item = {"enum": option_ids} if option_ids else text_schema
             fields = {"selected": {"type": "array", "items": item, "minItems": 1}}
             if not request.get("multiple"):
                 fields["selected"]["maxItems"] = 1
             required_fields = ["selected"]
             if request.get("allow_text"):
-                fields["text"] = text
+                fields["text"] = text_schema
                 required_fields = []
             if request.get("purpose") == "error":
                 fields["value"] = {"description": "With option `value`: the result of the node."}
@@ -185,9 +185,9 @@ def answer_schema(request: RequestDocument) -> dict[str, Any]:
         case "INFORMATION":
             fields, required_fields = {"data": dict(request.get("schema") or {"type": "object"})}, ["data"]
         case "GUIDANCE":
-            fields, required_fields = {"text": text, "nodes": {"type": "array", "items": {"type": "object"}}}, []
+            fields, required_fields = {"text": text_schema, "nodes": {"type": "array", "items": {"type": "object"}}}, []
         case _:
-            fields, required_fields = {"text": text}, ["text"]
+            fields, required_fields = {"text": text_schema}, ["text"]
     return {"type": "object", "properties": fields, "required": required_fields, "additionalProperties": False}
 
 
@@ -199,7 +199,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
     """Parse the result of a call into an answer; the run validates it.
 
     The result may be an object that matches `answer_schema`, or a text as people type it: `yes`, an option, any text.
-    It may also be the data alone.
+    For a request for information, it may also be the content of the field `data`.
 
     Raises:
         ApiError: the result is not an answer.
@@ -213,7 +213,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
             normalized_text = str(value).strip().lower().rstrip(".!")
             if normalized_text in _YES or normalized_text in _NO:
                 return {"approved": normalized_text in _YES}
-            raise _not_an_answer_error(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
+            raise _invalid_answer_error(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
             return {
                 "selected": [option if isinstance(option, str) else json.dumps(option) for option in _as_list(value)]
@@ -221,7 +221,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
         case "INFORMATION":
             if isinstance(value, dict):
                 return {"data": value}
-            raise _not_an_answer_error(request, 'answer {"data": {…}} with the fields of the schema')
+            raise _invalid_answer_error(request, 'answer {"data": {…}} with the fields of the schema')
         case _:
             return {"text": text}
 
@@ -268,7 +268,7 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
 
 
-def _not_an_answer_error(request: RequestDocument, message: str) -> ApiError:
+def _invalid_answer_error(request: RequestDocument, message: str) -> ApiError:
     return ApiError(
         ErrorCode.ANSWER_REFUSED,
         f"the result is not an answer to {request['request_id']!r}: {message}",

@@ -27,7 +27,7 @@ router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     """Return a page of the open requests in all runs of the caller."""
     open_page = await context.runs.inbox(
-        limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.after
+        limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.cursor
     )
     data = [request_document(request) for request in open_page.requests]
     omitted = [{"run_id": run, "count": count} for run, count in open_page.omitted.items()]
@@ -52,7 +52,7 @@ async def read_inbox(context: ContextDep, page: PageDep) -> Response:
     summary="List open requests of a run",
     responses=response_docs(FeedbackRequestList, examples.REQUESTS),
 )
-async def requests(run_id: str, context: ContextDep) -> Response:
+async def list_requests(run_id: str, context: ContextDep) -> Response:
     """List the open requests of a run and its sub-plans, each with the JSON Schema of its answer."""
     return json_response(await open_requests(context, run_id))
 
@@ -63,6 +63,6 @@ async def requests(run_id: str, context: ContextDep) -> Response:
     dependencies=[scope_dependency(KeyScope.ANSWER)],
     responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
-async def answer(run_id: str, body: AnswerBody, context: ContextDep) -> Response:
+async def answer_request(run_id: str, body: AnswerBody, context: ContextDep) -> Response:
     """Validate an answer, deliver it, and return the result."""
     return json_response(await answer_run_request(context, run_id, body))

@@ -53,12 +53,12 @@ class JsonRequest(Request):
         if not body or "json" not in self.headers.get("content-type", "").lower():
             # FastAPI reports the missing or wrong content type.
             return
-        count = value_count_bound(body, max_values=max_values)
-        if count > max_values:
-            # `count` is an upper bound: an empty list counts twice.
+        count_bound = value_count_bound(body, max_values=max_values)
+        if count_bound > max_values:
+            # An empty list counts twice.
             message = f"the body may have at most {max_values:,} JSON values"
             raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
-        if count <= _LARGE_VALUE_COUNT and len(body) <= _LARGE_BYTES:
+        if count_bound <= _LARGE_VALUE_COUNT and len(body) <= _LARGE_BYTES:
             self._value = _parse_json(body)
             return
         async with hold_lock():
@@ -92,7 +92,7 @@ class JsonRoute(APIRoute):
                 check_scopes(context, request)
             json_request = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
-            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key_id, is_large=True)
+            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key_id, limits_waiting=True)
             await json_request.read_json(max_values=limit.max_values, hold_lock=hold_lock)
             return await handler(json_request)
 
@@ -102,17 +102,17 @@ class JsonRoute(APIRoute):
 def value_count_bound(body: bytes, *, max_values: int) -> int:
     """Return an upper bound for the number of values in a JSON text, without parsing it.
 
-    Each value but the root follows a comma, or is the first one of a list or an object. Strings may contain the same
-    characters; they are removed if the bound would otherwise exceed `max_values`.
+    Each value except the root follows a `,`, `[` or `{`. Strings may contain these characters, too. Therefore, strings
+    are removed if the bound would otherwise exceed `max_values`.
     """
     upper_bound = _separator_bound(body)
     if upper_bound <= max_values:
         return upper_bound
-    without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    body_without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Each value has at most four quotation marks: those of its key, and its own if it is a string.
-    if (min_values := without_escapes.count(b'"') // 4) > max_values:
+    if (min_values := body_without_escapes.count(b'"') // 4) > max_values:
         return min_values
-    return _separator_bound(b"".join(without_escapes.split(b'"')[::2]))
+    return _separator_bound(b"".join(body_without_escapes.split(b'"')[::2]))
 
 
 def _separator_bound(text: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Limits of a key: requests per minute, open streams, running plans, and body sizes.
+"""Limits of a key: requests per minute, open streams, open runs, and body sizes.
 
 Each gateway counts separately: requests and streams by key, and requests with invalid keys by address. Pure except for
 the clock that is passed in.
@@ -53,7 +53,7 @@ class KeyLimits:
     Args:
         requests_per_minute: average rate, and maximum burst.
         streams: maximum number of open streams.
-        runs: maximum number of running plans over all gateways.
+        runs: maximum number of open runs over all gateways.
         body_bytes: maximum size of any request body, with or without a key.
         plan_bytes: maximum size of a request body with a plan.
     """
@@ -146,40 +146,40 @@ class KeyUsage:
         """Use the same clock for invalid keys."""
         self.invalid_keys = InvalidKeys(self.clock)
 
-    def count_request(self, key: str) -> float:
+    def count_request(self, key_id: str) -> float:
         """Count a request; return the seconds until it is allowed, 0 if it is allowed now."""
         now, max_requests = self.clock(), self.limits.requests_per_minute
-        return self._buckets.setdefault(key, _Bucket(float(max_requests), now)).take_token(
+        return self._buckets.setdefault(key_id, _Bucket(float(max_requests), now)).take_token(
             per_minute=max_requests, now=now
         )
 
-    def open_stream(self, key: str) -> bool:
-        """Count an open stream if the limit allows it; return whether it does."""
-        if self._streams.get(key, 0) >= self.limits.streams:
+    def open_stream(self, key_id: str) -> bool:
+        """Count an open stream if the limit allows it; return whether the stream was counted."""
+        if self._streams.get(key_id, 0) >= self.limits.streams:
             return False
-        self._streams[key] = self._streams.get(key, 0) + 1
+        self._streams[key_id] = self._streams.get(key_id, 0) + 1
         return True
 
-    def close_stream(self, key: str) -> None:
+    def close_stream(self, key_id: str) -> None:
         """Count a stream as closed."""
-        self._streams[key] -= 1
+        self._streams[key_id] -= 1
 
 
 @dataclass(slots=True)
 class StreamReservation:
-    """Reservation for the stream that a request may open, from before it starts a run until it ends."""
+    """Reservation for the stream of a request. The reservation starts before the run and ends with the request."""
 
     usage: KeyUsage
-    key: str
+    key_id: str
     _is_open: bool = False
 
     def reserve(self) -> bool:
         """Count the stream, at most once; return whether the limit allows it."""
-        self._is_open = self._is_open or self.usage.open_stream(self.key)
+        self._is_open = self._is_open or self.usage.open_stream(self.key_id)
         return self._is_open
 
     def close(self) -> None:
         """Stop counting the stream if it was counted."""
         if self._is_open:
             self._is_open = False
-            self.usage.close_stream(self.key)
+            self.usage.close_stream(self.key_id)

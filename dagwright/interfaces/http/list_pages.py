@@ -12,14 +12,14 @@ from dagwright.interfaces.http.errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list.
+    """The requested page of a list.
 
     Args:
-        after: cursor of the page; `None` for the first page.
+        cursor: cursor of the page; `None` for the first page.
     """
 
     limit: int
-    after: ListCursor | None
+    cursor: ListCursor | None
 
 
 def _page(

@@ -68,11 +68,11 @@ def _model_object(target: Target, **fields: Any) -> dict[str, Any]:
 
 
 async def _service_models(context: GatewayContext) -> list[str]:
-    default_model = [context.settings.model] if context.settings.model is not None else []
+    default_models = [context.settings.model] if context.settings.model is not None else []
     try:
         async with asyncio.timeout(MODEL_LIST_TIMEOUT_S):
             model_ids = await context.model.model_ids()
     except (ModelFailure, TimeoutError) as error:
         _LOG.warning("model list of the service unavailable", error=str(error) or "timeout")
-        return default_model
-    return list(dict.fromkeys([*default_model, *model_ids]))
+        return default_models
+    return list(dict.fromkeys([*default_models, *model_ids]))

@@ -62,11 +62,11 @@ async def has_received_all(context: "GatewayContext", run: str, cursor: EventId 
 
 
 def _event_documents(update: RunUpdate, sent_request_ids: set[str]) -> Iterator[Mapping[str, Any]]:
-    for task in update.changed_ids:
-        node_fields = node_document(update, task)
-        if (event_type := _NODE_EVENT_TYPES.get(update.states[task].status)) is not None:
+    for task_id in update.changed_ids:
+        node_fields = node_document(update, task_id)
+        if (event_type := _NODE_EVENT_TYPES.get(update.states[task_id].status)) is not None:
             data = {name: value for name, value in node_fields.items() if name not in ("run_id", "node_id")}
-            yield {"type": event_type, "node_id": task, "data": data}
+            yield {"type": event_type, "node_id": task_id, "data": data}
     for request in requests_in(update.view):
         if request["request_id"] not in sent_request_ids:
             sent_request_ids.add(request["request_id"])

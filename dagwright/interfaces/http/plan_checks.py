@@ -45,12 +45,12 @@ class PlanChecks:
     _locks: dict[str | None, _KeyLock] = field(default_factory=dict)
 
     async def run(
-        self, key: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **keywords: P.kwargs
+        self, key_id: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **keywords: P.kwargs
     ) -> T:
         """Run a function that checks a plan, and return its result.
 
         Args:
-            key: ID of the caller's key; `None` without keys.
+            key_id: ID of the caller's key; `None` without keys.
             size_bytes: size of the request's body.
             function: function of a module; its arguments and result must be picklable.
 
@@ -59,7 +59,7 @@ class PlanChecks:
             ApiError: too many large plans of this key wait for their check.
         """
         is_large = size_bytes > IN_PROCESS_BYTES
-        async with self.hold_lock(key, is_large=is_large):
+        async with self.hold_lock(key_id, limits_waiting=is_large):
             if not is_large:
                 return await asyncio.to_thread(function, *args, **keywords)
             try:
@@ -70,17 +70,17 @@ class PlanChecks:
                 raise _too_large_error("checking the plan takes too much memory") from None
 
     @asynccontextmanager
-    async def hold_lock(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
+    async def hold_lock(self, key_id: str | None, *, limits_waiting: bool = False) -> AsyncIterator[None]:
         """Hold the lock of a key, while a plan is checked or a large body is parsed.
 
         Args:
-            is_large: whether to limit the number of requests of the key that wait.
+            limits_waiting: whether to reject a request if too many requests of the key wait.
 
         Raises:
             ApiError: too many requests of the key wait.
         """
-        key_lock = self._locks.setdefault(key, _KeyLock())
-        if is_large and key_lock.lock.locked() and key_lock.waiting_count >= MAX_WAITING_REQUESTS:
+        key_lock = self._locks.setdefault(key_id, _KeyLock())
+        if limits_waiting and key_lock.lock.locked() and key_lock.waiting_count >= MAX_WAITING_REQUESTS:
             raise rate_limit_error(
                 "a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S
             )
@@ -94,7 +94,7 @@ class PlanChecks:
         finally:
             key_lock.lock.release()
             if not (key_lock.waiting_count or key_lock.lock.locked()):
-                self._locks.pop(key, None)
+                self._locks.pop(key_id, None)
 
     async def close(self) -> None:
         """Stop the processes."""
@@ -102,4 +102,6 @@ class PlanChecks:
 
 
 def _too_large_error(message: str) -> PlanInvalid:
-    return PlanInvalid([Problem("too_large", message, hint="split it, or start it with the command `dagwright run`")])
+    return PlanInvalid(
+        [Problem("too_large", message, hint="split the plan, or start it with the command `dagwright run`")]
+    )

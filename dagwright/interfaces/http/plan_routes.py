@@ -39,7 +39,10 @@ from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
 
 router = APIRouter(tags=["plans"], route_class=JsonRoute)
-Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Requests with the same key start one run.")]
+IdempotencyKeyHeader = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="Requests with the same key start one run."),
+]
 
 
 @router.post("/v1/plans/check", summary="Check a plan", responses=response_docs(PlanCheck, examples.PLAN_CHECK))
@@ -55,7 +58,9 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
     dependencies=[scope_dependency(KeyScope.RUN)],
     responses=created_docs(StartedRun, examples.STARTED_RUN),
 )
-async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
+async def start(
+    body: RunBody, context: PlansContextDep, request: Request, idempotency_key: IdempotencyKeyHeader = None
+) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
     run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else new_run_id()
     prepared_plan, title = await _prepare(context, body, request)
@@ -120,7 +125,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
 
     Raises:
         ApiError: the request has no plan or two plans, or its plan is invalid.
-        PlanInvalid: its inputs are invalid.
+        PlanInvalid: the inputs are invalid, or the policy does not fit the plan.
     """
     if (body.template is None) == (body.plan is None):
         raise ApiError(ErrorCode.INVALID_VALUE, "send either `template` or `plan`", param="plan")

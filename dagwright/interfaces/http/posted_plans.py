@@ -25,14 +25,15 @@ def posted_plan_of(context: "GatewayContext", plan: Any, dialect: str | None = N
     return posted_plan(plan, dialect, context.templates)
 
 
-def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
+def include_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
     """Return new nodes for a run, with the published plans that they name as sub-plans.
 
     Raises:
         PlanInvalid: a sub-plan is not published.
     """
-    posted = posted_plan_of(context, {"nodes": nodes})
-    complete_nodes: list[Any] = include_published_plans(posted.plan, posted.published, names=posted.names)["nodes"]
+    nodes_plan = posted_plan_of(context, {"nodes": nodes})
+    complete_plan = include_published_plans(nodes_plan.plan, nodes_plan.published, names=nodes_plan.names)
+    complete_nodes: list[Any] = complete_plan["nodes"]
     return complete_nodes
 
 
@@ -87,6 +88,6 @@ async def nodes_with_tools(
     nodes = content.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         return {}
-    complete_nodes = with_sub_plans(context, nodes)
+    complete_nodes = include_sub_plans(context, nodes)
     async with context.plan_checks.hold_lock(context.caller.key_id):
         return await context.steering.nodes_of_answer(request_ref, complete_nodes, tools=context.toolset.declarations())

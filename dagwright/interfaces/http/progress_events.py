@@ -47,9 +47,9 @@ class ProgressEvents:
         return "".join(self._checksums)
 
     def events(self, moment: RunMoment) -> Iterator[Event]:
-        """Yield the events of a moment: a running run, then changes of nodes, then a waiting run.
+        """Yield the events of a moment: the status `running` first, then changes of nodes, then any other status.
 
-        The status of the last moment is omitted: the answer is sent before it, so the caller uses `status_events`.
+        The status of the last moment is omitted, because the answer is sent before it. See `status_events`.
         """
         if self._detail is StreamProgress.CONTENT:
             return

@@ -73,7 +73,7 @@ RoutingModeField = Annotated[
 StreamProgressField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*StreamProgress]}, {"type": "null"}]})
 ]
-"""Any string, as in the two fields before: `gateway_options` rejects unknown values and lists the allowed ones."""
+"""These three types accept any string: `gateway_options` rejects unknown values and lists the allowed values."""
 
 
 class ChatMessage(BaseModel):
@@ -211,11 +211,11 @@ class GatewayOptions:
     """The gateway's own fields of a request.
 
     Args:
-        routing_mode: `None` if the request does not name one.
+        routing_mode: `None` if the request has none.
         session: name of the session; `None` for a run outside sessions.
         inputs: inputs of a plan; `None` if the message has them.
         run_model: model used by the run; `None` for the model of the settings.
-        deadline_s: maximum seconds of the run; `None` for the default, as for the next three fields.
+        deadline_s: maximum seconds of the run. Here and in the next three fields, `None` means the default.
         max_rounds, worker_timeout_s, synthesis: options of a run in rounds.
         idempotency_key: the `Idempotency-Key`.
         metadata: metadata of the run, not validated.
@@ -264,11 +264,11 @@ def gateway_options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Gate
         worker_timeout_s=duration_seconds("worker_timeout", options["worker_timeout"]),
         synthesis=_parse_synthesis(options["synthesis"]),
         idempotency_key=headers.get("idempotency-key") or None,
-        metadata=_without_gateway_fields(body.get("metadata")),
+        metadata=_client_metadata(body.get("metadata")),
     )
 
 
-def _without_gateway_fields(metadata: Any) -> dict[str, Any]:
+def _client_metadata(metadata: Any) -> dict[str, Any]:
     """Return the metadata of a request without the gateway's own fields, which some clients send in `metadata`."""
     return (
         {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}

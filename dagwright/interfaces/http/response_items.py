@@ -39,8 +39,8 @@ _COMMON_FIELDS = (
 """Fields with the same name in both APIs."""
 _MESSAGE_PREFIX, _CALL_PREFIX = "msg_", "fc_"
 """Prefixes of item IDs. The rest of a message ID is the ID of the run that answered."""
-_REFERENCE = "item_reference"
-_IGNORED_ITEM_TYPES = ("reasoning", _REFERENCE)
+_REFERENCE_TYPE = "item_reference"
+_IGNORED_ITEM_TYPES = ("reasoning", _REFERENCE_TYPE)
 """Item types that a run ignores. A reference is ignored only if no answer of a run replaces it."""
 _IGNORED_REFERENCE_PREFIXES = (_CALL_PREFIX, "rs_")
 """Prefixes of references to function calls and reasoning."""
@@ -100,12 +100,12 @@ def referenced_runs(body: ResponseBody) -> dict[str, int]:
     """Return the runs whose answers are referenced by message IDs: run -> index of its last reference in the input.
 
     Raises:
-        ApiError: a reference is not to the answer of a run.
+        ApiError: a reference does not refer to the answer of a run.
     """
     runs: dict[str, int] = {}
     for index, item in enumerate(body.input if isinstance(body.input, list) else ()):
         id = item.get("id")
-        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_IGNORED_REFERENCE_PREFIXES)):
+        if item.get("type") != _REFERENCE_TYPE or (isinstance(id, str) and id.startswith(_IGNORED_REFERENCE_PREFIXES)):
             continue
         if (
             not isinstance(id, str)
@@ -135,7 +135,7 @@ def run_of_referenced_question(body: ResponseBody) -> str | None:
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
-    ids = [str(item.get("id")) if item.get("type") == _REFERENCE else "" for item in items]
+    ids = [str(item.get("id")) if item.get("type") == _REFERENCE_TYPE else "" for item in items]
     while ids and ids[-1].startswith(_CALL_PREFIX):
         ids.pop()
     has_results_and_calls = len(ids) < len(items) < len(body.input)
@@ -159,8 +159,8 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
     messages = _messages(body, references)
     if not messages:
         raise ApiError(ErrorCode.INVALID_VALUE, "input is empty", param="input")
-    set_fields = body.model_dump(exclude_unset=True)
-    fields = {name: set_fields[name] for name in (*_COMMON_FIELDS, "extra_body") if set_fields.get(name) is not None}
+    body_fields = body.model_dump(exclude_unset=True)
+    fields = {name: body_fields[name] for name in (*_COMMON_FIELDS, "extra_body") if body_fields.get(name) is not None}
     if body.max_output_tokens is not None:
         fields["max_completion_tokens"] = body.max_output_tokens
     if body.tools:
@@ -193,7 +193,9 @@ def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[
             )
         elif item_type == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
             messages.append(ChatMessage(role=item["role"], content=_text(item.get("content"), index)))
-        elif item_type == _REFERENCE and (answer := references.get(str(item.get("id")).removeprefix(_MESSAGE_PREFIX))):
+        elif item_type == _REFERENCE_TYPE and (
+            answer := references.get(str(item.get("id")).removeprefix(_MESSAGE_PREFIX))
+        ):
             messages.append(ChatMessage(role="assistant", content=answer))
         elif item_type not in _IGNORED_ITEM_TYPES:
             text = (
@@ -266,13 +268,13 @@ class ResponseRef:
         return f"{_PREFIX}{self.run}.{encoded_model}{'' if self.allows_calls else _NO_CALLS_SUFFIX}"
 
 
-def parse_response_id(response: str) -> ResponseRef:
+def parse_response_id(response_id: str) -> ResponseRef:
     """Parse a response ID.
 
     Raises:
         ApiError: it is not the ID of a response of a run.
     """
-    run, dot, encoded_model = response.removeprefix(_PREFIX).rpartition(".")
+    run, dot, encoded_model = response_id.removeprefix(_PREFIX).rpartition(".")
     allows_calls, encoded_model = (
         not encoded_model.endswith(_NO_CALLS_SUFFIX),
         encoded_model.removesuffix(_NO_CALLS_SUFFIX),
@@ -281,8 +283,8 @@ def parse_response_id(response: str) -> ResponseRef:
         model = base64.urlsafe_b64decode(encoded_model + "=" * (-len(encoded_model) % 4)).decode()
     except (binascii.Error, ValueError):
         dot, model = "", ""
-    if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
-        message = f"there is no response {response!r:.120}; only responses of runs are stored"
+    if not (dot and run and run.isprintable() and response_id.startswith(_PREFIX)):
+        message = f"there is no response {response_id!r:.120}; only responses of runs are stored"
         raise ApiError(ErrorCode.NOT_FOUND, message)
     return ResponseRef(run, model, allows_calls)
 
@@ -371,8 +373,8 @@ def failed_response(response: Mapping[str, Any], error: ApiError) -> dict[str, A
 def response_of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
     """Convert a chat completion of the model service to a response, which is not stored."""
     message: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
-    name = str(completion.get("id") or "direct")
-    items = [message_item(message["content"], run=name)] if message.get("content") else []
+    completion_id = str(completion.get("id") or "direct")
+    items = [message_item(message["content"], run=completion_id)] if message.get("content") else []
     items += [
         {
             "type": "function_call",
@@ -384,11 +386,11 @@ def response_of_completion(body: Mapping[str, Any], completion: Mapping[str, Any
         }
         for call in message.get("tool_calls") or ()
     ]
-    response = response_object(body, ResponseRef(name, model), status="completed")
+    response = response_object(body, ResponseRef(completion_id, model), status="completed")
     usage = completion.get("usage")
     return {
         **response,
-        "id": f"{_PREFIX}{name}",
+        "id": f"{_PREFIX}{completion_id}",
         "store": False,
         "output": items,
         "usage": _usage(usage) if isinstance(usage, Mapping) else None,

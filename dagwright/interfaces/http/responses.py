@@ -119,7 +119,7 @@ async def create_response(
     fields = body.model_dump(exclude_unset=True)
     options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.RESPONSE)
     if body.stream:
-        # Rejects the request before a run is started.
+        # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
     # The turns of a session replace referenced messages.
     answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
@@ -137,14 +137,14 @@ async def create_response(
             context, body, {**service_body(chat_body.model_dump(exclude_unset=True)), "model": target.id}
         )
     if previous_run is not None and not conversation.answers:
-        options, conversation = await _with_previous_run(context, previous_run, options, conversation)
+        options, conversation = await _continue_previous_run(context, previous_run, options, conversation)
     if body.background and output_form_of(chat_body) is not None:
         message = (
             "background: an answer with a schema is only returned by the request that asks for it; omit background"
         )
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param="background")
     run_request = await run_backed_request(context, chat_body, target, conversation, options=options, cursor=cursor)
-    response = response_object(fields, _ref(run_request), status="in_progress")
+    response = response_object(fields, _response_ref(run_request), status="in_progress")
     if body.stream:
         start_task = await start_for_stream(context, run_request)
         # A background run continues if the client disconnects.
@@ -161,7 +161,7 @@ async def create_response(
     if body.background:
         await start_in_background(context, run_request)
         return JSONResponse(
-            _in_progress(response, run_request.run, run_request.session_id), headers=run_request.headers
+            _in_progress_response(response, run_request.run, run_request.session_id), headers=run_request.headers
         )
     return await _respond_at_end(context, run_request, response, request)
 
@@ -200,7 +200,7 @@ async def get_response(
     run_request = replace(followed_request, allows_calls=ref.allows_calls)
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
-    # Status 204 only for clients that send the header: some of the others cannot read a response without a body.
+    # Only clients that send the header get status 204: some other clients cannot read a response without a body.
     return await _respond_with_stream(context, run_request, events, cursor=header_cursor)
 
 
@@ -232,11 +232,11 @@ async def cancel_response(response_id: str, context: ContextDep) -> Response:
     return JSONResponse(await _current_response(context, ref))
 
 
-def _ref(run_request: RunBackedRequest) -> ResponseRef:
+def _response_ref(run_request: RunBackedRequest) -> ResponseRef:
     return ResponseRef(run_request.run, run_request.model, run_request.allows_calls)
 
 
-def _in_progress(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
+def _in_progress_response(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
     return {**response, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
 
 
@@ -245,7 +245,7 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
     run = ref.run
     response = response_object({"background": True}, ref, status="in_progress")
     if active_starts := active_starts_of(context, run):
-        return _in_progress(response, run, public_session_id(context.caller, active_starts[0].start.session))
+        return _in_progress_response(response, run, public_session_id(context.caller, active_starts[0].start.session))
     await context.visible_run(run)
     view = await context.runs.reader(run).read()
     session = await context.runs.session_of(run)
@@ -264,7 +264,7 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
     return completed_response(response, outcome, run=run)
 
 
-async def _with_previous_run(
+async def _continue_previous_run(
     context: GatewayContext, run: str, options: GatewayOptions, conversation: Conversation
 ) -> tuple[GatewayOptions, Conversation]:
     """Return the options and conversation of a request that continues a run.
@@ -276,7 +276,7 @@ async def _with_previous_run(
     if session is not None:
         return (options if options.session is not None else replace(options, session=session)), conversation
     view = await context.runs.reader(run).read()
-    answer = await _answer_in(context, view)
+    answer = await _final_answer(context, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
     return options, replace(conversation, earlier_turns=[turn, *conversation.earlier_turns])
 
@@ -290,17 +290,17 @@ async def _referenced_answers(context: GatewayContext, body: ResponseBody) -> di
 
     async def answer_of(run: str, index: int) -> str | None:
         try:
-            return await _answer_in(context, await context.runs.reader(await context.visible_run(run)).read())
+            return await _final_answer(context, await context.runs.reader(await context.visible_run(run)).read())
         except (RunNotFound, RunIdInvalid):
             raise unknown_reference_error(index) from None
 
-    # The planner ignores earlier answers.
+    # The planner ignores older answers.
     last_runs = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
     answers = await asyncio.gather(*(answer_of(run, index) for run, index in last_runs))
     return {run: answer for (run, _), answer in zip(last_runs, answers, strict=True)}
 
 
-async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
+async def _final_answer(context: GatewayContext, view: RunView) -> str | None:
     if not view.is_closed:
         return None
     try:
@@ -385,7 +385,7 @@ async def _events(
     )
     first_events = [{"type": event_type, "response": response} for event_type in (_CREATED, _IN_PROGRESS)]
     item = message_item("", run=run_request.run)
-    opening_with_message = [*first_events, *message_start_events(item)]
+    all_opening_events = [*first_events, *message_start_events(item)]
 
     def serialize(content: Mapping[str, Any]) -> str:
         cursor = stream.cursor
@@ -396,7 +396,7 @@ async def _events(
         if stream.cursor.opening > len(first_events):
             # Client libraries would drop the message item after another event with a response that has no output.
             return {**text_delta(item, ""), **progress_field}
-        # Instructions may be long, and the first event has them.
+        # The instructions may be long, and are already in the first event.
         return {"type": _IN_PROGRESS, "response": {**response, "instructions": None}, **progress_field}
 
     def text_and_final_progress(text: str, api_failure: ApiError | None = None) -> Iterator[str]:
@@ -413,7 +413,7 @@ async def _events(
         async with aclosing(stream.follow(context, answered_requests=answered_requests)) as items:
             async for next_item in items:
                 if isinstance(next_item, TextPart):
-                    for opening_event in stream.opening_events(opening_with_message):
+                    for opening_event in stream.opening_events(all_opening_events):
                         yield serialize(opening_event)
                     yield serialize(text_delta(item, stream.text_of(next_item)))
                     continue
@@ -435,7 +435,7 @@ async def _events(
             yield serialize(error_event)
         return
     # An answer that is a function call has no message.
-    for opening_event in stream.opening_events([] if outcome.is_call else opening_with_message):
+    for opening_event in stream.opening_events([] if outcome.is_call else all_opening_events):
         yield serialize(opening_event)
     text = stream.remaining_text(outcome)
     for text_event in text_and_final_progress("" if outcome.is_call else text):

@@ -23,9 +23,9 @@ from dagwright.interfaces.http.errors import NO_RETRY, ApiError
 from dagwright.interfaces.http.feedback_calls import (
     RequestDocument,
     call_id,
-    callable_requests,
     parse_answer,
     questions_with_hint,
+    requests_sent_as_calls,
     waiting_for,
 )
 from dagwright.interfaces.http.posted_plans import check_nodes_allowed, nodes_with_tools
@@ -127,7 +127,7 @@ async def outcome_of(
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
         run_fields["waiting_for"] = waiting_for(moment.requests, run=run)
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
-        calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
+        calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
             # A client that expects a schema would treat the text as an invalid answer and send the request again.
             headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}

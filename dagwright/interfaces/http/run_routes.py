@@ -66,7 +66,7 @@ async def list_runs(
     context: ContextDep, run_filter: Annotated[RunFilter, Depends(_run_filter)], page: PageDep
 ) -> Response:
     """List the runs of the caller without sub-plans: open runs first, then closed ones."""
-    summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
+    summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.cursor)
     lines = [_line(context, run) for run in summaries]
     return json_response(
         {"object": "list", "data": lines, **next_page(next_cursor), "ui_url": context.visible_server.runs_url()}

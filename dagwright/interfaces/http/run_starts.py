@@ -1,4 +1,4 @@
-"""Runs that this gateway starts, and the quota of running plans of each owner."""
+"""Runs that this gateway starts, and the quota of open runs of each owner."""
 
 import asyncio
 import time
@@ -58,7 +58,7 @@ class ActiveStart:
 
 
 class RunQuota:
-    """The quota of running plans of one owner at this gateway.
+    """The quota of open runs of one owner at this gateway.
 
     The server counts runs about a second late. So that simultaneous requests cannot exceed the quota, the gateway also
     counts the runs that it is starting or has started within the last seconds. Starts at other gateways count only

@@ -73,7 +73,7 @@ async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     """List the sessions of the caller: open sessions first, then closed ones."""
     # The owner is part of the stored name, so the prefix selects the caller's sessions.
     sessions, next_cursor = await context.sessions.page_of_sessions(
-        limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.after
+        limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.cursor
     )
     lines = [_with_public_name(context, view, view.to_line()) for view in sessions]
     return json_response({"object": "list", "data": lines, **next_page(next_cursor)})

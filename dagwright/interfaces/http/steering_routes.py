@@ -12,7 +12,7 @@ from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, PlansContextDep, scope_dependency
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of, with_sub_plans
+from dagwright.interfaces.http.posted_plans import check_in_pool, include_sub_plans, posted_plan_of
 from dagwright.interfaces.http.run_documents import created_run, json_response
 from dagwright.interfaces.http.run_models import (
     AddNodesBody,
@@ -79,7 +79,7 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
     """Validate nodes and add them to the plan of an open run."""
     tools = context.toolset.declarations()
     run = await context.visible_run(run_id)
-    nodes = with_sub_plans(context, body.nodes)
+    nodes = include_sub_plans(context, body.nodes)
     async with context.plan_checks.hold_lock(context.caller.key_id):
         by = actor_of(context, body).by
         return json_response(command_result(run, await context.steering.add_nodes(run, nodes, tools=tools, by=by)))

@@ -11,13 +11,13 @@ from dagwright.interfaces.http.feedback_calls import (
     allows_answer_calls,
     answer_schema,
     call_id,
-    callable_requests,
     is_call_id_of,
     parse_answer,
     question_call,
     questions_text,
     questions_with_hint,
     reject_undeclared_function,
+    requests_sent_as_calls,
 )
 from dagwright.interfaces.http.request_fields import ChatBody
 
@@ -166,5 +166,5 @@ def test_request_without_a_call_names_the_ways_to_answer() -> None:
     assert questions_with_hint(document, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
     hint_for_both = hint.replace("'who'", "'check', 'who'")
     assert questions_with_hint(document, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{hint_for_both}"
-    assert callable_requests(document, allows_calls=True) == document[:1]
-    assert callable_requests(document, allows_calls=False) == []
+    assert requests_sent_as_calls(document, allows_calls=True) == document[:1]
+    assert requests_sent_as_calls(document, allows_calls=False) == []
