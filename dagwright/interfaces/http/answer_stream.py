@@ -32,12 +32,12 @@ class ReceivedAnswer:
 
     Args:
         mark: position of the client in the answer when the client connected.
-        total: characters that the client had received by then.
+        total_characters: characters that the client had received by then.
     """
 
-    def __init__(self, mark: TextMark = NO_TEXT, *, total: int = 0) -> None:
+    def __init__(self, mark: TextMark = NO_TEXT, *, total_characters: int = 0) -> None:
         self.text = DeliveredText(mark)
-        self.total = total
+        self.total_characters = total_characters
         """Characters received."""
         self._node = mark.node
         """Node that wrote the last text."""
@@ -61,14 +61,14 @@ class ReceivedAnswer:
         is_other_node = node_of_call(previous_node) != node_of_call(piece.node)
         is_next_turn = is_other_node and is_turn(previous_node.rpartition("/")[2])
         separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.restarts else ""
-        self.total += len(separator) + len(piece.text)
+        self.total_characters += len(separator) + len(piece.text)
         return separator + piece.text
 
     def remaining_text(self, outcome: RunOutcome) -> str:
         """Return the text that is still to be sent at the end: the rest of the answer, or the questions."""
         if outcome.requests:
             text = NEXT_TURN + outcome.text if outcome.text and self.text.mark.length else outcome.text
-            self.total += len(text)
+            self.total_characters += len(text)
             return text
         rest = self.text.rest_of(outcome.text)
         return "" if rest is None else self.text_for(rest)
@@ -95,7 +95,7 @@ class AnswerStream:
         self.cursor = cursor if cursor is not None else StreamCursor(kind, run)
         self._has_progress = progress is not StreamProgress.CONTENT
         self._is_buffered = is_buffered
-        self._answer = ReceivedAnswer(self.cursor.mark, total=self.cursor.total)
+        self._answer = ReceivedAnswer(self.cursor.mark, total_characters=self.cursor.total_characters)
         self._progress = ProgressEvents(run, progress, checksums=self.cursor.run_checksums)
         self._last_moment: RunMoment | None = None
 
@@ -105,15 +105,15 @@ class AnswerStream:
         Args:
             events: all opening events so far.
         """
-        for event in events[self.cursor.opening :]:
-            self.cursor = replace(self.cursor, opening=self.cursor.opening + 1)
+        for event in events[self.cursor.opening_count :]:
+            self.cursor = replace(self.cursor, opening_count=self.cursor.opening_count + 1)
             yield event
 
     async def follow(
         self, context: "GatewayContext", *, answered_requests: Collection[RequestKey]
     ) -> AsyncGenerator[RunMoment | TextPart, None]:
         """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
-        run, after = self.cursor.run, self.cursor.after
+        run, after = self.cursor.run, self.cursor.history_position
         if after is not None and self._has_progress:
             self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(after.cursor)
         await self._answer.forget_superseded_text(context, run)
@@ -121,7 +121,7 @@ class AnswerStream:
             context, run, answered_requests=answered_requests, after=after
         )
         # After a closing event, the client has received the whole text.
-        if not (self.cursor.closing or self._is_buffered):
+        if not (self.cursor.closing_count or self._is_buffered):
             items = interleave(items, context.runs.token_streams.parts(run, self._answer.text))
         async with aclosing(items):
             async for item in items:
@@ -160,13 +160,15 @@ class AnswerStream:
     def remaining_text(self, outcome: RunOutcome) -> str:
         """Return the text that the client has not received when the run has ended or asks for feedback."""
         outcome_checksum = checksum([outcome.text, [request_key(request) for request in outcome.requests]])
-        if self.cursor.closing and self.cursor.outcome_checksum in ("", outcome_checksum):
+        if self.cursor.closing_count and self.cursor.outcome_checksum in ("", outcome_checksum):
             self.cursor = replace(self.cursor, outcome_checksum=outcome_checksum)
             return ""
         text = self._answer.remaining_text(outcome)
         self._move_cursor()
         # The text of questions is not part of the answer, so `mark` does not cover it.
-        self.cursor = replace(self.cursor, closing=1 if outcome.requests else 0, outcome_checksum=outcome_checksum)
+        self.cursor = replace(
+            self.cursor, closing_count=1 if outcome.requests else 0, outcome_checksum=outcome_checksum
+        )
         return text
 
     def closing_events(self, events: Iterable[T]) -> Iterator[T]:
@@ -177,8 +179,8 @@ class AnswerStream:
         """
         # Number 1 is the text of questions.
         for number, event in enumerate(events, start=2):
-            if number > self.cursor.closing:
-                self.cursor = replace(self.cursor, closing=number)
+            if number > self.cursor.closing_count:
+                self.cursor = replace(self.cursor, closing_count=number)
                 yield event
 
     def error_events(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
@@ -189,7 +191,7 @@ class AnswerStream:
         return self.closing_events(events) if _is_final(error) else iter(events)
 
     def _move_cursor(self) -> None:
-        self.cursor = replace(self.cursor, total=self._answer.total, mark=self._answer.text.mark)
+        self.cursor = replace(self.cursor, total_characters=self._answer.total_characters, mark=self._answer.text.mark)
 
 
 async def events_unless_finished(
@@ -200,7 +202,7 @@ async def events_unless_finished(
     Args:
         cursor: cursor of the client.
     """
-    if cursor is None or not cursor.closing or not (await context.runs.reader(cursor.run).read()).is_closed:
+    if cursor is None or not cursor.closing_count or not (await context.runs.reader(cursor.run).read()).is_closed:
         return events
     remaining_events = [event async for event in events]
     return _iterate(remaining_events) if remaining_events else None

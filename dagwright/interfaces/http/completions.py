@@ -44,7 +44,7 @@ from dagwright.interfaces.http.request_fields import (
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs, stream_docs
 from dagwright.interfaces.http.run_outcome import RunOutcome
-from dagwright.interfaces.http.run_preparation import reject_rounds
+from dagwright.interfaces.http.run_preparation import reject_rounds_options
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
@@ -56,8 +56,8 @@ from dagwright.interfaces.http.run_requests import (
     start_for_stream,
     wait_for_outcome,
 )
-from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, event, stream_response
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, reject_cursor_of_other_run
+from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, serialize_event, stream_response
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_of_headers, reject_cursor_of_other_run
 from dagwright.interfaces.http.targets import Target, target_of
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
@@ -85,12 +85,12 @@ async def complete(
     `Last-Event-ID`, to resume the answer.
     """
     fields = body.model_dump(exclude_unset=True)
-    options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.CHAT)
+    options, cursor = gateway_options(fields, request.headers), cursor_of_headers(request.headers, StreamKind.CHAT)
     if body.stream:
         # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
     target = target_of(context, body.model)
-    reject_rounds(target, options)
+    reject_rounds_options(target, options)
     if cursor is None and _is_answered_by_model(options, target, body):
         return await _respond_with_model(context, {**service_body(fields), "model": target.id})
     try:
@@ -141,7 +141,7 @@ async def stream_answer(
 ) -> Response:
     """Stream the answer from where the client stopped, until the run ends or asks for feedback."""
     context.reserve_stream()
-    cursor = cursor_in(request.headers, StreamKind.CHAT)
+    cursor = cursor_of_headers(request.headers, StreamKind.CHAT)
     reject_cursor_of_other_run(cursor, run_id)
     run_request = await follow_request(
         context, run_id, UNKNOWN_MODEL, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
@@ -264,7 +264,7 @@ async def _events(
             yield chunks.delta({}, dagwright={"events": events})
         # `None` is serialized as [DONE].
         for body in stream.error_events(failure, [failure.body(), None]):
-            yield event(body, id=str(stream.cursor)) if body is not None else f"id: {stream.cursor}\n{DONE}"
+            yield serialize_event(body, id=str(stream.cursor)) if body is not None else f"id: {stream.cursor}\n{DONE}"
         return
     if (text := stream.remaining_text(outcome)) and not outcome.is_call:
         yield chunks.delta({"content": text})
@@ -307,4 +307,4 @@ class _Chunks:
         """Return an event. The ID of the event is the client's cursor after the event."""
         run_request, usage = self._run_request, {"usage": None} if self._with_usage else {}
         head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created_at}
-        return event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))
+        return serialize_event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))

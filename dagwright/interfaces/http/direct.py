@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagwright.interfaces.http.errors import api_error
 from dagwright.interfaces.http.run_starts import START_WAIT_S
-from dagwright.interfaces.http.sse import DONE, Events, event
+from dagwright.interfaces.http.sse import DONE, Events, serialize_event
 from dagwright.planning.model_calls.model_failure import ModelFailure
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ async def _events(first_chunk_task: "asyncio.Task[Any]", chunks: AsyncGenerator[
             # If the client disconnects, the task is cancelled.
             first_chunk = await first_chunk_task
             if first_chunk is not None:
-                yield event(first_chunk, id="0")
+                yield serialize_event(first_chunk, id="0")
             number = 0
             async for chunk in chunks:
                 number += 1
-                yield event(chunk, id=str(number))
+                yield serialize_event(chunk, id=str(number))
         except ModelFailure as failure:
             api_failure = api_error(failure)
             assert api_failure is not None
-            yield event(api_failure.body())
+            yield serialize_event(api_failure.body())
     yield DONE

@@ -100,7 +100,7 @@ def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows
     return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {answer_channels}.)"
 
 
-def waiting_for(requests: Sequence[RequestDocument], *, run: str) -> list[dict[str, Any]]:
+def open_request_documents(requests: Sequence[RequestDocument], *, run: str) -> list[dict[str, Any]]:
     """Return the open requests as listed in `dagwright.waiting_for`."""
     return [
         {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from dagwright.client.feedback.open_requests import requests_in
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.run_subscriptions import RunUpdate
-from dagwright.interfaces.http.run_events import EventId, node_document, with_first_update
-from dagwright.interfaces.http.sse import Events, simultaneous_events, with_error_event
+from dagwright.interfaces.http.run_events import EventId, node_document, wait_for_first_update
+from dagwright.interfaces.http.sse import Events, append_error_event, serialize_events
 
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
@@ -34,9 +34,9 @@ def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_ru
     """Yield the events of a run. The events of one update are sent together, and only the last one has an ID.
 
     Args:
-        session_run: the run ID if event IDs must contain it.
+        session_run: run ID to include in event IDs; `None` if the URL has the run ID.
     """
-    return with_error_event(_orchestration_events(updates, session_run))
+    return append_error_event(_orchestration_events(updates, session_run))
 
 
 async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
@@ -45,7 +45,7 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
         async for update in updates:
             events = [(document["type"], document) for document in _event_documents(update, sent_request_ids)]
             id = str(EventId(update.position, update.view.is_closed, session_run))
-            if text := simultaneous_events(events, id=id):
+            if text := serialize_events(events, id=id):
                 yield text
 
 
@@ -55,7 +55,7 @@ async def has_received_all(context: "GatewayContext", run: str, cursor: EventId 
     Raises:
         RunNotFound: there is no such run.
     """
-    updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
+    updates = await wait_for_first_update(context, run, cursor.position if cursor is not None else None)
     async with aclosing(updates):
         first_update = await anext(updates)
     return first_update.view.is_closed and next(_event_documents(first_update, set()), None) is None

@@ -63,7 +63,7 @@ from dagwright.interfaces.http.response_items import (
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.interfaces.http.run_outcome import AnswerForm, outcome_of, run_fields_of
-from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, reject_rounds
+from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, reject_rounds_options
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
@@ -76,12 +76,12 @@ from dagwright.interfaces.http.run_requests import (
     start_in_background,
     wait_for_outcome,
 )
-from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, event, stream_response
+from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, serialize_event, stream_response
 from dagwright.interfaces.http.stream_cursor import (
     HEADER,
     StreamCursor,
     StreamKind,
-    cursor_in,
+    cursor_of_headers,
     reject_cursor_of_other_run,
 )
 from dagwright.interfaces.http.structured_output import output_form_of
@@ -117,7 +117,7 @@ async def create_response(
     With `background`, the response is returned at once, and can be fetched by its ID.
     """
     fields = body.model_dump(exclude_unset=True)
-    options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.RESPONSE)
+    options, cursor = gateway_options(fields, request.headers), cursor_of_headers(request.headers, StreamKind.RESPONSE)
     if body.stream:
         # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
@@ -125,7 +125,7 @@ async def create_response(
     answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
     chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
-    reject_rounds(target, options)
+    reject_rounds_options(target, options)
     previous_run = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
     conversation = conversation_of(chat_body.messages, run=previous_run or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
@@ -190,7 +190,7 @@ async def get_response(
     if not stream:
         return JSONResponse(await _current_response(context, ref))
     context.reserve_stream()
-    header_cursor = cursor_in(request.headers, StreamKind.RESPONSE)
+    header_cursor = cursor_of_headers(request.headers, StreamKind.RESPONSE)
     reject_cursor_of_other_run(header_cursor, run)
     cursor = header_cursor
     if cursor is None and starting_after is not None:
@@ -337,14 +337,16 @@ async def _response_events(model_task: "asyncio.Task[dict[str, Any]]") -> Events
         api_failure = api_error(failure)
         assert api_failure is not None
         error_fields = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
-        yield event({"type": _ERROR, **error_fields, "sequence_number": 0}, id="0", name=_ERROR)
+        yield serialize_event({"type": _ERROR, **error_fields, "sequence_number": 0}, id="0", name=_ERROR)
         return
     created_response = {**response, "status": "in_progress", "output": [], "usage": None}
     completed_event = {"type": "response.completed", "response": response}
     for number, response_event in enumerate(
         [{"type": _CREATED, "response": created_response}, *item_events(response["output"]), completed_event]
     ):
-        yield event({**response_event, "sequence_number": number}, id=str(number), name=str(response_event["type"]))
+        yield serialize_event(
+            {**response_event, "sequence_number": number}, id=str(number), name=str(response_event["type"])
+        )
 
 
 async def _respond_at_end(
@@ -389,11 +391,13 @@ async def _events(
 
     def serialize(content: Mapping[str, Any]) -> str:
         cursor = stream.cursor
-        return event({**content, "sequence_number": cursor.sequence_number}, id=str(cursor), name=str(content["type"]))
+        return serialize_event(
+            {**content, "sequence_number": cursor.sequence_number}, id=str(cursor), name=str(content["type"])
+        )
 
     def progress_event(events: Sequence[Event]) -> Mapping[str, Any]:
         progress_field = {"dagwright": {"events": events}}
-        if stream.cursor.opening > len(first_events):
+        if stream.cursor.opening_count > len(first_events):
             # Client libraries would drop the message item after another event with a response that has no output.
             return {**text_delta(item, ""), **progress_field}
         # The instructions may be long, and are already in the first event.

@@ -19,8 +19,8 @@ from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import CallLabels, ModelCall, ModelConfig, OutputSchema, system, user
 
 MAX_TOOLS = 40
-REQUEST_CHARACTERS = 4_000
-"""Maximum length of the request in the prompt: its start shows the subject."""
+MAX_REQUEST_CHARACTERS = 4_000
+"""Maximum length of the request in the prompt. The start of a request shows the subject."""
 PURPOSE = "route"
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -36,10 +36,10 @@ several tasks that depend on each other. The steps can use these tools:
 {tools}"""
 
 
-def fixed_route(
+def route_by_rules(
     mode: RoutingMode | None, target: Target, conversation: Conversation, *, has_functions: bool
 ) -> RoutingMode:
-    """Return the route of a request; `auto` if a model has to choose between the two.
+    """Return the route of a request; `auto` if the model has to choose.
 
     Args:
         mode: the requested mode; `None` for the default of the target.
@@ -84,7 +84,7 @@ async def route_by_model(
     """
     tool_lines = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:MAX_TOOLS])
     call = ModelCall(
-        (system(_PROMPT.format(tools=tool_lines or "(none)")), user(conversation.text[:REQUEST_CHARACTERS])),
+        (system(_PROMPT.format(tools=tool_lines or "(none)")), user(conversation.text[:MAX_REQUEST_CHARACTERS])),
         config=ModelConfig(model=config.model),
         output=OutputSchema(PURPOSE, _SCHEMA),
         labels=CallLabels(purpose=PURPOSE),

@@ -20,7 +20,7 @@ from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
-from dagwright.interfaces.http.run_events import EventId, run_events, with_first_update
+from dagwright.interfaces.http.run_events import EventId, run_events, wait_for_first_update
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, stream_response
 from dagwright.protocol.compact_documents import compact_value
 from dagwright.protocol.sessions import session_name
@@ -81,7 +81,7 @@ def event_cursor(header: str | None, after: str | None) -> EventId | None:
     return EventId.parse(text) if text else None
 
 
-class EncodeEvents(Protocol):
+class EventSerializer(Protocol):
     """Serializes the updates of a run as server-sent events."""
 
     def __call__(self, updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events: ...
@@ -93,14 +93,14 @@ async def event_stream(
     cursor: EventId | None,
     *,
     session_run: str | None = None,
-    encode: EncodeEvents = run_events,
+    serialize: EventSerializer = run_events,
 ) -> Response:
     """Return the events of a run.
 
     Args:
         cursor: cursor of the client.
-        session_run: the run ID if event IDs must contain it.
-        encode: serializes the updates of the run.
+        session_run: run ID to include in event IDs; `None` if the URL has the run ID.
+        serialize: serializes the updates of the run as events.
 
     Raises:
         RunNotFound: there is no such run.
@@ -108,10 +108,10 @@ async def event_stream(
     if cursor is not None and cursor.is_end:
         return Response(status_code=NO_MORE_EVENTS)
     context.reserve_stream()
-    updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
+    updates = await wait_for_first_update(context, run, cursor.position if cursor is not None else None)
     # Headers are ASCII. If the run ID is not, clients find it in each event.
     headers = {"X-Run-Id": run} if run.isascii() else {}
-    return stream_response(encode(updates, session_run=session_run), context=context, headers=headers)
+    return stream_response(serialize(updates, session_run=session_run), context=context, headers=headers)
 
 
 async def session_view(context: GatewayContext, name: str) -> SessionView:
@@ -133,7 +133,7 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
 
     Args:
         cursor: cursor of the client. If the session has the run of the cursor, return this run or, if the client has
-            received its last event, the next run.
+            received the last event of this run, the next run.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
@@ -141,7 +141,7 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
     """
     session = (await session_view(context, name)).session
     if session.running_turn is not None and not await _is_turn_of(context, session.running_turn.run_id, session.name):
-        # The turn has the ID of an unrelated run; the session will reject it.
+        # The turn has the ID of an unrelated run; the session will reject the turn.
         session.drop_turn(session.running_turn.run_id)
     runs = [turn.run_id for turn in session.turns]
     if cursor is not None and cursor.run in runs:
@@ -174,4 +174,6 @@ def created_run(document: Any, run: str) -> Response:
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="ID of the last received event.")]
 
 
-After = Annotated[str | None, Query(description="Same as `Last-Event-ID`, for clients that cannot set headers.")]
+AfterParameter = Annotated[
+    str | None, Query(description="Same as `Last-Event-ID`, for clients that cannot set headers.")
+]

@@ -4,8 +4,8 @@
     event: run.running       the current state of the run, on connecting and when it changed: `run.waiting`, ...
     event: run.completed     how the run ended, or `run.failed` or `run.cancelled`; nothing follows
 
-The last event of each moment has the `id`: a position in the history of the run. A client that reconnects with it
-receives the events since then, from any gateway.
+The last event of each moment has the `id`: a position in the history of the run. A client that reconnects with this ID
+receives the later events, from any gateway.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -23,7 +23,7 @@ from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.sse import Events, event, simultaneous_events, with_error_event
+from dagwright.interfaces.http.sse import Events, append_error_event, serialize_event, serialize_events
 from dagwright.protocol.compact_documents import compact_value
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | N
 
     Args:
         updates: updates of the run, from `RunSubscriptions.subscribe`.
-        session_run: the run ID if event IDs must contain it.
+        session_run: run ID to include in event IDs; `None` if the URL has the run ID.
     """
-    return with_error_event(_run_events(updates, session_run))
+    return append_error_event(_run_events(updates, session_run))
 
 
 async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
@@ -99,26 +99,26 @@ def _events_of(update: RunUpdate, run_state: Mapping[str, Any] | None, session_r
     """
     view = update.view
     changes: list[tuple[str, Mapping[str, Any]]] = [
-        (_node_event_type(update, task), node_document(update, task)) for task in update.changed_ids
+        (_node_event_type(update, task_id), node_document(update, task_id)) for task_id in update.changed_ids
     ]
     if run_state is not None and not view.is_closed:
         changes.append((run_event_type(view.status), run_state))
-    text = simultaneous_events(changes, id=str(EventId(update.position, run=session_run)))
+    text = serialize_events(changes, id=str(EventId(update.position, run=session_run)))
     if not view.is_closed:
         return text
     end_id = str(EventId(update.position, True, session_run))
-    return text + event(_end_document(view), id=end_id, name=run_event_type(view.status))
+    return text + serialize_event(_end_document(view), id=end_id, name=run_event_type(view.status))
 
 
-def _node_event_type(update: RunUpdate, task: str) -> str:
-    status = update.states[task].status
+def _node_event_type(update: RunUpdate, task_id: str) -> str:
+    status = update.states[task_id].status
     return "node.started" if status is NodeStatus.RUNNING else f"node.{status.value}"
 
 
-async def with_first_update(
+async def wait_for_first_update(
     context: "GatewayContext", run: str, after: SubscriptionCursor | None
 ) -> AsyncGenerator[RunUpdate, None]:
-    """Wait for the first update of a run and return all updates: errors until then get an HTTP status.
+    """Wait for the first update of a run and return all updates. Errors until then determine the HTTP status.
 
     Raises:
         RunNotFound: there is no such run.
@@ -130,10 +130,10 @@ async def with_first_update(
     except BaseException:
         await updates.aclose()
         raise
-    return _with_first(first_update, updates)
+    return _all_updates(first_update, updates)
 
 
-async def _with_first(
+async def _all_updates(
     first_update: RunUpdate, updates: AsyncGenerator[RunUpdate, None]
 ) -> AsyncGenerator[RunUpdate, None]:
     async with aclosing(updates):
@@ -142,19 +142,19 @@ async def _with_first(
             yield update
 
 
-def node_document(update: RunUpdate, task: str) -> dict[str, Any]:
+def node_document(update: RunUpdate, task_id: str) -> dict[str, Any]:
     """Return the document of a node or item that changed."""
-    state = update.states[task]
-    fields: dict[str, Any] = {"run_id": update.view.workflow_id, "node_id": task}
+    state = update.states[task_id]
+    fields: dict[str, Any] = {"run_id": update.view.workflow_id, "node_id": task_id}
     fields |= {"status": state.status.value, "attempts": state.attempts}
     if state.reason:
         fields["reason"] = state.reason
     scheduler = update.view.scheduler
-    return fields if scheduler is None else {**fields, **_record_fields(scheduler, task, state)}
+    return fields if scheduler is None else {**fields, **_record_fields(scheduler, task_id, state)}
 
 
-def _record_fields(scheduler: "RunScheduler", task: str, state: TaskState) -> dict[str, Any]:
-    record, node = scheduler.record_of(task), scheduler.state.node_of(task)
+def _record_fields(scheduler: "RunScheduler", task_id: str, state: TaskState) -> dict[str, Any]:
+    record, node = scheduler.record_of(task_id), scheduler.state.node_of(task_id)
     fields: dict[str, Any] = {"title": node.title, "tool": node.tool}
     # The scheduler may be newer than this update: then the fields of its record belong to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:

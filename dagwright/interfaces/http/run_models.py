@@ -1,7 +1,7 @@
 """OpenAPI models of requests and responses about runs.
 
-Responses are not validated against these models, which declare only their main fields. Fields that may be null have a
-default, since FastAPI omits nulls from examples.
+Responses are not validated against these models, and may have more fields. Fields that may be null have a default,
+since FastAPI omits nulls from examples.
 """
 
 from collections.abc import Mapping
@@ -423,7 +423,7 @@ def stream_docs(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseM
     """Return the OpenAPI content of server-sent events.
 
     Args:
-        data: the model of their data; for events with types: type -> model.
+        data: the model of the data of all events, or event type -> model.
     """
     if isinstance(data, Mapping):
         item: JsonObject = {"oneOf": [_event_schema(model, event_type=name) for name, model in data.items()]}

@@ -23,10 +23,10 @@ from dagwright.interfaces.http.errors import NO_RETRY, ApiError
 from dagwright.interfaces.http.feedback_calls import (
     RequestDocument,
     call_id,
+    open_request_documents,
     parse_answer,
     questions_with_hint,
     requests_sent_as_calls,
-    waiting_for,
 )
 from dagwright.interfaces.http.posted_plans import check_nodes_allowed, nodes_with_tools
 from dagwright.interfaces.http.run_starts import headers_of_run
@@ -54,10 +54,10 @@ async def moments(
                 return
 
 
-async def last_moment(
+async def wait_for_last_moment(
     context: "GatewayContext", run: str, *, answered_requests: Collection[RequestKey] = ()
 ) -> RunMoment:
-    """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
+    """Wait until a run has ended or waits for feedback, and return that moment; raises as `follow`."""
     last_moments = [
         moment
         async for moment in moments(context, run, answered_requests=answered_requests)
@@ -125,7 +125,7 @@ async def outcome_of(
         usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
         run = view.workflow_id
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
-        run_fields["waiting_for"] = waiting_for(moment.requests, run=run)
+        run_fields["waiting_for"] = open_request_documents(moment.requests, run=run)
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
@@ -208,8 +208,8 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
     run, error = document["run_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
         # The first note has the actor of the cancellation.
-        reasons = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
-        code, outcome = "run_cancelled", f"was {reasons[0] if reasons else 'cancelled'}"
+        cancellation_messages = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
+        code, outcome = "run_cancelled", f"was {cancellation_messages[0] if cancellation_messages else 'cancelled'}"
     else:
         reason = end_of_turn(document).outcome
         code, outcome = str(error.get("code") or "run_failed"), f"failed{f': {reason}' if reason else ''}"
@@ -239,7 +239,7 @@ async def deliver_answers(
     Answers to feedback requests that are not open are ignored: the client may send its HTTP request twice.
 
     Raises:
-        ApiError, FeedbackRejected: an answer is invalid; previous answers are delivered.
+        ApiError, FeedbackRejected: an answer is invalid. The answers before it have been delivered.
         RunClosed: the run ended before the answer arrived.
         RunNotFound: there is no such run.
     """

@@ -1,4 +1,4 @@
-"""Prepare the run that answers a request, and start the run, as a turn of the session that the request names.
+"""Prepare and start the run that answers a request. In a session, the run is a turn of the session.
 
 The ID of a run is derived from the `Idempotency-Key`: a request that is sent twice, even to two gateways, starts one
 run.
@@ -23,7 +23,7 @@ from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable_error
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_metadata
-from dagwright.interfaces.http.run_starts import ActiveStart, Prepare, RunStart, headers_of_run
+from dagwright.interfaces.http.run_starts import ActiveStart, RunStart, StartPreparation, headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
@@ -77,7 +77,7 @@ def prepare_run_start(
     Raises:
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
-    reject_rounds(target, options)
+    reject_rounds_options(target, options)
     session = None if options.session is None else validated_session_name(context.caller, options.session)
     run = (
         new_run_id()
@@ -85,13 +85,13 @@ def prepare_run_start(
         else run_id_of_key(options.idempotency_key, owner=context.caller.owner)
     )
     prepare = _prepare_function(context, target, conversation, options=options, settings=settings)
-    title, request = None, conversation.text
+    title, request_text = None, conversation.text
     if target.kind == "plan":
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
         excerpt = cut_inside(input_text, max_bytes=MAX_TURN_REQUEST_BYTES - _TITLE_BYTES)
-        request, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file_name
-    # Raises errors of the request, which do not depend on the session, before anything starts.
+        request_text, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file_name
+    # Errors of the request do not depend on the session, so they are raised here, before anything starts.
     prepare(None)
     caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)
 
@@ -106,10 +106,10 @@ def prepare_run_start(
         )
         return replace(start, options=run_options, workflow_id=run, title=title, tools=tools)
 
-    return RunStart(run, session, request, prepare_in_session)
+    return RunStart(run, session, request_text, prepare_in_session)
 
 
-def reject_rounds(target: Target, options: GatewayOptions) -> None:
+def reject_rounds_options(target: Target, options: GatewayOptions) -> None:
     """Raise `ApiError` if a request has options of rounds, and its target is not `profile/rounds`."""
     rounds_options = {
         "max_rounds": options.max_rounds,
@@ -129,7 +129,7 @@ def _prepare_function(
     *,
     options: GatewayOptions,
     settings: AnswerSettings,
-) -> Prepare:
+) -> StartPreparation:
     """Return a function that prepares the run of a request for a session.
 
     Raises:
@@ -258,13 +258,13 @@ def _agent_start(context: "GatewayContext", name: str, objective: str, settings:
     source: dict[str, Any] = {"plan": document}
     if settings.schema:
         source["output_schema"] = dict(settings.schema)
-        tools = {key: _with_output_schema(tool, name, settings.schema) for key, tool in tools.items()}
+        tools = {key: _add_output_schema(tool, name, settings.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(document, tools), inputs)
     input_fields = replace(NO_INPUT_FIELDS, model=settings.config.to_json() or None)
     return StartRequest(plan, source, inputs, RunStartOptions(input_fields=input_fields))
 
 
-def _with_output_schema(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
+def _add_output_schema(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
     """Return the declaration of a tool. Add the schema if the tool is the agent and a model writes its answers."""
     card = tool.agent
     if card is None or card.name != agent or card.type != "llm":
@@ -311,7 +311,7 @@ async def _start_within_quota(context: "GatewayContext", run_start: RunStart) ->
 
 
 async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
-    """Start a run, in a session after the end of the previous turn. A run that was started before is not changed.
+    """Start a run; in a session, after the end of the previous turn. A run that was started before is not changed.
 
     Raises:
         ApiError: the previous turn waits for feedback, or the gateway stops or the client disconnects before the start.

@@ -19,8 +19,14 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, reject_undeclared_function
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
-from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call_error
-from dagwright.interfaces.http.run_outcome import AnswerForm, RunOutcome, deliver_answers, last_moment, outcome_of
+from dagwright.interfaces.http.routing import route_by_model, route_by_rules, unknown_call_error
+from dagwright.interfaces.http.run_outcome import (
+    AnswerForm,
+    RunOutcome,
+    deliver_answers,
+    outcome_of,
+    wait_for_last_moment,
+)
 from dagwright.interfaces.http.run_preparation import (
     AnswerSettings,
     active_starts_of,
@@ -83,7 +89,7 @@ async def route_request(
         ApiError: the options of the request conflict, or the caller lacks the scope to call a model.
         ModelFailure: the model that decides cannot be called.
     """
-    mode = fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
+    mode = route_by_rules(options.routing_mode, target, conversation, has_functions=bool(body.tools))
     if mode is not RoutingMode.AUTO:
         return mode
     # Calling the model that decides needs the same scope as any other call of a model.
@@ -108,12 +114,12 @@ async def run_backed_request(
 
     Raises:
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
-        RunNotFound: there is no run with the questions that the request answers, or with the cursor's ID.
+        RunNotFound: the run whose questions the request answers, or the run of the cursor, does not exist.
     """
     output = output_form_of(body)
     if cursor is not None:
         if (
-            fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
+            route_by_rules(options.routing_mode, target, conversation, has_functions=bool(body.tools))
             is RoutingMode.DIRECT
         ):
             message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
@@ -180,7 +186,7 @@ def _request_starting_run(
 async def follow_request(
     context: GatewayContext, run: str, model: str, *, options: GatewayOptions, cursor: StreamCursor | None
 ) -> RunBackedRequest:
-    """Return the request of a client that follows an existing run, or a run that waits here for its session.
+    """Return the request of a client that follows an existing run, or a run that waits for its session.
 
     Raises:
         RunNotFound: there is no such run.
@@ -234,7 +240,9 @@ async def wait_for_outcome(
     async def work() -> RunOutcome:
         answered_requests = await asyncio.shield(start_task)
         return await outcome_for_client(
-            context, run_request, await last_moment(context, run_request.run, answered_requests=answered_requests)
+            context,
+            run_request,
+            await wait_for_last_moment(context, run_request.run, answered_requests=answered_requests),
         )
 
     outcome = await await_unless_disconnected(work(), request)

@@ -18,7 +18,7 @@ from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.request_fields import run_metadata
 from dagwright.interfaces.http.run_documents import (
-    After,
+    AfterParameter,
     LastEventId,
     event_cursor,
     event_stream,
@@ -67,16 +67,16 @@ async def list_runs(
 ) -> Response:
     """List the runs of the caller without sub-plans: open runs first, then closed ones."""
     summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.cursor)
-    lines = [_line(context, run) for run in summaries]
+    items = [_list_item(context, run) for run in summaries]
     return json_response(
-        {"object": "list", "data": lines, **next_page(next_cursor), "ui_url": context.visible_server.runs_url()}
+        {"object": "list", "data": items, **next_page(next_cursor), "ui_url": context.visible_server.runs_url()}
     )
 
 
-def _line(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
-    line = run.to_json()
-    metadata = line.pop("tags")
-    return {**line, "session_id": public_session_id(context.caller, run.session), "metadata": metadata}
+def _list_item(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
+    item = run.to_json()
+    metadata = item.pop("tags")
+    return {**item, "session_id": public_session_id(context.caller, run.session), "metadata": metadata}
 
 
 def _parse_metadata(pairs: Sequence[str]) -> dict[str, str]:
@@ -108,7 +108,9 @@ async def read_run(run_id: str, context: ContextDep) -> Response:
     response_class=StreamingResponse,
     responses=EVENT_STREAM_DOCS,
 )
-async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None) -> Response:
+async def stream_events(
+    run_id: str, context: ContextDep, last_event_id: LastEventId = None, after: AfterParameter = None
+) -> Response:
     """Stream the changes of nodes and of the run until the run ends, from the client's cursor on."""
     cursor = event_cursor(last_event_id, after)
     if cursor is not None and cursor.run not in (None, run_id):
@@ -122,7 +124,7 @@ async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = 
     summary="Get the inputs of a run",
     responses=response_docs(InputsDocument, examples.INPUTS),
 )
-async def inputs(run_id: str, context: ContextDep) -> Response:
+async def read_inputs(run_id: str, context: ContextDep) -> Response:
     """Return the inputs of a run and their schema. A fork can change the inputs."""
     return json_response(await inputs_document(context, await context.visible_run(run_id)))
 
@@ -130,7 +132,7 @@ async def inputs(run_id: str, context: ContextDep) -> Response:
 @router.get(
     "/v1/runs/{run_id}/graph", summary="Get the graph of a run", responses=response_docs(GraphDocument, examples.GRAPH)
 )
-async def graph(run_id: str, context: ContextDep) -> Response:
+async def read_graph(run_id: str, context: ContextDep) -> Response:
     """Return nodes with their states, and edges."""
     return json_response(await graph_document(context, await context.visible_run(run_id)))
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _COUNT_LAG_S = 10.0
 """Seconds after which the server's count certainly includes a started run; the count lags by about a second."""
 
-Prepare = Callable[[SessionRecord | None], StartRequest]
-"""Prepares a run for a session; `None` for a run outside sessions."""
+StartPreparation = Callable[[SessionRecord | None], StartRequest]
+"""Function that prepares the start of a run in a session; the session is `None` for a run outside sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RunStart:
     run: str
     session: str | None
     request: str
-    prepare: Prepare
+    prepare: StartPreparation
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     is_waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -83,7 +83,7 @@ class RunQuota:
         Raises:
             ApiError: the owner has too many runs, or has used up its budget per day.
         """
-        # Requests to the server are sent without the lock: if it does not respond, no other request has to wait.
+        # The counts are requested without the lock, so that no other request waits if the server does not respond.
         exhausted_budget = await runs.used_up_budget_text(self._owner)
         if exhausted_budget is not None and run not in self._starting_runs and not await runs.exists(run):
             now = time.time()
@@ -99,9 +99,11 @@ class RunQuota:
         finally:
             self._count_times.remove(count_time)
         async with self._lock:
-            self._start_times = {run_id: at for run_id, at in self._start_times.items() if at > included_until}
-            is_first = run not in self._starting_runs and await self._has_room(open_count, runs)
-            if is_first:
+            self._start_times = {
+                id: start_time for id, start_time in self._start_times.items() if start_time > included_until
+            }
+            is_reserved = run not in self._starting_runs and await self._has_room(open_count, runs)
+            if is_reserved:
                 self._starting_runs.add(run)
             elif run not in self._starting_runs and not await runs.exists(run):
                 count_text = format_count(self._limit, "run")
@@ -110,7 +112,7 @@ class RunQuota:
         try:
             yield
         finally:
-            if is_first:
+            if is_reserved:
                 # The run may have started even if the start failed.
                 self._starting_runs.discard(run)
                 self._start_times[run] = self._clock()

@@ -21,8 +21,8 @@ from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_documents import (
-    After,
-    EncodeEvents,
+    AfterParameter,
+    EventSerializer,
     LastEventId,
     event_cursor,
     event_stream,
@@ -50,7 +50,7 @@ from dagwright.interfaces.http.run_steering import answer_run_request, cancel_ru
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 orchestration_router = APIRouter(tags=["sessions"])
 """Routes of `/v1/orchestration` that differ from those of `router`."""
-_ORCHESTRATION_EVENTS: dict[int | str, dict[str, Any]] = {
+_ORCHESTRATION_EVENT_DOCS: dict[int | str, dict[str, Any]] = {
     **EVENT_STREAM_DOCS,
     200: {
         "description": "Server-sent events with `type`, `node_id` and `data`.",
@@ -60,12 +60,12 @@ _ORCHESTRATION_EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def _turn_of(session_id: str, context: ContextDep) -> str:
+async def _turn_run_id(session_id: str, context: ContextDep) -> str:
     return await run_of_session(context, session_id)
 
 
-TurnOfSession = Annotated[str, Depends(_turn_of)]
-"""The run of the current or last turn of the session in the path."""
+TurnRunId = Annotated[str, Depends(_turn_run_id)]
+"""ID of the run of the current or last turn of the session in the path."""
 
 
 @router.get("", summary="List sessions", responses=response_docs(SessionList, examples.SESSIONS))
@@ -75,8 +75,8 @@ async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     sessions, next_cursor = await context.sessions.page_of_sessions(
         limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.cursor
     )
-    lines = [_with_public_name(context, view, view.to_line()) for view in sessions]
-    return json_response({"object": "list", "data": lines, **next_page(next_cursor)})
+    items = [_public_document(context, view, view.to_line()) for view in sessions]
+    return json_response({"object": "list", "data": items, **next_page(next_cursor)})
 
 
 @router.get(
@@ -89,7 +89,7 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
     view = await session_view(context, session_id)
     current_turn = view.session.running_turn
     run = None if current_turn is None else await run_document(context, current_turn.run_id)
-    return json_response({**_with_public_name(context, view, view.to_json()), "run": run})
+    return json_response({**_public_document(context, view, view.to_json()), "run": run})
 
 
 @router.get(
@@ -98,8 +98,8 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
     response_class=StreamingResponse,
     responses=EVENT_STREAM_DOCS,
 )
-async def events(
-    session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
+async def stream_events(
+    session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: AfterParameter = None
 ) -> Response:
     """Stream the events of the current turn. A client that has received the last event of a turn gets the next turn."""
     return await _stream(session_id, context, event_cursor(last_event_id, after))
@@ -110,7 +110,7 @@ async def events(
     summary="Get the graph of the current turn",
     responses=response_docs(GraphDocument, examples.GRAPH),
 )
-async def graph(run: TurnOfSession, context: ContextDep) -> Response:
+async def read_graph(run: TurnRunId, context: ContextDep) -> Response:
     """Return nodes with their states, and edges."""
     return json_response(await graph_document(context, run))
 
@@ -120,7 +120,7 @@ async def graph(run: TurnOfSession, context: ContextDep) -> Response:
     summary="List open requests of the current turn",
     responses=response_docs(FeedbackRequestList, examples.REQUESTS),
 )
-async def requests(run: TurnOfSession, context: ContextDep) -> Response:
+async def list_requests(run: TurnRunId, context: ContextDep) -> Response:
     """List the open requests, each with the JSON Schema of its answer."""
     return json_response(await open_requests(context, run))
 
@@ -131,7 +131,7 @@ async def requests(run: TurnOfSession, context: ContextDep) -> Response:
     dependencies=[scope_dependency(KeyScope.ANSWER)],
     responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
-async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> Response:
+async def answer_request(run: TurnRunId, body: AnswerBody, context: ContextDep) -> Response:
     """Validate an answer, deliver it, and return the result."""
     return json_response(await answer_run_request(context, run, body))
 
@@ -142,7 +142,7 @@ async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> R
     dependencies=[scope_dependency(KeyScope.OPERATE)],
     responses=response_docs(CommandResponse, examples.RUN_CANCELLED),
 )
-async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand = None) -> Response:
+async def cancel_turn(run: TurnRunId, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Request cancellation of the turn's run; the session stays open."""
     return json_response(await cancel_run(context, run, body))
 
@@ -151,10 +151,10 @@ async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand 
     "/{session_id}/events",
     summary="Stream the events of the turn in the format of the orchestration document",
     response_class=StreamingResponse,
-    responses=_ORCHESTRATION_EVENTS,
+    responses=_ORCHESTRATION_EVENT_DOCS,
 )
 async def stream_orchestration_events(
-    session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
+    session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: AfterParameter = None
 ) -> Response:
     """Stream starts, completions and failures of nodes, feedback requests, and the cancellation."""
     cursor = event_cursor(last_event_id, after)
@@ -162,19 +162,19 @@ async def stream_orchestration_events(
     run_cursor = cursor if cursor is not None and cursor.run == run else None
     if (run_cursor is None or not run_cursor.is_end) and await has_received_all(context, run, run_cursor):
         cursor = EventId(run_cursor.position if run_cursor is not None else SubscriptionCursor(START), True, run)
-    return await _stream(session_id, context, cursor, encode=orchestration_events)
+    return await _stream(session_id, context, cursor, serialize=orchestration_events)
 
 
 async def _stream(
-    session_id: str, context: GatewayContext, cursor: EventId | None, *, encode: EncodeEvents = run_events
+    session_id: str, context: GatewayContext, cursor: EventId | None, *, serialize: EventSerializer = run_events
 ) -> Response:
     run = await run_of_session(context, session_id, cursor=cursor)
     # The position in a cursor of another turn is not a position in this run.
     is_cursor_of_run = cursor is not None and cursor.run == run
-    return await event_stream(context, run, cursor if is_cursor_of_run else None, session_run=run, encode=encode)
+    return await event_stream(context, run, cursor if is_cursor_of_run else None, session_run=run, serialize=serialize)
 
 
-def _with_public_name(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
+def _public_document(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a session with the names of the API, without its Temporal workflow ID."""
     document = {name: value for name, value in document.items() if name not in ("session_id", "workflow_id")}
     return {"session_id": public_session_id(context.caller, view.session.name), **document}

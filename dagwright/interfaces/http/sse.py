@@ -26,7 +26,7 @@ NO_MORE_EVENTS = 204
 Events = AsyncGenerator[str, None]
 
 
-def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None = None) -> str:
+def serialize_event(content: Mapping[str, Any], *, id: str | None = None, name: str | None = None) -> str:
     """Serialize an event.
 
     Args:
@@ -38,7 +38,7 @@ def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None
     return "".join([*lines, f"data: {json.dumps(content, separators=(',', ':'))}\n\n"])
 
 
-def simultaneous_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id: str) -> str:
+def serialize_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id: str) -> str:
     """Serialize events that happened at the same time; only the last one has the `id`.
 
     Args:
@@ -47,12 +47,12 @@ def simultaneous_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id:
     contents = [*changes]
     last_index = len(contents) - 1
     return "".join(
-        event(content, id=id if index == last_index else None, name=name)
+        serialize_event(content, id=id if index == last_index else None, name=name)
         for index, (name, content) in enumerate(contents)
     )
 
 
-async def with_error_event(events: Events) -> Events:
+async def append_error_event(events: Events) -> Events:
     """Yield events, and an `error` event if they fail with an exception that `api_error` maps to a response.
 
     The response has started, so its status can no longer report the error.
@@ -64,7 +64,7 @@ async def with_error_event(events: Events) -> Events:
     except Exception as error:
         if (failure := api_error(error)) is None:
             raise
-        yield event(failure.body(), name="error")
+        yield serialize_event(failure.body(), name="error")
 
 
 def stream_response(

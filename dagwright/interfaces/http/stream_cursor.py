@@ -1,4 +1,4 @@
-"""Cursors of answer streams, which are the `id` of each event. Pure.
+"""Cursors of answer streams. The `id` of each event is a cursor. Pure.
 
     run-1/c1/1-45.9f3a01bc4d0e77a2/128.120.1a2b3c4d.answer/0
     run   kind  history             text                    end
@@ -8,11 +8,11 @@ events that the client has received:
 
 kind     kind of the stream, and number of opening events
 history  position in the history, with checksums of the run status and open requests
-text     number of characters in total, and of the current answer; their checksum, and the node that wrote them
+text     number of characters in total; length and checksum of the current answer, and the node that wrote it
 end      number of closing events, with a checksum of the outcome
 
 Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of their
-checksum. It grows with each event, with gaps.
+checksum. The numbers of a stream increase, with gaps.
 """
 
 import json
@@ -42,7 +42,10 @@ CHECKSUM_DIGITS = 8
 """Digits of `checksum`."""
 _NO_HISTORY = SubscriptionCursor(START)
 _LOW_BITS = 12
-"""Low bits of a sequence number; the other bits are the number of characters. Up to 500,000 characters need 31 bits."""
+"""Number of low bits of a sequence number; the other bits are the number of characters.
+
+Up to 500,000 characters need 31 bits.
+"""
 _SHORT_CHECKSUM_DIGITS = 3
 """Digits of the checksum of a text in a cursor that was created from a `sequence_number`."""
 _TEXT_FLAG = 1 << _LOW_BITS - 1
@@ -62,31 +65,31 @@ class StreamCursor:
     """The position of a client in an answer stream.
 
     Args:
-        opening: number of opening events received.
+        opening_count: number of opening events received.
         history: position in the history.
         run_checksums: checksums of the run status and the open requests received; empty for none.
-        total: number of characters received, including abandoned answers.
+        total_characters: number of characters received, including abandoned answers.
         mark: position in the current answer.
-        closing: number of closing events received; the text of questions, even if it is empty, counts as the first one.
+        closing_count: number of closing events received. The text of questions is the first one, even if it is empty.
         outcome_checksum: checksum of the outcome of the closing events; empty if unknown.
     """
 
     kind: StreamKind
     run: str
-    opening: int = 0
+    opening_count: int = 0
     history: SubscriptionCursor = _NO_HISTORY
     run_checksums: str = ""
-    total: int = 0
+    total_characters: int = 0
     mark: TextMark = NO_TEXT
-    closing: int = 0
+    closing_count: int = 0
     outcome_checksum: str = ""
 
     def __str__(self) -> str:
         position = ".".join(filter(None, (str(self.history), self.run_checksums)))
         check = f"{self.mark.check:0{-(-self.mark.bits // 4)}x}"
-        text = f"{self.total}.{self.mark.length}.{check}.{_quote(self.mark.node)}"
-        closing = ".".join(filter(None, (str(self.closing), self.outcome_checksum)))
-        return f"{_quote(self.run)}/{self.kind}{self.opening}/{position}/{text}/{closing}"
+        text = f"{self.total_characters}.{self.mark.length}.{check}.{_quote(self.mark.node)}"
+        closing = ".".join(filter(None, (str(self.closing_count), self.outcome_checksum)))
+        return f"{_quote(self.run)}/{self.kind}{self.opening_count}/{position}/{text}/{closing}"
 
     @classmethod
     def parse(cls, text: str, kind: StreamKind) -> Self:
@@ -123,21 +126,21 @@ class StreamCursor:
         )
 
     @property
-    def after(self) -> SubscriptionCursor | None:
-        """Position in the history; `None` if the client has received no progress."""
+    def history_position(self) -> SubscriptionCursor | None:
+        """The position in the history; `None` if the client has received no progress."""
         return None if self.history == _NO_HISTORY else self.history
 
     @property
     def sequence_number(self) -> int:
         """The `sequence_number` of the response event with this cursor."""
-        if self.closing > 1:
-            return self.total + 1 << _LOW_BITS | min(self.closing - 1, _TEXT_FLAG - 1)
-        if self.closing == 1:
-            return self.total << _LOW_BITS
+        if self.closing_count > 1:
+            return self.total_characters + 1 << _LOW_BITS | min(self.closing_count - 1, _TEXT_FLAG - 1)
+        if self.closing_count == 1:
+            return self.total_characters << _LOW_BITS
         return (
-            self.total << _LOW_BITS | _TEXT_FLAG | self.mark.check & _TEXT_FLAG - 1
-            if self.total
-            else max(self.opening - 1, 0)
+            self.total_characters << _LOW_BITS | _TEXT_FLAG | self.mark.check & _TEXT_FLAG - 1
+            if self.total_characters
+            else max(self.opening_count - 1, 0)
         )
 
     @classmethod
@@ -157,12 +160,12 @@ class StreamCursor:
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="starting_after")
         if low_bits & _TEXT_FLAG:
             mark = TextMark("", total, low_bits & _TEXT_FLAG - 1, bits=_LOW_BITS - 1)
-            return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
+            return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total_characters=total, mark=mark)
         total, closing = (total, 1) if low_bits == 0 else (total - 1, low_bits + 1)
-        return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, closing=closing)
+        return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total_characters=total, closing_count=closing)
 
 
-def cursor_in(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | None:
+def cursor_of_headers(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | None:
     """Return the cursor in the `Last-Event-ID` header; `None` without the header.
 
     Args:

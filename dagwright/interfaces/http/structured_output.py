@@ -19,7 +19,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
 _MAX_LISTED_PROBLEMS = 5
-_PROBLEM_CHARACTERS = 300
+_MAX_PROBLEM_CHARACTERS = 300
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _ANY_FUNCTION_CHOICES = ("required", "any")
 """Values of `tool_choice` with which the model has to call one of the functions."""
@@ -61,7 +61,7 @@ class OutputForm:
     def _problems_of(self, value: Any) -> list[str]:
         errors = islice(validator_of(self.schema).iter_errors(value), _MAX_LISTED_PROBLEMS)
         return [
-            f"{'/'.join(['output', *map(str, error.instance_path)])}: {str(error.message)[:_PROBLEM_CHARACTERS]}"
+            f"{'/'.join(['output', *map(str, error.instance_path)])}: {str(error.message)[:_MAX_PROBLEM_CHARACTERS]}"
             for error in errors
         ]
 
@@ -89,7 +89,7 @@ def output_form_of(body: ChatBody) -> OutputForm | None:
         message = "function_call: a run returns calls only with tools and tool_choice; use these instead"
         raise _unsupported_parameter_error(message, "function_call")
     response_form = _form_of_response_format(body.response_format)
-    # Some clients send both. A required function has precedence, because the format applies only to content.
+    # Some clients send a format and a required function. The function has precedence: the format is only for content.
     return _form_of_required_function(body) or response_form
 
 
@@ -132,7 +132,7 @@ def _form_of_required_function(body: ChatBody) -> OutputForm | None:
 
 
 def _required_functions(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
-    """Return the functions of which the model has to call one, and whether `tool_choice` names a single function.
+    """Return the functions from which the model has to choose, and whether `tool_choice` names a single function.
 
     An empty list means that the model may choose any function; `None` means that it need not call a function.
     """

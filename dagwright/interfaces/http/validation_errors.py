@@ -38,9 +38,9 @@ def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collect
     # Report the most specific error: the others are about types that were not meant.
     longest_path = max(paths, key=len)
     deepest_problems = [problem for problem, path in zip(problems_of_field, paths, strict=True) if path == longest_path]
-    name = ".".join(cut_name(str(part)) for part in longest_path)
+    field_path = ".".join(cut_name(str(part)) for part in longest_path)
     if deepest_problems[0]["type"] == "extra_forbidden":
-        return name, _unknown_field_message(name, body_fields if len(longest_path) == 1 else ())
+        return field_path, _unknown_field_message(field_path, body_fields if len(longest_path) == 1 else ())
     accepted_types = list(
         dict.fromkeys(_TYPES[problem["type"]] for problem in deepest_problems if problem["type"] in _TYPES)
     )
@@ -50,7 +50,7 @@ def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collect
         message = not_one_of_message(value, _ACCEPTED_VALUE.findall(deepest_problems[0]["ctx"]["expected"]))
     if accepted_types:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted_types[:-1]), accepted_types[-1])))}"
-    return name, f"{name}: {message}" if name else message
+    return field_path, f"{field_path}: {message}" if field_path else message
 
 
 def _unknown_field_message(name: str, known_names: Collection[str]) -> str:

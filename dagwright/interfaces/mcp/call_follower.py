@@ -1,6 +1,6 @@
 """Follow a run for one call: report its progress, show forms to the client, and return when there is a result.
 
-A run does not depend on the call: it continues if the call ends, is cancelled or loses its server.
+A run does not depend on the call: it continues if the call ends or is cancelled, or if the MCP server stops.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ class FollowedRun:
     Args:
         view: view of the run.
         rejections: messages about answers that the run rejected.
-        interim: interim result with forms, if the call ends with forms.
+        interim_result: forms for open requests, if the call ends with forms.
     """
 
     view: "RunView"
     rejections: str = ""
-    interim: types.InputRequiredResult | None = None
+    interim_result: types.InputRequiredResult | None = None
 
 
 async def follow_run(
@@ -78,16 +78,16 @@ class _RunFollower:
         self._author = author
         self._progress = RunProgress()
         self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
-        self._next_moment: asyncio.Task[RunMoment] | None = None
+        self._moment_task: asyncio.Task[RunMoment] | None = None
         self._form_task: asyncio.Task[None] | None = None
         self._open_form_id = ""
         """ID of the request whose form is open."""
 
-    async def follow_until(self, end: float) -> FollowedRun:
-        """Follow until there is a reason to return; `end` is a time of the monotonic clock."""
+    async def follow_until(self, deadline: float) -> FollowedRun:
+        """Follow until there is a reason to return; `deadline` is a time of the monotonic clock."""
         last_moment: RunMoment | None = None
         while True:
-            moment = await self._update(end if last_moment is not None else None)
+            moment = await self._update(deadline if last_moment is not None else None)
             if moment is not None:
                 last_moment = moment
                 await self._report_progress(moment)
@@ -102,40 +102,40 @@ class _RunFollower:
                 for request in last_moment.requests
                 if request["request_id"] not in self._elicitations.answered_ids
             ]
-            if (interim := self._interim(requests)) is not None:
-                return FollowedRun(view, rejections, interim)
+            if (interim_result := self._interim_result(requests)) is not None:
+                return FollowedRun(view, rejections, interim_result)
             self._open_next_form(requests)
             # The run waits for an answer that this client cannot give.
             is_stuck = bool(requests) and view.status == RunStatus.WAITING
-            if self._form_task is None and (is_stuck or time.monotonic() >= end):
+            if self._form_task is None and (is_stuck or time.monotonic() >= deadline):
                 return FollowedRun(view, rejections)
 
     async def close(self) -> None:
         """Stop following, and close an open form."""
-        for task in (self._form_task, self._next_moment):
+        for task in (self._form_task, self._moment_task):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
         await self._moments.aclose()
 
-    async def _update(self, end: float | None) -> RunMoment | None:
+    async def _update(self, deadline: float | None) -> RunMoment | None:
         """Wait for a change and return it; `None` if the time is up or a form was closed first."""
-        if self._next_moment is None:
-            self._next_moment = asyncio.ensure_future(anext(self._moments))
+        if self._moment_task is None:
+            self._moment_task = asyncio.ensure_future(anext(self._moments))
         tasks: list[asyncio.Task[Any]] = [
-            self._next_moment,
+            self._moment_task,
             *([self._form_task] if self._form_task is not None else []),
         ]
-        timeout_s = None if end is None or self._form_task is not None else max(0.0, end - time.monotonic())
+        timeout_s = None if deadline is None or self._form_task is not None else max(0.0, deadline - time.monotonic())
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self._form_task is not None and self._form_task.done():
             form_task, self._form_task = self._form_task, None
             if not form_task.cancelled():
                 form_task.result()
-        if not self._next_moment.done():
+        if not self._moment_task.done():
             return None
-        moment_task, self._next_moment = self._next_moment, None
+        moment_task, self._moment_task = self._moment_task, None
         return moment_task.result()
 
     async def _report_progress(self, moment: RunMoment) -> None:
@@ -144,10 +144,10 @@ class _RunFollower:
                 notification.done, notification.total, notification.message
             )
 
-    def _interim(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:
+    def _interim_result(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:
         if not uses_interim_results(self._elicitations.context):
             return None
-        return self._elicitations.interim(self._workflow_id, requests)
+        return self._elicitations.interim_result(self._workflow_id, requests)
 
     def _open_next_form(self, requests: Sequence[Mapping[str, Any]]) -> None:
         """Open the next form if no form is open; close a form whose request was answered elsewhere."""
@@ -164,7 +164,7 @@ class _RunFollower:
             self._form_task = asyncio.create_task(self._fill_in(request, form))
 
     async def _fill_in(self, request: RequestDocument, form: types.ElicitRequestFormParams) -> None:
-        """Show a form, and answer the request with its content."""
+        """Show a form, and answer the request with the content of the form."""
         self._elicitations.skipped_ids.add(str(request["request_id"]))
         context = self._elicitations.context
         try:
@@ -185,9 +185,9 @@ async def answer_with_forms(
 ) -> None:
     """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
     open_requests = {str(request.id): request for request in await runs.feedback.requests_of(workflow_id)}
-    for name, response in responses.items():
-        elicitations.skipped_ids.add(name)
-        request, form_result = open_requests.get(name), parse_form_response(response)
+    for request_id, response in responses.items():
+        elicitations.skipped_ids.add(request_id)
+        request, form_result = open_requests.get(request_id), parse_form_response(response)
         if request is not None and form_result is not None:
             await _answer_with_form(
                 form_result, elicitations, request.document, runs, workflow_id=workflow_id, author=author
@@ -241,27 +241,27 @@ class RunProgress:
     """`done` of the last notification."""
 
     def notifications(self, moment: RunMoment) -> Iterator[ProgressNotification]:
-        """Yield a notification for each changed node or item, with more progress than the previous notification."""
+        """Yield a notification for each changed node or item that increases the progress of the run."""
         states = states_of(moment.view.scheduler)
         total = _total_of(moment.view, states)
-        for task in moment.changed_ids:
-            state = states.get(task)
+        for task_id in moment.changed_ids:
+            state = states.get(task_id)
             if state is None or state.status in _STATUSES_WITHOUT_PROGRESS:
                 continue
             share = 1.0 if state.status.is_final else _STARTED_SHARE
-            self.progress_of_tasks[task] = max(self.progress_of_tasks.get(task, 0.0), share)
+            self.progress_of_tasks[task_id] = max(self.progress_of_tasks.get(task_id, 0.0), share)
             done = sum(self.progress_of_tasks.values())
             # The protocol forbids notifications without progress, such as another attempt.
             if done > self.last_done:
                 self.last_done = done
-                yield ProgressNotification(done, max(total, done), _message_of(task, state))
+                yield ProgressNotification(done, max(total, done), _message_of(task_id, state))
 
 
 def _total_of(view: "RunView", states: dict[str, TaskState]) -> float:
     nodes = sum(1 for _ in view.scheduler.state.visible_nodes()) if view.scheduler is not None else 0
-    return float(nodes + sum(task.endswith("]") for task in states))
+    return float(nodes + sum(task_id.endswith("]") for task_id in states))
 
 
-def _message_of(task: str, state: TaskState) -> str:
+def _message_of(task_id: str, state: TaskState) -> str:
     reason = f": {state.reason}" if state.reason and not state.status.is_final else ""
-    return f"{task} {state.status.value}{reason}"
+    return f"{task_id} {state.status.value}{reason}"

@@ -85,12 +85,12 @@ def form_for(request: RequestDocument, context: CallContext) -> types.ElicitRequ
     """Return the form for a request; `None` if the client cannot show it."""
     # Requests with the channel `inbox` have no form, because clients may fill in forms without a person.
     form = form_of(request) if request.get("channel") != "inbox" else None
-    if form is None or (context.protocol_version < _FIRST_VERSION_WITH_LISTS and _has_lists(form)):
+    if form is None or (context.protocol_version < _FIRST_VERSION_WITH_LISTS and _has_lists_or_labels(form)):
         return None
     return types.ElicitRequestFormParams(message=prompt_of(request), requested_schema=form)
 
 
-def _has_lists(form: Mapping[str, Any]) -> bool:
+def _has_lists_or_labels(form: Mapping[str, Any]) -> bool:
     return any("oneOf" in field or field["type"] == "array" for field in form["properties"].values())
 
 
@@ -128,15 +128,15 @@ class Elicitations:
     def forms(self, requests: Iterable[RequestDocument]) -> dict[str, types.InputRequest]:
         """Return the forms for all requests that the client can show: request ID -> form."""
         forms: dict[str, types.InputRequest] = {}
-        remaining = list(requests)
-        while (next_form := self.next_form(remaining)) is not None:
+        remaining_requests = list(requests)
+        while (next_form := self.next_form(remaining_requests)) is not None:
             request, form = next_form
             forms[str(request["request_id"])] = types.ElicitRequest(params=form)
-            remaining = remaining[remaining.index(request) + 1 :]
+            remaining_requests = remaining_requests[remaining_requests.index(request) + 1 :]
         return forms
 
-    def interim(self, workflow_id: str, requests: Iterable[RequestDocument]) -> types.InputRequiredResult | None:
-        """Return the interim result with the forms for all requests; `None` if the client can show none."""
+    def interim_result(self, workflow_id: str, requests: Iterable[RequestDocument]) -> types.InputRequiredResult | None:
+        """Return the interim result with the forms for all requests; `None` if the client can show no form."""
         forms = self.forms(requests)
         if not forms:
             return None

@@ -29,7 +29,7 @@ _MAX_OPTIONS = 200
 _DATA_FIELD = "data"
 """Field for data whose schema has no properties."""
 _OPTION_WITH_RESULT = "value"
-"""Option of a failed node that needs a result, for which a flat form has no field."""
+"""Option for a failed node. The answer would also need a result, and a flat form has no field for the result."""
 
 
 class InvalidJson(Exception):
@@ -65,7 +65,7 @@ def answer_of(request: RequestDocument, content: Mapping[str, Any]) -> dict[str,
             selected = content.get("selected")
             return {"selected": selected if isinstance(selected, list) else [selected]}
         case "INFORMATION":
-            return {"data": _data_in(request["schema"], content)}
+            return {"data": _parse_data(request["schema"], content)}
     return {"text": content.get("text")}
 
 
@@ -86,7 +86,7 @@ def _form_of_selection(request: RequestDocument) -> Form | None:
     options = [option for option in request["options"] or () if not _is_omitted(request, option)]
     if not 0 < len(options) <= _MAX_OPTIONS:
         return None
-    choice = _choice([(_name_of(option), _label_of(option)) for option in options])
+    choice = _choice([(_id_text_of(option), _label_of(option)) for option in options])
     if request["multiple"]:
         item_schema = {"anyOf": choice["oneOf"]} if "oneOf" in choice else choice
         choice = {"type": "array", "items": item_schema, "minItems": 0 if request["allow_text"] else 1}
@@ -101,18 +101,18 @@ def _is_omitted(request: RequestDocument, option: Any) -> bool:
 
 
 def _choice(options: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    if all(name == label for name, label in options):
-        return {"type": "string", "enum": [name for name, _ in options]}
-    return {"type": "string", "oneOf": [{"const": name, "title": label} for name, label in options]}
+    if all(option_id == label for option_id, label in options):
+        return {"type": "string", "enum": [option_id for option_id, _ in options]}
+    return {"type": "string", "oneOf": [{"const": option_id, "title": label} for option_id, label in options]}
 
 
-def _name_of(option: Any) -> str:
+def _id_text_of(option: Any) -> str:
     option_id = option["id"] if is_labelled(option) else option
     return option_id if isinstance(option_id, str) else json.dumps(option_id, ensure_ascii=False)
 
 
 def _label_of(option: Any) -> str:
-    return str(option["label"]) if is_labelled(option) else _name_of(option)
+    return str(option["label"]) if is_labelled(option) else _id_text_of(option)
 
 
 def _form_of_data(schema: Mapping[str, Any] | None) -> Form:
@@ -138,8 +138,8 @@ def _field(schema: Any) -> dict[str, Any] | None:
     description = schema.get("description") or schema.get("prompt")
     description_keyword = {"description": description} if isinstance(description, str) else {}
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
-        labels = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
-        return {"type": "string", "enum": choices, **labels, **description_keyword}
+        text_keywords = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
+        return {"type": "string", "enum": choices, **text_keywords, **description_keyword}
     kind = schema.get("type")
     if choices is not None or not isinstance(kind, str) or kind not in _KEYWORDS:
         return None
@@ -153,7 +153,7 @@ def _json_field(schema: Any) -> dict[str, Any]:
     return {"type": "string", "description": f"JSON that matches {json.dumps(schema)}"}
 
 
-def _data_in(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> Any:
+def _parse_data(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> Any:
     fields = _fields_of(schema)
     if not fields:
         return _parse_field(_DATA_FIELD, content.get(_DATA_FIELD))

@@ -1,6 +1,6 @@
 """Start the runs of calls: runs of plans, of templates and of requests in natural language.
 
-McpCallRejected  a call is rejected; has the code and the message of its result
+McpCallRejected  a call is rejected, with an error code and a message
 """
 
 from collections.abc import Mapping
@@ -40,18 +40,18 @@ class McpCallRejected(Exception):
     """A call is rejected.
 
     Args:
-        status: error code, as in documents of the command line.
+        code: error code, as in documents of the command line.
         message: the problem, and what to do.
     """
 
-    def __init__(self, status: str, message: str) -> None:
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarter:
-    """Starter of the runs of calls.
+    """Starts the runs of MCP calls.
 
     Args:
         runs, sessions: clients of the namespace.
@@ -96,8 +96,8 @@ class RunStarter:
         Raises:
             PlanInvalid: the plan is invalid; the error has all problems.
         """
-        posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
-        checked_plan, document = check_posted_plan(posted, self.toolset.declarations())
+        client_plan = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
+        checked_plan, document = check_posted_plan(client_plan, self.toolset.declarations())
         if problems := policy_problems(checked_plan, self.policy):
             raise PlanInvalid(problems)
         return checked_plan, document
@@ -125,7 +125,7 @@ class RunStarter:
             McpCallRejected: the run cannot be started.
         """
         model = arguments.get("model")
-        self._reject_without_model(model)
+        self._require_model(model)
         request = TextRequest(
             arguments["request"],
             _model_config(model),
@@ -157,13 +157,13 @@ class RunStarter:
 
     async def _start(self, start: StartRequest, *, run_id: str | None) -> StartedRun:
         if first_model_node(start.plan) is not None:
-            self._reject_without_model(None)
+            self._require_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run_id, tools=self.toolset.references))
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
 
-    def _reject_without_model(self, model: str | None) -> None:
+    def _require_model(self, model: str | None) -> None:
         if not self.is_serving:
             # The settings of the workers are unknown. If the workers have no model, a node fails with the same code.
             return

@@ -161,7 +161,7 @@ class ToolHandlers:
         except PlanInvalid as error:
             return invalid_plan_result(error)
         except McpCallRejected as error:
-            return error_result(error.status, str(error))
+            return error_result(error.code, str(error))
         except StateUnreadable as error:
             return error_result("bad_usage", str(error))
         except (RunNotFound, SessionNotFound) as error:
@@ -217,8 +217,8 @@ class ToolHandlers:
         self, call: McpToolCall, workflow_id: str, elicitations: Elicitations, *, prefix: str = ""
     ) -> Result:
         followed_run = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
-        if followed_run.interim is not None:
-            return followed_run.interim
+        if followed_run.interim_result is not None:
+            return followed_run.interim_result
         return run_result(
             await self._runs.document(followed_run.view),
             prefix=" ".join(filter(None, [prefix, followed_run.rejections])),

@@ -13,7 +13,7 @@ from dagwright.interfaces.http.conversation import Conversation, FeedbackAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.model_routes import retrieve_model
 from dagwright.interfaces.http.request_fields import RoutingMode
-from dagwright.interfaces.http.routing import fixed_route
+from dagwright.interfaces.http.routing import route_by_rules
 from dagwright.interfaces.http.targets import Kind, Target, profiles_of, target_of
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
@@ -41,16 +41,16 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
 def test_routing_mode_determines_the_handler(
     mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode
 ) -> None:
-    assert fixed_route(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
+    assert route_by_rules(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
 
 
 @pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
 def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
     message = Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")])
-    assert fixed_route(mode, Target("model", "small"), message, has_functions=True) is RUN
+    assert route_by_rules(mode, Target("model", "small"), message, has_functions=True) is RUN
     if mode is not RUN:
         message = Conversation("", has_other_results=True)
-        assert fixed_route(mode, Target("model", "small"), message, has_functions=False) is DIRECT
+        assert route_by_rules(mode, Target("model", "small"), message, has_functions=False) is DIRECT
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
 )
 def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:
     with pytest.raises(ApiError) as error:
-        fixed_route(mode, Target(kind, "x"), message, has_functions=False)
+        route_by_rules(mode, Target(kind, "x"), message, has_functions=False)
     assert error.value.status == 400
 
 

@@ -47,25 +47,27 @@ def test_event_id_has_the_complete_cursor_in_the_size_of_a_header(cursor: Stream
 def test_numbers_of_a_response_grow_and_are_its_cursor(pieces: list[str], has_requests: bool, ends: int) -> None:
     cursor, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
-        result.append(cursor := replace(cursor, opening=opening))
+        result.append(cursor := replace(cursor, opening_count=opening))
     text = ""
     for piece in pieces:
         text += piece
         result.append(
-            cursor := replace(cursor, total=len(text), mark=TextMark("answer", len(text), text_checksum(text)))
+            cursor := replace(
+                cursor, total_characters=len(text), mark=TextMark("answer", len(text), text_checksum(text))
+            )
         )
     if has_requests:
-        result.append(cursor := replace(cursor, total=cursor.total + 6, closing=1))
-    result += [cursor := replace(cursor, closing=end) for end in range(2, 2 + ends)]
+        result.append(cursor := replace(cursor, total_characters=cursor.total_characters + 6, closing_count=1))
+    result += [cursor := replace(cursor, closing_count=end) for end in range(2, 2 + ends)]
     numbers = [each.sequence_number for each in result]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
     for each in result:
         parsed = StreamCursor.from_sequence_number(each.sequence_number, "run-1")
-        assert (parsed.sequence_number, parsed.opening, parsed.total, parsed.closing) == (
+        assert (parsed.sequence_number, parsed.opening_count, parsed.total_characters, parsed.closing_count) == (
             each.sequence_number,
-            each.opening,
-            each.total,
-            each.closing,
+            each.opening_count,
+            each.total_characters,
+            each.closing_count,
         )
-        assert each.closing or parsed.mark.is_prefix_of(text)
+        assert each.closing_count or parsed.mark.is_prefix_of(text)
