@@ -374,7 +374,7 @@ class ToolAttempt:
         )
 
         def beat(details: Any, progress: Progress | None) -> None:
-            self._heartbeats.beat(self._redaction.value(details), progress)
+            self._heartbeats.beat(self._redaction.redact_value(details), progress)
 
         models = ModelAccess(self._call_model, asyncio.get_running_loop())
         call = ToolContext(identity, cancellation, send_heartbeat=beat, environment=self._environment, models=models)
@@ -408,7 +408,8 @@ class ToolAttempt:
 
     async def _call_model(self, call: ModelCall) -> ModelResponse:
         messages = [
-            message.model_copy(update={"content": self._redaction.value(message.content)}) for message in call.messages
+            message.model_copy(update={"content": self._redaction.redact_value(message.content)})
+            for message in call.messages
         ]
         return await self._models.call(
             replace(call, messages=tuple(messages), config=call.config.override(given_model()))
@@ -428,7 +429,7 @@ class ToolAttempt:
         return self._spec.bind(keywords)
 
     def _encode_result(self, value: Any) -> bytes:
-        self._plain_result = self._redaction.value(plain_json(value))
+        self._plain_result = self._redaction.redact_value(plain_json(value))
         encoded = encode_plain_json(self._plain_result)
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(
@@ -499,7 +500,7 @@ class ToolAttempt:
             details["attempt"] = self._heartbeats.earlier_start
         if isinstance(error, AskPerson):
             try:
-                details |= self._redaction.value(request_details(error))
+                details |= self._redaction.redact_value(request_details(error))
             except InvalidResult as cause:
                 error = cause
         error, decision = await self._decide(error, details)
@@ -564,7 +565,9 @@ class ToolAttempt:
         """Return the lineage of the values that the call has read."""
         if not self._locations:
             return {}
-        return lineage_of_locations(self._redaction.location(location) for location in self._locations).to_document()
+        return lineage_of_locations(
+            self._redaction.redact_location(location) for location in self._locations
+        ).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage, tool_version=self._version)

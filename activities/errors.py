@@ -200,7 +200,7 @@ def activity_failure_of(
         details: data of the failure, stored as the only element of Temporal's `details`.
     """
     failure = ApplicationError(
-        cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES),
+        cut_bytes(redaction.redact_text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES),
         dict(details),
         type=decision.code,
         non_retryable=decision.is_final,
@@ -236,11 +236,11 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
     Returns:
         `None` if the text fits into the failure message.
     """
-    text = redaction.text(error_text(error))
+    text = redaction.redact_text(error_text(error))
     if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
         return None
     frames = "".join(traceback.format_tb(_skip_wrapper_frame(error.__traceback__)))
-    document = {"message": text, "traceback": redaction.text(frames)}
+    document = {"message": text, "traceback": redaction.redact_text(frames)}
     return {name: cut_bytes(part, max_bytes=MAX_FAILURE_TEXT_BYTES) for name, part in document.items()}
 
 

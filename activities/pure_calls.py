@@ -199,7 +199,7 @@ class PureCalls:
 
 def _failed_outcome(error: BaseException, redaction: Redaction) -> PureOutcome:
     decision = retry_decision(error, Effects.PURE)
-    text = cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES)
+    text = cut_bytes(redaction.redact_text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES)
     node_error = NodeError(decision.code, text or "no message", not decision.is_final)
     return PureOutcome(error=node_error, full_text=full_failure_text(error, redaction))
 
@@ -243,8 +243,8 @@ def encode_result(return_value: Any, spec: ToolSpec, redaction: Redaction) -> Pu
     if return_value is None or kind is bool or (kind is int and -_INT64_LIMIT < return_value < _INT64_LIMIT):
         return PureOutcome(return_value, _MAX_NUMBER_BYTES)
     if kind is str and len(return_value) <= _MAX_SHORT_TEXT_CHARACTERS and return_value.isascii():
-        return PureOutcome(redaction.value(return_value), len(return_value) + 2)
-    content = encode_plain_json(redaction.value(plain_json(return_value)))
+        return PureOutcome(redaction.redact_value(return_value), len(return_value) + 2)
+    content = encode_plain_json(redaction.redact_value(plain_json(return_value)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "

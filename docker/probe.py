@@ -10,7 +10,7 @@ TIMEOUT_S = 8.0
 """Above the 5 s after which a process reports that its event loop is blocked."""
 
 
-def status_of(port: int, path: str) -> int:
+def fetch_status(port: int, path: str) -> int:
     """Return the HTTP status of a path at a port of this machine.
 
     Raises:
@@ -27,7 +27,7 @@ def status_of(port: int, path: str) -> int:
 
 if __name__ == "__main__":
     try:
-        status = status_of(int(sys.argv[1]), sys.argv[2])
+        status = fetch_status(int(sys.argv[1]), sys.argv[2])
     except OSError as error:
         sys.exit(f"no response: {error}")
     sys.exit(None if status == 200 else f"status {status}")

@@ -454,7 +454,7 @@ class Client:
         return states
 
     @contextmanager
-    def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    def _register_toolset(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
         """Compile plans against the tools of a worker while the block lasts; `close` closes the worker."""
         with self._tools.serving(toolset):
             self._open_workers.append(close)
@@ -463,7 +463,7 @@ class Client:
             finally:
                 self._open_workers.remove(close)
 
-    async def _worker_connection(self) -> TemporalClient:
+    async def _temporal_client_for_worker(self) -> TemporalClient:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
         return self.temporal if not self._tools.open_worker_count else await separate_client(self.temporal)
 

@@ -24,7 +24,7 @@ from temporalio.service import RPCError
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import AGENT_PREFIX
-from dagwright.tools.queue_names import FILE_PLACEHOLDER, is_queue_of, is_tool_queue, worker_options
+from dagwright.tools.queue_names import FILE_PLACEHOLDER, is_queue_served_by, is_tool_queue, worker_options
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -202,7 +202,7 @@ def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, run_queue
     options = worker_options(queue.name, tools, is_run_queue=is_run_queue)
     worker = f"`{shlex.join(['dagwright', 'worker', *options])}`"
     # `watch` serves the queues of the tools that the run was started with, and no others.
-    if is_queue_of(queue.name, tools) or (is_run_queue and not is_tool_queue(queue.name)):
+    if is_queue_served_by(queue.name, tools) or (is_run_queue and not is_tool_queue(queue.name)):
         return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"
     return (
         f"{worker}, where {FILE_PLACEHOLDER} is the file or module of the tool"

@@ -274,7 +274,7 @@ class ModelClient:
     def _to_failure(self, error: ServiceError, prepared_call: PreparedCall) -> ModelFailure:
         target = CallTarget(
             # A URL may contain secrets.
-            Redaction().location(self._endpoint.url),
+            Redaction().redact_location(self._endpoint.url),
             model=prepared_call.model,
             max_tokens=prepared_call.call.config.max_tokens,
             api_key=self._endpoint.key,
@@ -465,7 +465,7 @@ class ModelClients:
             return Endpoint(named_endpoint.base_url)
         key = self._setup.find_secret(named_endpoint.secret)
         if not key:
-            location = Redaction().location(named_endpoint.base_url)
+            location = Redaction().redact_location(named_endpoint.base_url)
             raise SecretMissing(
                 f"the key of {location} is not set; set DAGWRIGHT_SECRET_{named_endpoint.secret} for the worker"
             )

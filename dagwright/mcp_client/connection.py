@@ -102,8 +102,8 @@ class McpConnection:
             context.record_read(location)
         failure = failure_text(answer)
         if failure is not None:
-            raise RemoteFailed(self._redaction.text(failure))
-        return self._redaction.value(result_of(answer, reads_json=remote_call.reads_json))
+            raise RemoteFailed(self._redaction.redact_text(failure))
+        return self._redaction.redact_value(result_of(answer, reads_json=remote_call.reads_json))
 
     async def close(self) -> None:
         """End the server, if it is running, and wait until it has ended."""
@@ -115,7 +115,7 @@ class McpConnection:
         await asyncio.gather(*(session.close() for session in sessions))
 
     def _error_text(self, error: ToolError) -> str:
-        return self._redaction.text(f"{self._server_name}: {error}")
+        return self._redaction.redact_text(f"{self._server_name}: {error}")
 
     async def _open_session(self, context: ToolContext) -> "McpSession":
         if self._session is not None and self._session.is_over:
@@ -161,7 +161,7 @@ class McpConnection:
 
     def _record_crash(self, reason: str) -> None:
         self._crashes += 1
-        self._crash_reason = self._redaction.text(reason)
+        self._crash_reason = self._redaction.redact_text(reason)
         _LOG.warning("an MCP server is gone", server=self.server.name, why=self._crash_reason, times=self._crashes)
 
     async def _check_version(self, session: "McpSession", remote_call: RemoteCall) -> None:

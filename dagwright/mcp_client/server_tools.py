@@ -93,7 +93,7 @@ async def _list_tools_async(servers: Sequence[ServerConfig]) -> list[list[dict[s
     problems: list[str] = []
     for server, listing in zip(servers, listings, strict=True):
         if isinstance(listing, ToolError):
-            problems.append(Redaction(server.secrets).text(f"the MCP server {server.name!r}: {listing}"))
+            problems.append(Redaction(server.secrets).redact_text(f"the MCP server {server.name!r}: {listing}"))
         elif isinstance(listing, BaseException):
             raise listing
     if problems:

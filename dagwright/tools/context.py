@@ -57,7 +57,7 @@ async def no_model(call: ModelCall) -> ModelResponse:  # noqa: ARG001 - the sign
     raise GiveUp("no model client here; in a test, pass `ask` to tool_context()")
 
 
-def model_call(
+def build_model_call(
     prompt: str | Sequence[Message],
     *,
     purpose: str,
@@ -334,7 +334,7 @@ class ToolContext:
         Raises:
             ValueError: there is no message.
         """
-        call = model_call(messages, purpose=purpose, output=output, config=config, tools=tools)
+        call = build_model_call(messages, purpose=purpose, output=output, config=config, tools=tools)
         return PendingModelCall(self._models, call, is_cancelled=self._cancellation.check)
 
     @property

@@ -18,11 +18,11 @@ class Documentation:
 
     Args:
         summary: the paragraphs before the first section, as one line.
-        parameters: parameter name -> its description, as one line.
+        descriptions: parameter name -> description of the parameter, as one line.
     """
 
     summary: str = ""
-    parameters: dict[str, str] = field(default_factory=dict)
+    descriptions: dict[str, str] = field(default_factory=dict)
 
 
 def parse_docstring(function: Callable[..., Any]) -> Documentation:

@@ -109,7 +109,7 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     parameters, hints = _signature_parameters(function), hints_of(function)
     if len(parameters) == 1 and _is_model(hints.get(parameters[0].name)):
         return _model_parameters(parameters[0].name, hints[parameters[0].name])
-    return _copied_parameters(parameters, hints, descriptions=documentation.parameters)
+    return _copied_parameters(parameters, hints, descriptions=documentation.descriptions)
 
 
 def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -119,7 +119,7 @@ def keyword_parameters(function: Callable[..., Any], documentation: Documentatio
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
     return _copied_parameters(
-        _signature_parameters(function), hints_of(function), descriptions=documentation.parameters
+        _signature_parameters(function), hints_of(function), descriptions=documentation.descriptions
     )
 
 

@@ -40,12 +40,12 @@ def queue_name(reference: str, *, task_queue: str) -> str:
         reference: value of `--tools`, or the reference of a file of `--agents`.
         task_queue: queue of the workflows of the same workers.
     """
-    return f"{task_queue}:{_suffix(reference)}"
+    return f"{task_queue}:{_queue_suffix(reference)}"
 
 
 def base_queue_of(queue: str, reference: str) -> str | None:
     """Return the `task_queue` for which `queue_name(reference)` returns `queue`; `None` if there is none."""
-    suffix = f":{_suffix(reference)}"
+    suffix = f":{_queue_suffix(reference)}"
     return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
 
 
@@ -90,7 +90,7 @@ def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
     return options_of_references(tool_references) or ["--tools", FILE_PLACEHOLDER]
 
 
-def is_queue_of(queue: str, references: Sequence[str]) -> bool:
+def is_queue_served_by(queue: str, references: Sequence[str]) -> bool:
     """Return whether a worker with these references serves a tool queue without further options."""
     return tools_queue_of(references) == queue or any(base_queue_of(queue, reference) for reference in references)
 
@@ -128,7 +128,7 @@ def _count_declared_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
             _count_declared_tools(node.sub_plan, counts)
 
 
-def _suffix(reference: str) -> str:
+def _queue_suffix(reference: str) -> str:
     file = agents_file_of_reference(reference) or (reference if is_path(reference) else None)
     if file is None:
         return _UNSAFE_CHARACTERS.sub("_", reference)

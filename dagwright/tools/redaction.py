@@ -41,11 +41,11 @@ class Redaction:
         )
         self._short_secrets_pattern = re.compile(rf"(?<!\w)(?:{short_pattern})(?!\w)") if short_pattern else None
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Redact all secrets in `text`, including forms that are quoted for a URL or JSON."""
         return _redact_text(text, self._secret_forms)
 
-    def value(self, value: Any) -> Any:
+    def redact_value(self, value: Any) -> Any:
         """Redact the secrets in a JSON value: long secrets anywhere, short secrets only as words or numbers.
 
         This is not a security boundary: if a tool changes a secret, for example its case, the result is not recognized.
@@ -63,18 +63,18 @@ class Redaction:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return HIDDEN if is_number and json.dumps(value) in self._secrets else value
 
-    def location(self, location: str) -> str:
+    def redact_location(self, location: str) -> str:
         """Return a file path or URL as one line, without secrets.
 
         In a URL, the user and fragment are removed, and the values of parameters with secret-like names are redacted.
         """
-        line = self.text("".join(character if character.isprintable() else "�" for character in location))
+        line = self.redact_text("".join(character if character.isprintable() else "�" for character in location))
         if "://" not in line:
             return line
         try:
             parts = urlsplit(line)
             query = [
-                (self.text(name), HIDDEN if _SECRET_PARAMETER_NAMES.search(name) else self.text(value))
+                (self.redact_text(name), HIDDEN if _SECRET_PARAMETER_NAMES.search(name) else self.redact_text(value))
                 for name, value in parse_qsl(parts.query, keep_blank_values=True)
             ]
         except ValueError:

@@ -60,14 +60,17 @@ def hosts_of_secrets(names: Iterable[str], binding_of: BindingOf) -> tuple[tuple
     return tuple(tuple(binding_of(name).hosts) for name in names)
 
 
-def may_send_to(scheme: str, host: str, port: int | None, hosts: Iterable[Sequence[str]]) -> bool:
+def may_send_to(scheme: str, host: str, port: int | None, hosts_by_secret: Iterable[Sequence[str]]) -> bool:
     """Return whether a request with secrets may go to a host.
 
     Args:
         scheme: `http` or `https`.
-        hosts: permitted hosts of each secret in the request.
+        hosts_by_secret: permitted hosts of each secret in the request.
     """
-    return all(any(_matches(scheme, host.lower(), port, pattern.lower()) for pattern in patterns) for patterns in hosts)
+    return all(
+        any(_matches(scheme, host.lower(), port, pattern.lower()) for pattern in patterns)
+        for patterns in hosts_by_secret
+    )
 
 
 def _matches(scheme: str, host: str, port: int | None, pattern: str) -> bool:

@@ -300,7 +300,7 @@ def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, b
         ValueError: a value is invalid; the message names it.
     """
     workflow_type = name if workflow is None else workflow
-    if not _is_name(workflow_type):
+    if not _is_valid_name(workflow_type):
         raise ValueError(
             f"Tool {name!r}: workflow is {workflow_type!r:.60}, expected a type of 1 to {NAME_LIMIT_BYTES} bytes"
         )
@@ -339,7 +339,7 @@ def validate_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
         ValueError: an alias is not a valid name, or is the tool's own name.
     """
     names: Sequence[object] = aliases
-    if isinstance(names, str) or not all(isinstance(alias, str) and _is_name(alias) for alias in names):
+    if isinstance(names, str) or not all(isinstance(alias, str) and _is_valid_name(alias) for alias in names):
         raise ValueError(f"Tool {name!r}: aliases must be a list of names of 1 to {NAME_LIMIT_BYTES} bytes")
     if name in aliases:
         raise ValueError(f"Tool {name!r}: aliases are its former names, and {name!r} is its name")
@@ -412,7 +412,7 @@ def _option_problems(declaration: ToolDeclaration) -> Iterator[str]:
         ("sets", declaration.sets),
         ("returns", declaration.returns),
     ):
-        if option_name is not None and not _is_name(option_name):
+        if option_name is not None and not _is_valid_name(option_name):
             yield f"{option} is {option_name!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
     if declaration.effects_by is not None and (problem := problem_of_effects_rule(declaration.effects_by)) is not None:
         yield f"effects_by: {problem}"
@@ -438,7 +438,7 @@ def _problem_of_batch(declaration: ToolDeclaration, effects: Effects) -> str | N
     return None
 
 
-def _is_name(text: str) -> bool:
+def _is_valid_name(text: str) -> bool:
     return 0 < len(text.encode(errors="replace")) <= NAME_LIMIT_BYTES
 
 

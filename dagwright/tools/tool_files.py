@@ -27,12 +27,12 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
     """
     folder = (base or Path.cwd()).resolve()
     found_tools: dict[str, tuple[ToolSpec, str]] = {}
-    origins: list[str] = []
+    module_keys: list[str] = []
     for reference in dict.fromkeys(references):
-        origin, module = _import_reference(reference, folder)
-        if origin in origins:
+        module_key, module = _import_reference(reference, folder)
+        if module_key in module_keys:
             continue
-        origins.append(origin)
+        module_keys.append(module_key)
         tool_specs = [spec for spec in map(spec_of, vars(module).values()) if spec is not None]
         if not tool_specs:
             raise ToolLoadError(f"{reference} has no tool in it: decorate a function with @tool")

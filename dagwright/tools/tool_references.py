@@ -59,11 +59,11 @@ def options_of_references(references: Sequence[str]) -> list[str]:
     """Return the command-line options that load the same tools and agents on the same queues."""
     options: list[str] = []
     for reference in references:
-        agents, queue = agents_file_of_reference(reference), queue_of_reference(reference)
+        agents_file, queue = agents_file_of_reference(reference), queue_of_reference(reference)
         if queue is not None:
             options += ["--tools-queue", queue]
-        elif agents is not None:
-            options += ["--agents", agents]
+        elif agents_file is not None:
+            options += ["--agents", agents_file]
         else:
             options += ["--tools", reference]
     return options

@@ -65,8 +65,8 @@ def read_given_tools(
     """
     references = [str(tool) for tool in tools if isinstance(tool, str | Path)]
     files = [agents_reference(str(agent)) for agent in agents if isinstance(agent, str | Path)]
-    queue = [] if task_queue is None else [queue_reference(task_queue)]
-    return GivenTools(_functions_of(tools), (*references, *files, *queue), _cards_of(agents))
+    queue_references = [] if task_queue is None else [queue_reference(task_queue)]
+    return GivenTools(_functions_of(tools), (*references, *files, *queue_references), _cards_of(agents))
 
 
 def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:

@@ -132,11 +132,11 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     agents = _with_cards(agents, given.agents)
     user_tools = user_tools.merge(agent_tools(agents, environment, find_card=partial(find_published_card, store)))
     default_queue = partial(queue_name, task_queue=settings.task_queue)
-    sources = dict.fromkeys([*map(_absolute_reference, references), *given.importable_modules])
+    absolute_references = dict.fromkeys([*map(_absolute_reference, references), *given.importable_modules])
     return Toolset(
         built_in=built_in,
         user_tools=user_tools.with_queue(queue) if queue else user_tools.with_queues(default_queue),
-        references=(*sources, *([queue_reference(queue)] if queue else [])),
+        references=(*absolute_references, *([queue_reference(queue)] if queue else [])),
         limits=parse_limits(settings.limits),
         environment=environment,
         database_url=settings.database_url,
@@ -273,7 +273,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 def merge_toolsets(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     """Add the tools of other toolsets, for compiling plans. If tools have the same name, the last tool is used."""
     user_tools = base.user_tools.merge(*(toolset.user_tools for toolset in others))
-    references = dict.fromkeys(ref for source in (base, *others) for ref in source.references)
+    references = dict.fromkeys(reference for toolset in (base, *others) for reference in toolset.references)
     return replace(base, user_tools=user_tools, references=tuple(references))
 
 

@@ -222,10 +222,12 @@ def create_workers(
     activities_of_queue = create_activities(
         client, toolset, task_queue=task_queue, models=clients, activity_slots=capacity.activity_slots
     )
-    limit_s = toolset.environment.drain_limit_s
+    drain_limit_s = toolset.environment.drain_limit_s
     queues = dict.fromkeys([task_queue, *toolset.user_queues])
     return [
-        _create_worker(client, queue, activities=activities_of_queue(queue), drain_limit_s=limit_s, capacity=capacity)
+        _create_worker(
+            client, queue, activities=activities_of_queue(queue), drain_limit_s=drain_limit_s, capacity=capacity
+        )
         for queue in queues
     ]
 

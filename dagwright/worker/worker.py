@@ -30,11 +30,11 @@ class WorkerClient(Protocol):
         """Settings of the worker."""
         ...
 
-    async def _worker_connection(self) -> TemporalClient:
+    async def _temporal_client_for_worker(self) -> TemporalClient:
         """Return a client of Temporal's SDK that no other worker uses."""
         ...
 
-    def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> AbstractContextManager[None]:
+    def _register_toolset(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> AbstractContextManager[None]:
         """Register the tools until the block ends. When the client closes, it first calls `close`."""
         ...
 
@@ -75,7 +75,7 @@ class Worker:
         *,
         task_queue: str | None = None,
     ) -> None:
-        if not hasattr(client, "_worker_connection"):
+        if not hasattr(client, "_temporal_client_for_worker"):
             hint = "await Client.connect(), or use the client in `async with`"
             raise TypeError(f"Worker(): client must be a connected Client, not {client!r:.60}; {hint}")
         self._client = client
@@ -107,10 +107,10 @@ class Worker:
         await prepare_to_serve(self._settings, toolset)
         task_queue = self._settings.task_queue
         async with AsyncExitStack() as stack:
-            connection = await self._client._worker_connection()
-            stack.enter_context(self._client._serving(toolset, self._close))
+            temporal_client = await self._client._temporal_client_for_worker()
+            stack.enter_context(self._client._register_toolset(toolset, self._close))
             capacity = capacity_of(self._settings)
-            await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue, capacity=capacity))
+            await stack.enter_async_context(serving(temporal_client, toolset, task_queue=task_queue, capacity=capacity))
             await stack.enter_async_context(running_task(self._report_end_of_loop()))
             self._exit_stack = stack.pop_all()
         self._close_event.clear()

@@ -70,7 +70,10 @@ def httpx_forms(secret: str) -> dict[str, str]:
 def test_no_encoding_of_a_secret_remains_in_a_text(secret: str, before: str, after: str) -> None:
     redaction = Redaction([secret])
     for name, form in sent_forms(secret).items():
-        for shown in (redaction.text(f"{before}={form}={after}"), redaction.value([f"{before}={form}={after}"])[0]):
+        for shown in (
+            redaction.redact_text(f"{before}={form}={after}"),
+            redaction.redact_value([f"{before}={form}={after}"])[0],
+        ):
             assert form.strip() not in shown.replace(before, "", 1), (name, form, shown)
             assert "***" in shown, (name, form, shown)
 
@@ -81,7 +84,7 @@ def test_password_is_redacted_in_a_basic_authorization_header(secret: str, user:
     request = httpx.Request("GET", "http://x.example/", headers={})
     [authorized] = httpx.BasicAuth(user, secret).auth_flow(request)
     header = authorized.headers["Authorization"]
-    shown = Redaction([secret]).value({"Authorization": header})["Authorization"]
+    shown = Redaction([secret]).redact_value({"Authorization": header})["Authorization"]
     parts = shown.removeprefix("Basic ").split("***")
     # The parts are the user, and characters of the base64 text that also encode bits next to the secret.
     assert len(parts) == 2
@@ -111,9 +114,9 @@ def test_echoed_request_shows_no_secret_in_the_sent_encoding(secret: str, status
     try:
         with tool_context():
             response = asyncio.run(_send(call, httpx.MockTransport(echo)))
-        shown = json.dumps(Redaction([secret]).value(response), ensure_ascii=False)
+        shown = json.dumps(Redaction([secret]).redact_value(response), ensure_ascii=False)
     except GiveUp as error:
-        shown = Redaction([secret]).text(str(error))
+        shown = Redaction([secret]).redact_text(str(error))
     assert sent_forms_of_secret
     assert [form for form in sent_forms_of_secret if form in shown] == []
 
@@ -125,11 +128,11 @@ def test_text_without_the_secret_is_unchanged(text: str, secret: str) -> None:
     if not any(each.isalnum() and each.isascii() and each not in text for each in longest_word):
         return
     if not any(len(form) >= MIN_LENGTH_INSIDE_WORDS and form[1:-1] in text for form in sent_forms(secret).values()):
-        assert Redaction([secret]).text(text) == text
+        assert Redaction([secret]).redact_text(text) == text
 
 
 @pytest.mark.parametrize("part", ["\\", "%", "'", " ", "+ ", " +", "\\ ", "\\'", "%25", "+%20", "\\u005c"])
 def test_secret_of_equivalent_characters_does_not_slow_down_redaction(part: str) -> None:
     redaction = Redaction(["a" + part * 40 + "x"])
     for text in ("\\", "+", " ", "%25", "%", "\\'", "+%20", "%5c", "\\u005c"):
-        assert redaction.text("a" + text * 300 + "y x").endswith("y x")
+        assert redaction.redact_text("a" + text * 300 + "y x").endswith("y x")

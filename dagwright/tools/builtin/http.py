@@ -108,8 +108,8 @@ def http_tools(environment: ToolEnvironment, resolve: HostResolver = resolve_hos
         call = HttpCall(
             method,
             _checked_url(url, query),
-            _headers(headers, body, method=method),
-            _body(body, method=method),
+            _request_headers(headers, body, method=method),
+            _request_body(body, method=method),
             frozenset(expected_statuses or ()),
             is_repeatable=method in _SAFE_METHODS or context().effects == "idempotent",
         )
@@ -155,7 +155,7 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
             try:
                 if response.next_request is None or response.status_code in call.expected_statuses:
                     record_reads(str(request.url))
-                    return await _result(call, response)
+                    return await _read_result(call, response)
                 request = _redirect_request(client, request, response.next_request)
             finally:
                 await response.aclose()
@@ -177,7 +177,7 @@ def _redirect_request(client: httpx.AsyncClient, request: httpx.Request, next_re
     return client.build_request(next_request.method, next_request.url)
 
 
-async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
+async def _read_result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
@@ -220,15 +220,15 @@ def _reject_constant(constant: str) -> None:
 
 def _checked_url(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
     try:
-        address = httpx.URL(url)
+        parsed_url = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ValueError(f"The url is invalid: {error}") from None
-    if address.scheme not in ("http", "https") or not address.host:
-        raise ValueError(f"The url must start with http:// or https:// and a host, not {address.scheme[:20]!r}")
-    return address.copy_merge_params(dict(query)) if query else address
+    if parsed_url.scheme not in ("http", "https") or not parsed_url.host:
+        raise ValueError(f"The url must start with http:// or https:// and a host, not {parsed_url.scheme[:20]!r}")
+    return parsed_url.copy_merge_params(dict(query)) if query else parsed_url
 
 
-def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> dict[str, str]:
+def _request_headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> dict[str, str]:
     sent_headers = {name.lower(): value for name, value in (headers or {}).items()}
     for name in sorted(sent_headers):
         # Services behind WSGI and CGI cannot distinguish an underscore from a dash.
@@ -244,7 +244,7 @@ def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> di
     return sent_headers
 
 
-def _body(body: Any, *, method: str) -> bytes | None:
+def _request_body(body: Any, *, method: str) -> bytes | None:
     if body is None or body == "":
         return None
     if method in _SAFE_METHODS:

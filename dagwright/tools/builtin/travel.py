@@ -96,21 +96,21 @@ async def _fetch_offers(environment: ToolEnvironment, kind: str, parameters: Map
         raise GiveUp(
             "There is no travel service: set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server to try"
         )
-    address = f"{environment.search_url.rstrip('/')}/{kind}"
+    request_url = f"{environment.search_url.rstrip('/')}/{kind}"
     query = {name: str(value) for name, value in parameters.items() if value is not None}
     empty_names = [name for name, value in query.items() if not value.strip()]
     if empty_names:
         raise ValueError(f"{empty_names[0]} is empty")
     try:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
-            response = await client.get(address, params=query)
+            response = await client.get(request_url, params=query)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise GiveUp(f"DAGWRIGHT_SEARCH_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:
         message = f"The travel service at {environment.search_url} does not respond: {type(error).__name__} {error}"
         raise RetryLater(message.rstrip()) from None
     _raise_for_status(response, kind)
-    offers = _results(response)
+    offers = _parse_results(response)
     record_reads(str(response.request.url))
     return offers
 
@@ -134,7 +134,7 @@ def _message(response: httpx.Response) -> str:
     return one_line(str(message)[:300])
 
 
-def _results(response: httpx.Response) -> Offers:
+def _parse_results(response: httpx.Response) -> Offers:
     try:
         results = response.json()["results"]
     except (ValueError, KeyError, TypeError) as error:

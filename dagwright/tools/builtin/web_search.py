@@ -53,11 +53,13 @@ async def _search(environment: ToolEnvironment, query: str, name: str, *, limit:
         )
     if not query.strip():
         raise ValueError("The query is empty")
-    address = environment.serper_base_url.rstrip("/") + "/search"
+    request_url = environment.serper_base_url.rstrip("/") + "/search"
     query_body = {"q": query} if limit is None else {"q": query, "num": limit}
     try:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
-            response = await client.post(address, json=query_body, headers={"X-API-KEY": environment.serper_api_key})
+            response = await client.post(
+                request_url, json=query_body, headers={"X-API-KEY": environment.serper_api_key}
+            )
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise GiveUp(f"SERPER_BASE_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:

@@ -40,7 +40,7 @@ EXPRESSION_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-_TASK = """\
+_SYSTEM_PROMPT = """\
 You convert a calculation in words to one arithmetic expression. A calculator evaluates it; you never do.
 
 - Use numbers, + - * / // % ^, parentheses and abs, ceil, floor, max, min, round, sqrt, pi, e. Nothing else: no units, \
@@ -69,7 +69,7 @@ def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, rea
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise ValueError(f"The calculation has {len(text):,} characters, over the limit of {MAX_TEXT_CHARACTERS:,}")
-    messages: list[Message] = [system(_TASK), user(text)]
+    messages: list[Message] = [system(_SYSTEM_PROMPT), user(text)]
     for _ in range(MAX_MODEL_CALLS):
         answer = _ask_model(messages, reason)
         if not answer.output["is_calculation"]:

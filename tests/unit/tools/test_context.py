@@ -124,26 +124,26 @@ def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
     ],
 )
 def test_a_url_is_reported_without_its_secrets(location: str, expected: str) -> None:
-    assert Redaction().location(location) == expected
+    assert Redaction().redact_location(location) == expected
 
 
 def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
     location = "https://x.example/a%20b%2Fc/a%20b/c?q=a+b%2Fc&r=a+b/c&s=of+a%20b/c"
-    assert Redaction(["a b/c"]).location(location) == "https://x.example/***/***?q=***&r=***&s=of+***"
+    assert Redaction(["a b/c"]).redact_location(location) == "https://x.example/***/***?q=***&r=***&s=of+***"
 
 
 def test_short_secrets_are_redacted_as_whole_words_and_numbers() -> None:
     value = {"pin": "12", "is": 12, "as": ["a 12, b", "2012", "x=12;"], "12": 1.5, "on": True, "none": None}
     expected = {"pin": "***", "is": "***", "as": ["a ***, b", "2012", "x=***;"], "***": 1.5, "on": True, "none": None}
-    assert Redaction(["12"]).value(value) == expected
+    assert Redaction(["12"]).redact_value(value) == expected
 
 
 def test_long_secrets_are_redacted_inside_words_and_as_numbers() -> None:
-    assert Redaction(["12345678"]).value(["a12345678b", 12345678, 1234567]) == ["a***b", "***", 1234567]
+    assert Redaction(["12345678"]).redact_value(["a12345678b", 12345678, 1234567]) == ["a***b", "***", 1234567]
 
 
 def test_whitespace_around_a_secret_does_not_count_as_length() -> None:
-    assert Redaction(["12      \n"]).value(["2012", "is 12", "a12"]) == ["2012", "is ***", "a12"]
+    assert Redaction(["12      \n"]).redact_value(["2012", "is 12", "a12"]) == ["2012", "is ***", "a12"]
 
 
 @pytest.mark.alone
@@ -159,12 +159,12 @@ def test_whitespace_around_a_secret_does_not_count_as_length() -> None:
 )
 def test_redaction_after_a_long_run_of_escapes_or_spaces_takes_linear_time(secret: str, text: str) -> None:
     started_s = time.process_time()
-    Redaction([secret]).value(text)
+    Redaction([secret]).redact_value(text)
     assert time.process_time() - started_s < 2.0
 
 
 @pytest.mark.parametrize("backslashes", [1, 2, 4, 8, 100])
 def test_secret_that_starts_with_backslashes_is_redacted_in_every_quoting(backslashes: int) -> None:
     quoted = "\\" * backslashes + '"abc123456'
-    assert Redaction(['\\"abc123456']).value(quoted).lstrip("\\") == "***"
-    assert Redaction(['x\\"abc123456']).value(f"x{quoted}") == "***"
+    assert Redaction(['\\"abc123456']).redact_value(quoted).lstrip("\\") == "***"
+    assert Redaction(['x\\"abc123456']).redact_value(f"x{quoted}") == "***"
