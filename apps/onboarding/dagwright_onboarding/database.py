@@ -19,14 +19,14 @@ class EntityDatabase(Database):
         super().__init__(url, PARTIES)
 
     def index_missing_names(self) -> int:
-        """Index names that were not written through the models, such as with SQL; return the number of added names."""
+        """Index names that SQL statements wrote without the models; return the number of added names."""
         count_before = self.read(count_indexed_names)
         progress: IndexProgress | None = None
-        while (progress := self._index_part(progress)) is not None:
+        while (progress := self._index_batch(progress)) is not None:
             self.pause_between_writes()
         return self.read(count_indexed_names) - count_before
 
-    def _index_part(self, progress: IndexProgress | None) -> IndexProgress | None:
+    def _index_batch(self, progress: IndexProgress | None) -> IndexProgress | None:
         return self.write(lambda session: index_next_batch(session.connection(), progress))
 
 

@@ -38,9 +38,9 @@ TABLES: dict[str, type[Row]] = {
 
 
 class RecordedChange(StrEnum):
-    """How a row was changed: the field `change` of its record, next to its `table` and its columns as `row`.
+    """How a row was changed: `change` in the record of a change; `table` and `row` have the table and the columns.
 
-    For a changed row, `row` has the changed columns only and `before` their earlier values.
+    For a changed row, `row` has only the id and the changed columns, and `before` has the previous values.
     """
 
     ADDED = "added"
@@ -113,21 +113,21 @@ class EffectLog:
             ValueError: the call was undone, or the key belongs to another verb.
         """
 
-        def transaction(session: Session) -> Result:
+        def apply_once(session: Session) -> Result:
             effect = session.get(Effect, validate_key(key))
             if effect is not None:
                 return _stored_result(effect, verb, result_type=result_type)
             call = VerbCall(session)
             result = apply(call)
             session.flush()
-            encoded = TypeAdapter(result_type).dump_python(result, mode="json")
-            session.add(Effect(key=key, verb=verb, result=encoded, changes=call.changes))
+            encoded_result = TypeAdapter(result_type).dump_python(result, mode="json")
+            session.add(Effect(key=key, verb=verb, result=encoded_result, changes=call.changes))
             # Flush first: the rows refer to the record by a foreign key that the session does not know.
             session.flush()
             session.add_all(EffectRow(key=key, row_id=row_id) for row_id in call.used_row_ids())
             return result
 
-        return self._database.write(transaction)
+        return self._database.write(apply_once)
 
 
 def validate_key(key: str) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase, as_database
-from dagwright_onboarding.lookup import ROLES_RETURNED, Candidate, Findings, Identifier, PartyFinder
+from dagwright_onboarding.lookup import MAX_ROLES, Candidate, Findings, Identifier, PartyFinder
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyStatus, RoleAssignment
 from dagwright_onboarding.parties import is_id
 from dagwright_onboarding.terms import term_of
@@ -22,7 +22,7 @@ from dagwright_onboarding.terms import term_of
 
 @dataclass(frozen=True, slots=True)
 class KnownParty:
-    """The current state of a party.
+    """The current state of a party, a product or a role.
 
     Args:
         jurisdiction: ISO 3166 code, `None` if unknown.
@@ -51,8 +51,8 @@ class EntityGateway:
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
         """Return the parties of a type that a text can mean, best first, each with identifiers and roles.
 
-        `unambiguous_match` of the result is the unambiguous match. Without an unambiguous match, the caller must ask a
-        person to choose among the hits or, if there are none, among the near matches.
+        If the result has no `unambiguous_match`, the caller must ask a person to choose among the hits or, if there are
+        none, among the near matches.
 
         Args:
             search_text: an identifier, a name, an alias, a part of a name, or the id of a party.
@@ -72,7 +72,7 @@ class EntityGateway:
         return self._database.read(search)
 
     def get(self, party_id: str) -> KnownParty | None:
-        """Return the party with an id, active or not, or the product or role with a code; or `None`.
+        """Return the party with this id, even if inactive, or the product or role with this code; `None` if unknown.
 
         If a product and a role have the same code, such as `DEPOSITARY`, the product is returned.
         """
@@ -90,13 +90,13 @@ def _add_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Can
     ids = [candidate.id for candidate in candidates]
     if not ids:
         return ()
-    identifiers, roles, born = _identifiers(session, ids), _roles(session, ids), _dates_of_birth(session, ids)
+    identifiers, roles, dates_of_birth = _identifiers(session, ids), _roles(session, ids), _dates_of_birth(session, ids)
     return tuple(
         replace(
             candidate,
             identifiers=tuple(identifiers[candidate.id]),
             roles=tuple(roles[candidate.id]),
-            born=born.get(candidate.id),
+            born=dates_of_birth.get(candidate.id),
         )
         for candidate in candidates
     )
@@ -106,7 +106,7 @@ def _dates_of_birth(session: Session, ids: Sequence[str]) -> dict[str, str]:
     query = select(Party.id, Party.distinguisher).where(
         Party.id.in_(ids), Party.kind == PartyKind.PERSON, Party.distinguisher != ""
     )
-    return {party_id: born for party_id, born in session.execute(query)}  # noqa: C416 - mypy: rows are not pairs
+    return {party_id: date_of_birth for party_id, date_of_birth in session.execute(query)}  # noqa: C416 - mypy: rows are not pairs
 
 
 def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[Identifier]]:
@@ -118,18 +118,18 @@ def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[
 
 
 def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
-    latest = func.row_number().over(
+    age_rank = func.row_number().over(
         partition_by=RoleAssignment.entity_id, order_by=(RoleAssignment.created_at.desc(), RoleAssignment.id)
     )
     assignments = (
-        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, latest.label("rank"))
+        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, age_rank.label("rank"))
         .where(RoleAssignment.entity_id.in_(ids))
         .subquery()
     )
     query = (
         select(assignments.c.entity_id, assignments.c.role, Party.name)
         .join(Party, Party.id == assignments.c.cbu_id)
-        .where(assignments.c.rank <= ROLES_RETURNED)
+        .where(assignments.c.rank <= MAX_ROLES)
         .order_by(assignments.c.entity_id, assignments.c.rank)
     )
     roles: defaultdict[str, list[str]] = defaultdict(list)

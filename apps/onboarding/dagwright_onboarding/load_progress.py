@@ -16,7 +16,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
-def reporting_load_progress(output: Output) -> Iterator[ProgressCallback]:
+def report_load_progress(output: Output) -> Iterator[ProgressCallback]:
     """Yield a progress callback, which ends the load after the transaction in which a signal came.
 
     The second signal exits at once. The signal handlers need the main thread.
@@ -35,12 +35,12 @@ def reporting_load_progress(output: Output) -> Iterator[ProgressCallback]:
         if not is_loading:
             raise KeyboardInterrupt
 
-    def on_progress(loaded_rows: int, rows: int) -> None:
+    def on_progress(loaded_count: int, row_count: int) -> None:
         nonlocal is_loading
         is_loading = True
-        if first_signal and loaded_rows < rows:
-            raise _interruption_error(loaded_rows, rows)
-        progress_line.update(loaded_rows, rows)
+        if first_signal and loaded_count < row_count:
+            raise _interruption_error(loaded_count, row_count)
+        progress_line.update(loaded_count, row_count)
 
     previous_handlers = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
@@ -53,8 +53,8 @@ def reporting_load_progress(output: Output) -> Iterator[ProgressCallback]:
         progress_line.clear()
 
 
-def _interruption_error(loaded_rows: int, rows: int) -> CommandError:
-    return CommandError(f"interrupted; {describe_progress(loaded_rows, rows)}", status=ErrorStatus.INTERRUPTED)
+def _interruption_error(loaded_count: int, row_count: int) -> CommandError:
+    return CommandError(f"interrupted; {describe_progress(loaded_count, row_count)}", status=ErrorStatus.INTERRUPTED)
 
 
 class _ProgressLine:
@@ -65,13 +65,13 @@ class _ProgressLine:
         self._started_at = self._next_update_at = time.monotonic()
         self._is_shown = False
 
-    def update(self, loaded_rows: int, rows: int) -> None:
+    def update(self, loaded_count: int, row_count: int) -> None:
         now = time.monotonic()
         if not self._is_enabled or now < self._next_update_at:
             return
         self._next_update_at, self._is_shown = now + UPDATE_INTERVAL_S, True
-        rows_per_s = round(loaded_rows / max(now - self._started_at, 0.001))
-        sys.stderr.write(f"{_CLEAR_LINE}{loaded_rows:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
+        rows_per_s = round(loaded_count / max(now - self._started_at, 0.001))
+        sys.stderr.write(f"{_CLEAR_LINE}{loaded_count:,} of {row_count:,} rows loaded, {rows_per_s:,} rows/s")
         sys.stderr.flush()
 
     def clear(self) -> None:

@@ -1,11 +1,17 @@
 """Search for existing parties by name, identifier or id.
 
-A search tries its steps from the most to the least certain and stops at the first step with a result: an identifier or
-an exact name; the whole name in any order, without its legal form; all words of the text; word prefixes. A single hit
-is bound without asking if the text is a whole identifier or a whole name. A part or a prefix of a name is not enough:
-John Smith is not John Smithson, and a bound party is changed without confirmation. A different legal form is not enough
-either: Kite SARL is not Kite GmbH; the legal form is ignored only where one of the two names has none. Several hits are
-ambiguous. Names with a different spelling are returned as near matches: Cohen and Chen differ by one letter.
+A search tries these steps, from the most to the least certain, and stops at the first step with a result:
+
+1. an identifier, an id or an exact name
+2. the whole name in any order, without its legal form
+3. all words of the text
+4. word prefixes
+
+A single hit is bound without asking if the text is a whole identifier or a whole name. A part or a prefix of a name is
+not enough: John Smith is not John Smithson, and a bound party is changed without confirmation. A different legal form
+is not enough either: Kite SARL is not Kite GmbH; the legal form is ignored only where one of the two names has none.
+Several hits are ambiguous. Names with a different spelling are returned as near matches: Cohen and Chen differ by one
+letter.
 
 `name_search` fetches the names for each step; the steps in this module decide and rank.
 
@@ -22,7 +28,7 @@ from sqlalchemy.orm import Session
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.models import NameUse, Party, PartyIdentifier, PartyName, PartySearch, PartyStatus
-from dagwright_onboarding.name_search import NAMES_RETURNED, KnownName, NameIndex, is_within
+from dagwright_onboarding.name_search import MAX_NAMES, KnownName, NameIndex, is_within
 from dagwright_onboarding.names import (
     clean_name,
     core_words,
@@ -39,12 +45,12 @@ from dagwright_onboarding.text_formats import parse_jurisdiction
 
 CANDIDATE_LIMIT = 10
 """Maximum number of candidates of one lookup."""
-ROLES_RETURNED = 3
+MAX_ROLES = 3
 """Maximum number of roles of one candidate; enough to recognize a person."""
 _EXACT_LIMIT = 1_000
 """Maximum number of parties with the same name that are ranked."""
 ENOUGH_NEAR_MATCHES = 5
-"""Number of near matches with all words from which names that lack a word are not searched."""
+"""If this many near matches have all words, names that lack a word are not searched."""
 MIN_NEAR_SIMILARITY = 65.0
 """Minimum rapidfuzz ratio (0 to 100) of a near match."""
 
@@ -67,7 +73,7 @@ class Candidate:
         reason: why the party was found, in words.
         binds: whether a lookup uses the party without asking if the party is the only hit.
         identifiers: ordered by scheme and value.
-        roles: at most `ROLES_RETURNED` roles of the party, such as `DIRECTOR at Apex Fund`, the latest first.
+        roles: at most `MAX_ROLES` roles of the party, such as `DIRECTOR at Apex Fund`, the latest first.
         born: date of birth of a person, if known.
     """
 
@@ -164,21 +170,21 @@ class _Filter:
 
 _NO_FILTER = _Filter(None, None)
 _ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
-_WITHOUT_FORM, _ANY_ORDER = "same name without the legal form", "same words in another order"
-_IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
-_CERTAIN_REASONS = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
-"""Reasons that bind even if an inactive party has the same name."""
+_NAME_WITHOUT_FORM, _REORDERED_NAME = "same name without the legal form", "same words in another order"
+_IDENTIFIER, _PARTY_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
+_CERTAIN_REASONS = (_IDENTIFIER, _PARTY_ID, _EXACT_NAME)
+"""Reasons for which a party is bound even if an inactive party has the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ExactMatches:
-    """Parties with exactly an identifier, id or name."""
+    """Parties whose identifier, id or name equals the text."""
 
     active: list[Candidate]
     inactive: list[Candidate]
 
     @classmethod
-    def of(cls, matches: Sequence[tuple[Party, str]]) -> "_ExactMatches":
+    def from_parties(cls, matches: Sequence[tuple[Party, str]]) -> "_ExactMatches":
         by_activity: dict[bool, list[Candidate]] = {True: [], False: []}
         for party, reason in matches:
             candidate = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
@@ -208,11 +214,11 @@ class PartyFinder:
             return _find_terms(_parse_search_text(search_text), TermNames(kinds[0]))
         criteria = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
         text = _parse_search_text(search_text)
-        exact_matches = self._exact(text, criteria)
+        exact_matches = self._exact_matches(text, criteria)
         hits = exact_matches.active
         inactive_matches = exact_matches.inactive
         if not any(hit.reason in _CERTAIN_REASONS for hit in hits):
-            inactive_matches = [*inactive_matches, *self._inactive_by_name(text, criteria)]
+            inactive_matches = [*inactive_matches, *self._inactive_matches(text, criteria)]
         inactive = tuple(_rank(replace(match, binds=False) for match in inactive_matches))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
@@ -220,7 +226,7 @@ class PartyFinder:
             if not hits:
                 filtered_candidates = [
                     replace(match, reason=criteria.mismatch(match) or match.reason, binds=False)
-                    for match in self._exact(text, _NO_FILTER).active
+                    for match in self._exact_matches(text, _NO_FILTER).active
                 ]
                 return Findings((), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive)
         if inactive:
@@ -228,23 +234,23 @@ class PartyFinder:
             hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN_REASONS) for hit in hits]
         return Findings(tuple(_rank(hits)), (), inactive)
 
-    def _exact(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
+    def _exact_matches(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
         """Return the parties with this identifier, otherwise the parties with this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
         identified_ids = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
         identified_parties = [(party, _IDENTIFIER) for party in self._parties(identified_ids, criteria)]
         if any(party.status == PartyStatus.ACTIVE for party, _ in identified_parties):
-            return _ExactMatches.of(identified_parties)
+            return _ExactMatches.from_parties(identified_parties)
         ids = union_all(
             select(Party.id).where(Party.id == text.raw),
             select(Party.id).where(Party.name_key == text.key, *criteria.conditions()),
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
-        return _ExactMatches.of(
+        return _ExactMatches.from_parties(
             [*identified_parties, *((party, _exact_reason(party, text)) for party in self._parties(ids, criteria))]
         )
 
-    def _inactive_by_name(self, text: _SearchText, criteria: _Filter) -> list[Candidate]:
+    def _inactive_matches(self, text: _SearchText, criteria: _Filter) -> list[Candidate]:
         """Return inactive parties with the whole name, in any word order and any spelling of the legal form."""
         stored_key = func.coalesce(PartyName.name_key, Party.name_key)
         query = (
@@ -256,12 +262,12 @@ class PartyFinder:
             )
             .limit(_EXACT_LIMIT)
         )
-        inactive = [
+        inactive_names = [
             _known_name(party, use, key) for party, use, key in self._session.execute(query) if criteria.accepts(party)
         ]
         return [
             _whole_name_match(text, stored_name, binds=False)
-            for stored_name in inactive
+            for stored_name in inactive_names
             if text.is_whole_name(stored_name) and text.has_legal_form_of_text(stored_name)
         ]
 
@@ -282,7 +288,7 @@ def find_parties(session: Session, search_text: str, *, entity_type: str, jurisd
 
 def _find_terms(text: _SearchText, names: TermNames) -> Findings:
     """Return the products or roles that a text can mean; terms have no jurisdiction."""
-    exact = [
+    exact_matches = [
         replace(
             _candidate(stored_name, 100, ""),
             reason=_EXACT_NAME if stored_name.use == OWN_NAME else _OTHER_NAME,
@@ -290,11 +296,13 @@ def _find_terms(text: _SearchText, names: TermNames) -> Findings:
         )
         for stored_name in names.exact(text.key, text.raw.upper())
     ]
-    hits = exact or next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
+    hits = exact_matches or next(
+        (candidates for candidates in (step(text, names) for step in _STEPS) if candidates), []
+    )
     return Findings(tuple(_rank(hits)), () if hits else tuple(_rank(_near_matches(text, names))))
 
 
-class Names(Protocol):
+class NameSource(Protocol):
     """Source of names for the search steps: the parties of a store, or the terms of the catalogue."""
 
     def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]: ...
@@ -306,19 +314,21 @@ class Names(Protocol):
     def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]: ...
 
 
-Step = Callable[[_SearchText, Names], list[Candidate]]
+SearchStep = Callable[[_SearchText, NameSource], list[Candidate]]
 
 
-def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
+def _find_whole_names(text: _SearchText, names: NameSource) -> list[Candidate]:
     """Return the whole-name matches, preferring the same legal form, then the same word order."""
     stored_names = names.exact_names(text.words, text.core)
     matches = [stored_name for stored_name in stored_names if text.is_whole_name(stored_name)]
-    if text.form and (with_same_form := [stored_name for stored_name in matches if _form_of(stored_name) == text.form]):
-        matches = with_same_form
-    if with_same_order := [stored_name for stored_name in matches if stored_name.core == text.core]:
-        matches = with_same_order
-    # At the limit, more names may match that were not read.
-    return [_whole_name_match(text, stored_name, binds=len(stored_names) < NAMES_RETURNED) for stored_name in matches]
+    if text.form and (
+        same_form_matches := [stored_name for stored_name in matches if _form_of(stored_name) == text.form]
+    ):
+        matches = same_form_matches
+    if same_order_matches := [stored_name for stored_name in matches if stored_name.core == text.core]:
+        matches = same_order_matches
+    # At the limit, names that were not read may also match.
+    return [_whole_name_match(text, stored_name, binds=len(stored_names) < MAX_NAMES) for stored_name in matches]
 
 
 def _whole_name_match(text: _SearchText, stored_name: KnownName, *, binds: bool) -> Candidate:
@@ -328,11 +338,14 @@ def _whole_name_match(text: _SearchText, stored_name: KnownName, *, binds: bool)
         return _candidate(stored_name, 90, "the name with another legal form")
     has_same_order = stored_name.core == text.core
     return _candidate(
-        stored_name, 97 if has_same_order else 95, _WITHOUT_FORM if has_same_order else _ANY_ORDER, binds=binds
+        stored_name,
+        97 if has_same_order else 95,
+        _NAME_WITHOUT_FORM if has_same_order else _REORDERED_NAME,
+        binds=binds,
     )
 
 
-def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
+def _find_all_words(text: _SearchText, names: NameSource) -> list[Candidate]:
     words = set(text.words)
     matches = [stored_name for stored_name in names.names_with_words(text.words) if words <= set(stored_name.words)]
     return [
@@ -345,7 +358,7 @@ def _form_of(name: KnownName) -> tuple[str, ...]:
     return legal_form(name.words) if name.kind in _ORGANISATION_KINDS else ()
 
 
-def _prefixes(text: _SearchText, names: Names) -> list[Candidate]:
+def _find_prefixes(text: _SearchText, names: NameSource) -> list[Candidate]:
     return [
         _candidate(stored_name, 80, "words start with these")
         for stored_name in names.names_with_prefixes(text.words)
@@ -353,20 +366,20 @@ def _prefixes(text: _SearchText, names: Names) -> list[Candidate]:
     ]
 
 
-_STEPS: tuple[Step, ...] = (_whole_name, _all_words, _prefixes)
+_STEPS: tuple[SearchStep, ...] = (_find_whole_names, _find_all_words, _find_prefixes)
 """Search steps from the most to the least certain; the first step with a result ends the search."""
 
 
-def _near_matches(text: _SearchText, names: Names) -> list[Candidate]:
+def _near_matches(text: _SearchText, names: NameSource) -> list[Candidate]:
     candidates: list[Candidate] = []
-    for step, similar_names in enumerate(names.similar_names(text.core, min_similarity=MIN_NEAR_SIMILARITY)):
+    for batch_number, similar_names in enumerate(names.similar_names(text.core, min_similarity=MIN_NEAR_SIMILARITY)):
         ratings = ((stored_name, name_similarity(text.core, stored_name.core)) for stored_name in similar_names)
         candidates += [
             _candidate(stored_name, rating, "different spelling")
             for stored_name, rating in ratings
             if rating >= MIN_NEAR_SIMILARITY
         ]
-        if len({candidate.id for candidate in candidates}) >= (ENOUGH_NEAR_MATCHES if step == 0 else 1):
+        if len({candidate.id for candidate in candidates}) >= (ENOUGH_NEAR_MATCHES if batch_number == 0 else 1):
             break
     return candidates
 
@@ -412,15 +425,15 @@ def _reason_for_name(reason: str, use: str) -> str:
 def _exact_reason(party: Party, text: _SearchText) -> str:
     if party.name_key == text.key:
         return _EXACT_NAME
-    return _ITS_ID if party.id == text.raw else _OTHER_NAME
+    return _PARTY_ID if party.id == text.raw else _OTHER_NAME
 
 
 def _rank(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the best candidate of each party, best first; ties are ordered by name, jurisdiction and id."""
     best_of_party: dict[str, Candidate] = {}
     for candidate in candidates:
-        earlier = best_of_party.get(candidate.id)
-        if earlier is None or candidate.score > earlier.score:
+        previous_candidate = best_of_party.get(candidate.id)
+        if previous_candidate is None or candidate.score > previous_candidate.score:
             best_of_party[candidate.id] = candidate
     ranked_candidates = sorted(
         best_of_party.values(),

@@ -14,9 +14,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from dagwright_onboarding.text_formats import NAME_LIMIT
 
 ID_LIMIT = 64
-"""Characters of a party id."""
+"""Maximum number of characters of a party id."""
 KEY_LIMIT = 128
-"""Characters of an idempotency key."""
+"""Maximum number of characters of an idempotency key."""
 
 
 def _now() -> datetime:
@@ -201,7 +201,7 @@ class Relation(Base):
 class Effect(Base):
     """The record of a verb call under its idempotency key, written in the transaction of the change.
 
-    The record of an undone call stays, so its key never takes effect again.
+    The record of an undone call stays, so a call with the same key never takes effect.
     """
 
     __tablename__ = "effect"

@@ -26,7 +26,7 @@ from dagwright_onboarding.spelling import (
 
 _MAX_RANKED_NAMES = 1_000
 """Maximum number of names that are ranked for one search."""
-NAMES_RETURNED = 200
+MAX_NAMES = 200
 """Maximum number of names of one search; ten parties are shown, and some have several names."""
 _MAX_COMPARED_NAMES = 500
 """Maximum number of names whose spelling is compared for one combination of words."""
@@ -40,7 +40,7 @@ _MAX_COUNTED_POSTINGS = 10_000
 """Maximum number of index entries that SQLite counts; the rarest trigrams are used up to this total."""
 _MIN_TRIGRAM_SHARE = "0.2"
 """Minimum share of common trigrams for PostgreSQL, set through its `similarity_threshold` option."""
-_MIN_TRIGRAM_WORD = 5
+_MIN_TRIGRAM_WORD_LETTERS = 5
 """Minimum letters of an unknown word for the comparison by trigrams; shorter words have too few trigrams."""
 _MAX_CORRECTED_WORDS = 12
 """Maximum number of words of a text whose spelling is corrected; further words must match exactly."""
@@ -54,6 +54,7 @@ class KnownName:
     """One name of a party.
 
     Args:
+        id: id of the party.
         party_name: the party's own name.
         words: words of this name, which may be another name of the party.
         core: the words before the legal form.
@@ -102,7 +103,7 @@ class NameIndex:
             return []
         expressions = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
         pattern = "%" + "".join(f" {_escape_word(prefix)}%" for prefix in prefixes)
-        return self._names_that_match(self._all(expressions), like_pattern=pattern)
+        return self._names_that_match(self._and_expression(expressions), like_pattern=pattern)
 
     def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
         """Yield batches of names with similarly spelt words; each batch requires fewer of the words.
@@ -113,16 +114,18 @@ class NameIndex:
         """
         spellings = self._spellings(words)
         if splits := self._known_splits(words):
-            yield self._most_similar(splits, words, min_similarity=min_similarity)
+            yield self._most_similar_names(splits, words, min_similarity=min_similarity)
         if all(spellings.values()):
-            yield self._most_similar([[spellings[word] for word in spellings]], words, min_similarity=min_similarity)
+            yield self._most_similar_names(
+                [[spellings[word] for word in spellings]], words, min_similarity=min_similarity
+            )
         for combinations in word_subsets(words, min_similarity=min_similarity):
             required_words = [[spellings[words[position]] for position in positions] for positions in combinations]
             required_words = [spellings_of_words for spellings_of_words in required_words if all(spellings_of_words)]
             if required_words:
-                yield self._most_similar(required_words, words, min_similarity=min_similarity)
+                yield self._most_similar_names(required_words, words, min_similarity=min_similarity)
 
-    def _most_similar(
+    def _most_similar_names(
         self, alternatives: Sequence[RequiredWords], words: Sequence[str], *, min_similarity: float
     ) -> list[KnownName]:
         """Return the most similar names that match one of the alternatives."""
@@ -153,7 +156,7 @@ class NameIndex:
         return cores
 
     def _may_be_prefixes(self, prefixes: Sequence[str]) -> bool:
-        """Return whether each prefix may start a known word; a search without a result takes far longer."""
+        """Return whether each prefix may start a known word. Other searches would take long and find nothing."""
         if self._is_sqlite:
             query = (
                 "SELECT count(*) FROM json_each(:prefixes) b WHERE NOT EXISTS"
@@ -176,7 +179,7 @@ class NameIndex:
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
             candidates = known_words & ({word} | edits.get(word, set()))
-            if word in edits and word not in known_words and len(word) >= _MIN_TRIGRAM_WORD:
+            if word in edits and word not in known_words and len(word) >= _MIN_TRIGRAM_WORD_LETTERS:
                 candidates |= set(self._similar_words(word))
             spellings[word] = rank_spellings(word, candidates)
         return spellings
@@ -209,7 +212,7 @@ class NameIndex:
                 " ORDER BY similarity(word, :word) DESC, word LIMIT :n"
             )
             return list(self._session.scalars(text(query), {"word": word, "n": _MAX_SIMILAR_WORDS}))
-        rare_trigrams = self._rarest(trigrams(word))
+        rare_trigrams = self._rarest_trigrams(trigrams(word))
         if not rare_trigrams:
             return []
         matches_query = " UNION ALL ".join(
@@ -223,38 +226,41 @@ class NameIndex:
         matches = {f"trigram{number}": _quote_token(trigram) for number, trigram in enumerate(rare_trigrams)}
         return list(self._session.scalars(text(query), {**matches, "n": _MAX_SIMILAR_WORDS}))
 
-    def _rarest(self, word_trigrams: Sequence[str]) -> list[str]:
+    def _rarest_trigrams(self, word_trigrams: Sequence[str]) -> list[str]:
         """Return the rarest trigrams, as many as can be counted in one query; at least one."""
-        counts = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
+        count_query = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
         trigram_counts = sorted(
             (count, trigram)
             for trigram in word_trigrams
-            if (count := self._session.execute(counts, {"term": trigram}).scalar())
+            if (count := self._session.execute(count_query, {"term": trigram}).scalar())
         )
-        rarest: list[str] = []
+        rarest_trigrams: list[str] = []
         total = 0
         for count, trigram in trigram_counts:
             total += count
-            if rarest and total > _MAX_COUNTED_POSTINGS:
+            if rarest_trigrams and total > _MAX_COUNTED_POSTINGS:
                 break
-            rarest.append(trigram)
-        return rarest
+            rarest_trigrams.append(trigram)
+        return rarest_trigrams
 
     def _expression(self, alternatives: Sequence[RequiredWords]) -> str:
         """Return the full-text expression for names that match one of the alternatives."""
-        return self._any(
-            self._all(self._any(map(_quote_for(self._is_sqlite), word_spellings)) for word_spellings in required_words)
+        return self._or_expression(
+            self._and_expression(
+                self._or_expression(map(_quote_function(self._is_sqlite), word_spellings))
+                for word_spellings in required_words
+            )
             for required_words in alternatives
         )
 
-    def _any(self, expressions: Iterable[str]) -> str:
+    def _or_expression(self, expressions: Iterable[str]) -> str:
         return f"({(' OR ' if self._is_sqlite else ' | ').join(expressions)})"
 
-    def _all(self, expressions: Iterable[str]) -> str:
+    def _and_expression(self, expressions: Iterable[str]) -> str:
         return f"({(' AND ' if self._is_sqlite else ' & ').join(expressions)})"
 
     def _prefix_expression(self, word: str) -> str:
-        return f"{_quote_token(word)} *" if self._is_sqlite else f"{_lexeme(word)}:*"
+        return f"{_quote_token(word)} *" if self._is_sqlite else f"{_quote_lexeme(word)}:*"
 
     def _names_that_match(self, expression: str, *, like_pattern: str | None = None) -> list[KnownName]:
         query = f"SELECT s.* {self._source_of_matches()}"
@@ -267,9 +273,11 @@ class NameIndex:
     def _restrict_to_tags(self, expression: str) -> str:
         """Return the expression restricted to parties of the requested kind and jurisdiction."""
         if not self._tags:
-            return self._all([expression])
-        quote = _quote_for(self._is_sqlite)
-        return self._all([expression, self._any(self._all(map(quote, tags)) for tags in self._tags)])
+            return self._and_expression([expression])
+        quote = _quote_function(self._is_sqlite)
+        return self._and_expression(
+            [expression, self._or_expression(self._and_expression(map(quote, tags)) for tags in self._tags)]
+        )
 
     def _source_of_matches(self) -> str:
         """Return the part of a query that finds the names `s` matching `:match`."""
@@ -290,7 +298,7 @@ class NameIndex:
         query = (
             f"WITH s AS MATERIALIZED ({names_query}) SELECT p.id, p.name, p.kind, p.jurisdiction, s.use, s.tokens,"
             f" s.core FROM s JOIN party p ON p.id = s.party_id WHERE {' AND '.join(conditions)}"
-            f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {NAMES_RETURNED}"
+            f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {MAX_NAMES}"
         )
         return [
             KnownName(id_, name, kind, jurisdiction, use, words=_words(tokens), core=_core(tokens, core))
@@ -312,8 +320,8 @@ def _core(tokens: str, core: str) -> tuple[str, ...]:
     return tuple(tokens.split()[: len(core.split())])
 
 
-def _quote_for(is_sqlite: bool) -> Callable[[str], str]:
-    return _quote_token if is_sqlite else _lexeme
+def _quote_function(is_sqlite: bool) -> Callable[[str], str]:
+    return _quote_token if is_sqlite else _quote_lexeme
 
 
 def _quote_token(token: str) -> str:
@@ -321,7 +329,7 @@ def _quote_token(token: str) -> str:
     return f'"{token}"'
 
 
-def _lexeme(token: str) -> str:
+def _quote_lexeme(token: str) -> str:
     """Return a token as a lexeme of a PostgreSQL query; words have no quotation mark and no backslash."""
     return f"'{token}'"
 

@@ -30,7 +30,7 @@ _LEGAL_FORMS = frozenset(
 )
 """Words at the end of a name that state the legal form of an organisation."""
 
-_USUAL_FORM = {
+_USUAL_FORMS = {
     "aktien gesellschaft": "ag",
     "aktiengesellschaft": "ag",
     "a g": "ag",
@@ -71,7 +71,7 @@ _USUAL_FORM = {
 }
 """Legal forms that are spelt out, have gaps (`S.à r.l.` gives `sa rl`) or are in another language -> the usual word."""
 _CONJUNCTIONS = ("&", "and", "und", "et")
-_MULTI_WORD_FORMS = sorted((tuple(form.split()) for form in _USUAL_FORM if " " in form), key=lambda words: -len(words))
+_MULTI_WORD_FORMS = sorted((tuple(form.split()) for form in _USUAL_FORMS if " " in form), key=lambda words: -len(words))
 
 
 def clean_name(text: str, field_name: str = "the name") -> str:
@@ -95,10 +95,10 @@ def name_key(text: str) -> str:
     """Return the key that equal names share, regardless of case, accents and white space."""
     folded_text = unicodedata.normalize("NFKC", text).casefold()
     decomposed_text = unicodedata.normalize("NFKD", folded_text)
-    without_marks = "".join(
+    unaccented_text = "".join(
         character for character in decomposed_text if unicodedata.category(character) not in _IGNORED_CATEGORIES
     )
-    return " ".join(without_marks.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
+    return " ".join(unaccented_text.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
 
 
 def identifier_key(text: str) -> str:
@@ -138,7 +138,7 @@ def _split_legal_form(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[st
     forms: list[str] = []
     while words and (length := _legal_form_length(words)):
         form = " ".join(words[len(words) - length :])
-        forms.insert(0, _USUAL_FORM.get(form, form))
+        forms.insert(0, _USUAL_FORMS.get(form, form))
         words = words[: len(words) - length]
         # Drop the conjunction of `GmbH & Co. KG`.
         if words and words[-1] in _CONJUNCTIONS:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dagwright_onboarding.database import EntityDatabase
     from dagwright_onboarding.verbs import OnboardingVerbs
 
-Verbs = Callable[[], "OnboardingVerbs"]
+VerbsProvider = Callable[[], "OnboardingVerbs"]
 """Function that returns the verbs; the first call opens the store."""
 
 
@@ -57,16 +57,21 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
     """
     store = LazyDatabase(database)
 
-    def verbs() -> "OnboardingVerbs":
+    def get_verbs() -> "OnboardingVerbs":
         from dagwright_onboarding.verbs import OnboardingVerbs  # noqa: PLC0415 - see the module
 
         return OnboardingVerbs(store.database)
 
-    tools = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undo_tool(verbs)]
+    tools = [
+        *_tools_of_parties(get_verbs),
+        *_tools_of_cbus(get_verbs),
+        *_tools_of_links(get_verbs),
+        _undo_tool(get_verbs),
+    ]
     return [*(spec for function in tools if (spec := spec_of(function)) is not None), *lookup_tools(store)]
 
 
-def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
+def _tools_of_parties(get_verbs: VerbsProvider) -> list[Callable[..., Any]]:
     @tool(name="entity.create-limited-company", effects="idempotent", undo=UNDO, returns="company")
     def create_limited_company(*, name: Name, jurisdiction: Jurisdiction) -> CompanyResult:
         """Create a limited company, or return the existing company with this name and jurisdiction.
@@ -75,7 +80,7 @@ def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
             name: registered name, legal form included.
             jurisdiction: ISO 3166 code, for example LU.
         """
-        return verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
+        return get_verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
 
     @tool(name="entity.create-person", effects="idempotent", undo=UNDO, returns="person")
     def create_person(
@@ -89,12 +94,12 @@ def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
             date_of_birth: such as 1970-12-31; distinguishes persons of the same name.
         """
         key = context().idempotency_key
-        return verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
+        return get_verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
 
     return [create_limited_company, create_person]
 
 
-def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
+def _tools_of_cbus(get_verbs: VerbsProvider) -> list[Callable[..., Any]]:
     @tool(name="cbu.ensure", effects="idempotent", undo=UNDO, sets="cbu", returns="fund")
     def ensure_cbu(
         *,
@@ -116,7 +121,7 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
             related_to: id of a related company or fund.
         """
         request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
-        return verbs().ensure_cbu(context().idempotency_key, request)
+        return get_verbs().ensure_cbu(context().idempotency_key, request)
 
     @tool(name="cbu.get", effects="read", sets="cbu", returns="party")
     def get_cbu(*, cbu_id: OrganisationId) -> CbuFound:
@@ -125,7 +130,7 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
         Args:
             cbu_id: id of the fund or company.
         """
-        return verbs().get_cbu(cbu_id)
+        return get_verbs().get_cbu(cbu_id)
 
     @tool(name="cbu.add-product", effects="idempotent", undo=UNDO, returns="product")
     def add_product(*, cbu_id: FundId, product: Product) -> ProductResult:
@@ -135,7 +140,7 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
             cbu_id: id of the fund.
             product: the product.
         """
-        return verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+        return get_verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
 
     @tool(name="cbu.remove-product", effects="idempotent", undo=UNDO, returns="product")
     def remove_product(*, cbu_id: FundId, product: Product) -> ProductRemoval:
@@ -145,12 +150,12 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
             cbu_id: id of the fund.
             product: the product.
         """
-        return verbs().remove_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+        return get_verbs().remove_product(context().idempotency_key, cbu_id=cbu_id, product=product)
 
     return [ensure_cbu, get_cbu, add_product, remove_product]
 
 
-def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
+def _tools_of_links(get_verbs: VerbsProvider) -> list[Callable[..., Any]]:
     @tool(name="cbu.assign-role", effects="idempotent", undo=UNDO, returns="role")
     def assign_role(*, cbu_id: OrganisationId, entity_id: RoleHolderId, role: Role) -> RoleResult:
         """Give a party a role at a fund or a company.
@@ -160,7 +165,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
             entity_id: id of the person or organisation that gets the role.
             role: the role.
         """
-        return verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
+        return get_verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
     @tool(name="cbu.remove-role", effects="idempotent", undo=UNDO, returns="role")
     def remove_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleRemoval:
@@ -171,7 +176,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
             entity_id: id of the person or organisation that has the role.
             role: the role.
         """
-        return verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
+        return get_verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
     @tool(name="cbu.link", effects="idempotent", undo=UNDO, returns="link")
     def link(*, cbu_id: OrganisationId, entity_id: OtherOrganisationId, link: Link) -> LinkResult:
@@ -182,7 +187,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
             entity_id: id of the party to which it is linked.
             link: what that party is to the fund or company.
         """
-        return verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+        return get_verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
 
     @tool(name="cbu.unlink", effects="idempotent", undo=UNDO, returns="link")
     def unlink(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkRemoval:
@@ -193,12 +198,12 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
             entity_id: id of the party to which it is linked.
             link: what that party is to the fund or company.
         """
-        return verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+        return get_verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
 
     return [assign_role, remove_role, link, unlink]
 
 
-def _undo_tool(verbs: Verbs) -> Callable[..., Any]:
+def _undo_tool(get_verbs: VerbsProvider) -> Callable[..., Any]:
     @tool(name=UNDO, effects="idempotent")
     def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - undo tools
         """Undo a call of a verb, and prevent any later attempt of that call from taking effect.
@@ -208,7 +213,7 @@ def _undo_tool(verbs: Verbs) -> Callable[..., Any]:
             arguments: arguments of the call; not used, the store has a record of the call.
             result: result of the call; not used, the store has a record of the call.
         """
-        return verbs().undo(key)
+        return get_verbs().undo(key)
 
     return undo
 

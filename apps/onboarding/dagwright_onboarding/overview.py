@@ -100,9 +100,9 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
         .join(cbu, RoleAssignment.cbu_id == cbu.id)
         .join(second_party, RoleAssignment.entity_id == second_party.id)
     )
-    for assignment, held_at, holder in session.execute(roles):
+    for assignment, organisation, holder in session.execute(roles):
         detail = f"{assignment.role}: {_name_and_code(holder)}"
-        yield OverviewRow(assignment.id, RowKind.ROLE, _name_and_code(held_at), detail)
+        yield OverviewRow(assignment.id, RowKind.ROLE, _name_and_code(organisation), detail)
     products = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
     for subscription, fund in session.execute(products):
         yield OverviewRow(subscription.id, RowKind.PRODUCT, _name_and_code(fund), subscription.product)

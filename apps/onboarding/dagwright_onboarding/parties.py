@@ -38,7 +38,7 @@ EXCLUSIVE_LOCK: Final[Lock] = MappingProxyType({})
 """Exclusive lock on a row that is about to be deleted."""
 
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_LIMIT}}}")
-_SAME_NAMES_SHOWN = 6
+_MAX_LISTED_PARTIES = 6
 _ID_BYTES = 10
 """80 random bits: a collision needs about 10^12 rows."""
 
@@ -123,8 +123,10 @@ def new_party(key: NaturalKey, *, client_type: str = "", party_id: str | None = 
     )
 
 
-def ensure_exactly(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
-    """Return the party with exactly this natural key and whether it was added; empty fields count as unknown.
+def ensure_exact_party(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
+    """Return the party with exactly this natural key and whether it was added.
+
+    An empty field of the key matches only an empty field.
 
     Raises:
         ValueError: the party is inactive.
@@ -138,7 +140,7 @@ def ensure_exactly(session: Session, key: NaturalKey, *, client_type: str = "") 
 def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
     """Return the party with this natural key and whether it was added.
 
-    Without a jurisdiction, the only party of that kind and name is returned, if there is exactly one.
+    Without a jurisdiction, the only active party of that kind and name is returned, if there is one.
 
     Raises:
         ValueError: the party is inactive, or there is no jurisdiction and several parties have the name.
@@ -147,7 +149,7 @@ def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") ->
         only_party = _only_party_of_name(session, key)
         if only_party is not None:
             return only_party, False
-    return ensure_exactly(session, key, client_type=client_type)
+    return ensure_exact_party(session, key, client_type=client_type)
 
 
 def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
@@ -157,7 +159,7 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
         ValueError: the person is inactive, or the key is incomplete and may mean another existing person.
     """
     if find_party(session, key) is not None:
-        return ensure_exactly(session, key)
+        return ensure_exact_party(session, key)
     parties_of_name = select(Party).where(Party.kind == PartyKind.PERSON, Party.name_key == name_key(key.name))
     if key.jurisdiction:
         parties_of_name = parties_of_name.where(Party.jurisdiction == key.jurisdiction)
@@ -171,7 +173,7 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
             f"name: {describe_with_birth(existing_row)} already exists; look that person up, or give jurisdiction and "
             "date-of-birth to add another person of the same name"
         )
-    return ensure_exactly(session, key)
+    return ensure_exact_party(session, key)
 
 
 def possible_duplicate(session: Session, party: Party) -> Party | None:
@@ -236,7 +238,7 @@ def find_relation(
 
 
 def relations_of(session: Session, fund: Party) -> dict[RelationKind, list[str]]:
-    """Return the ids that a fund or company is linked to, by kind, oldest first."""
+    """Return the ids of the parties that a fund or company is linked to, by kind, oldest link first."""
     relations: dict[RelationKind, list[str]] = {kind: [] for kind in RelationKind}
     is_related = and_(Relation.to_id == fund.id, Relation.kind == RelationKind.RELATED)
     query = select(Relation).where(or_(Relation.from_id == fund.id, is_related))
@@ -361,7 +363,7 @@ def _only_party_of_name(session: Session, key: NaturalKey) -> Party | None:
     parties_of_name = select(Party).where(
         Party.kind == key.kind, Party.name_key == name_key(key.name), Party.status == PartyStatus.ACTIVE
     )
-    parties_of_name = parties_of_name.order_by(Party.jurisdiction, Party.id).limit(_SAME_NAMES_SHOWN)
+    parties_of_name = parties_of_name.order_by(Party.jurisdiction, Party.id).limit(_MAX_LISTED_PARTIES)
     parties = session.scalars(parties_of_name.with_for_update(**SHARED_LOCK)).all()
     if len(parties) > 1:
         names = ", ".join(describe(party) for party in parties)

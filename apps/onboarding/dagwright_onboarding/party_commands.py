@@ -1,4 +1,4 @@
-"""`entities load`, `find` and `migrate`: the parties in the database. Needs no server and no Temporal."""
+"""`entities load`, `find` and `migrate`: commands for the parties in the database. They need no Temporal server."""
 
 import sys
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ from dagwright.plugins.commands import STANDARD_INPUT, CommandError, ErrorStatus
 from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import EntityGateway
-from dagwright_onboarding.load_progress import reporting_load_progress
+from dagwright_onboarding.load_progress import report_load_progress
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
 from dagwright_onboarding.party_loading import LoadReport, load_parties, load_party_file
 from dagwright_onboarding.resolution import describe_candidate
 
-REFUSALS_SHOWN = DUPLICATES_SHOWN = RENAMES_SHOWN = 50
+MAX_LISTED_REFUSALS = MAX_LISTED_DUPLICATES = MAX_LISTED_RENAMES = 50
 
 
 def load(file: str, output: Output) -> int:
     """Load the parties of a file, or of standard input (`-`), and print a report; return 1 if rows were rejected."""
     name = "standard input" if file == STANDARD_INPUT else file
     try:
-        with opened_database(EntityDatabase) as database, reporting_load_progress(output) as on_progress:
+        with opened_database(EntityDatabase) as database, report_load_progress(output) as on_progress:
             if file == STANDARD_INPUT:
                 report = load_party_file(
                     database, read_parties(sys.stdin.buffer.read(), name=name), on_progress=on_progress
@@ -102,21 +102,21 @@ def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
         output.print(
             f"inactive parties that stay inactive, because their rows have no status: {report.left_inactive:,}"
         )
-    for row in report.renamed[:RENAMES_SHOWN]:
+    for row in report.renamed[:MAX_LISTED_RENAMES]:
         output.print(one_line(f"{file}, line {row.line}: {row.party} was renamed from {row.before!r}", limit=1000))
-    if len(report.renamed) > RENAMES_SHOWN:
-        output.print(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties were renamed")
-    lines_renamed = {row.line for row in report.renamed}
-    for duplicate in report.duplicates[:DUPLICATES_SHOWN]:
-        change = "renamed to the name of" if duplicate.line in lines_renamed else "added next to"
+    if len(report.renamed) > MAX_LISTED_RENAMES:
+        output.print(f"{file}: and {len(report.renamed) - MAX_LISTED_RENAMES:,} more parties were renamed")
+    renamed_lines = {row.line for row in report.renamed}
+    for duplicate in report.duplicates[:MAX_LISTED_DUPLICATES]:
+        change = "renamed to the name of" if duplicate.line in renamed_lines else "added next to"
         output.log(
             f"{file}, line {duplicate.line}: {change} {one_line(duplicate.other)}; possible duplicate, lookups will ask"
         )
-    if len(report.duplicates) > DUPLICATES_SHOWN:
-        output.log(f"{file}: and {len(report.duplicates) - DUPLICATES_SHOWN} more possible duplicates")
+    if len(report.duplicates) > MAX_LISTED_DUPLICATES:
+        output.log(f"{file}: and {len(report.duplicates) - MAX_LISTED_DUPLICATES} more possible duplicates")
     if report.ignored_columns:
         output.print(f"ignored columns: {', '.join(report.ignored_columns)}")
-    for rejected_row in report.refused[:REFUSALS_SHOWN]:
+    for rejected_row in report.refused[:MAX_LISTED_REFUSALS]:
         output.log(f"{file}, line {rejected_row.line}: rejected: {one_line(rejected_row.reason)}")
-    if len(report.refused) > REFUSALS_SHOWN:
-        output.log(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were rejected")
+    if len(report.refused) > MAX_LISTED_REFUSALS:
+        output.log(f"{file}: and {len(report.refused) - MAX_LISTED_REFUSALS} more rows were rejected")

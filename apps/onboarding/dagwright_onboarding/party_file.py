@@ -3,7 +3,8 @@
 The columns `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
 `aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` (`active`, `inactive`) are
 optional. Empty fields change nothing: a party keeps its status, and a new party is active.
-UTF-8, with or without a byte order mark; fields separated by commas or semicolons, quoted where needed.
+The file is UTF-8, with or without a byte order mark. Fields are separated by commas or semicolons, and quoted where
+needed.
 This module must not import the database.
 """
 
@@ -40,7 +41,7 @@ _HEADER_CHARACTERS = 200
 _SURROGATE_BASE = 0xDC00
 _INVALID_BYTE = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as decoded by `surrogateescape`: `_SURROGATE_BASE` plus the byte."""
-_NOT_CLOSED = "unexpected end of data"
+_UNCLOSED_QUOTE_MESSAGE = "unexpected end of data"
 """Message of `csv.reader` for a quote that is still open at the end of the file."""
 
 
@@ -99,13 +100,13 @@ def read_party_file(path: Path) -> PartyFile:
         PartiesUnreadable: no such file, no header, or a missing or duplicate column.
     """
     try:
-        raw = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise PartiesUnreadable(f"{path}: {error.strerror or error}") from error
-    return read_parties(raw, name=str(path))
+    return read_parties(content, name=str(path))
 
 
-def read_parties(raw: bytes, *, name: str) -> PartyFile:
+def read_parties(content: bytes, *, name: str) -> PartyFile:
     """Return the valid and the rejected rows in the content of a file.
 
     Args:
@@ -115,13 +116,13 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
         PartiesUnreadable: no header, or a missing or duplicate column.
     """
     # Invalid UTF-8 must only reject its row, so it is decoded into surrogates.
-    lines = list(io.StringIO(raw.decode("utf-8-sig", errors="surrogateescape"), newline=""))
+    lines = list(io.StringIO(content.decode("utf-8-sig", errors="surrogateescape"), newline=""))
     delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     reader = _reader(lines, delimiter)
-    header = _header(name, reader)
+    header = _read_header(name, reader)
     known_columns = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
     rows: list[PartyRow] = []
-    refused: list[RefusedRow] = []
+    refused_rows: list[RefusedRow] = []
     rows_by_id: dict[str, PartyRow] = {}
     for line, fields in _records(lines, delimiter, start=reader.line_num):
         try:
@@ -129,13 +130,13 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
             _check_single_name(row, rows_by_id)
             rows.append(row)
         except ValueError as error:
-            refused.append(RefusedRow(line, str(error)))
-    ignored = tuple(column for column in header if column not in known_columns)
-    return PartyFile(tuple(rows), tuple(refused), ignored)
+            refused_rows.append(RefusedRow(line, str(error)))
+    ignored_columns = tuple(column for column in header if column not in known_columns)
+    return PartyFile(tuple(rows), tuple(refused_rows), ignored_columns)
 
 
 def _check_single_name(row: PartyRow, rows_by_id: dict[str, PartyRow]) -> None:
-    """Check that no earlier row gives the party another name: each load of the file would rename the party twice.
+    """Check that no earlier row gives the party another name; otherwise each load would rename the party twice.
 
     Args:
         rows_by_id: id -> the first row with the id; the row is added.
@@ -148,7 +149,7 @@ def _check_single_name(row: PartyRow, rows_by_id: dict[str, PartyRow]) -> None:
 
 
 def _reader(lines: Sequence[str], delimiter: str, *, start: int = 0) -> CsvReader:
-    return csv.reader((lines[at] for at in range(start, len(lines))), delimiter=delimiter, strict=True)
+    return csv.reader((lines[position] for position in range(start, len(lines))), delimiter=delimiter, strict=True)
 
 
 def _check_utf8(fields: Iterable[str]) -> None:
@@ -157,7 +158,7 @@ def _check_utf8(fields: Iterable[str]) -> None:
             raise ValueError(f"not UTF-8 (byte 0x{ord(invalid_byte[0]) - _SURROGATE_BASE:02x}); save the file as UTF-8")
 
 
-def _header(name: str, reader: CsvReader) -> list[str]:
+def _read_header(name: str, reader: CsvReader) -> list[str]:
     try:
         fields = next(reader)
         _check_utf8(fields)
@@ -215,7 +216,7 @@ def _records(lines: Sequence[str], delimiter: str, *, start: int) -> Iterator[tu
 
 def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str, str]:
     if isinstance(fields, csv.Error):
-        problem = "unclosed quote" if str(fields) == _NOT_CLOSED else str(fields)
+        problem = "unclosed quote" if str(fields) == _UNCLOSED_QUOTE_MESSAGE else str(fields)
         raise ValueError(f"invalid CSV: {problem}")
     _check_utf8(fields)
     if len(fields) != len(header):
@@ -224,7 +225,7 @@ def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str,
 
 
 def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
-    kind = _kind(fields["kind"])
+    kind = _parse_kind(fields["kind"])
     jurisdiction, client_type, lei = (fields.get(name, "") for name in ("jurisdiction", "client_type", "lei"))
     if client_type and kind is not PartyKind.FUND:
         raise ValueError(f"client_type: only a fund has a client type, not a {kind}")
@@ -233,33 +234,33 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
     party_id = fields.get("id") or None
     if party_id is not None and not is_id(party_id):
         raise ValueError(f"id: {party_id[:80]!r} must have 1 to 64 letters, digits or characters of _ . : -")
-    if party_id is not None and (other_kind := _other_kind_of(party_id, kind)) is not None:
+    if party_id is not None and (other_kind := _other_kind_of_prefix(party_id, kind)) is not None:
         raise ValueError(f"id: {party_id!r} has the prefix of a {other_kind}, but the row is a {kind}")
     return PartyRow(
         line=line,
         key=NaturalKey(
             kind,
-            _name(fields["name"], "the name"),
+            _parse_name(fields["name"], "the name"),
             parse_jurisdiction(jurisdiction) if jurisdiction else "",
             _validate_birth_field(fields.get("born", ""), kind),
         ),
         id=party_id,
         client_type=validate_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
-        aliases=_names(fields.get("aliases", ""), "an alias"),
-        former_names=_names(fields.get("former_names", ""), "a former name"),
+        aliases=_parse_names(fields.get("aliases", ""), "an alias"),
+        former_names=_parse_names(fields.get("former_names", ""), "a former name"),
         lei=validate_lei(identifier_key(lei)) if lei else None,
-        status=_status(fields.get("status", "")),
+        status=_parse_status(fields.get("status", "")),
     )
 
 
-def _other_kind_of(party_id: str, kind: PartyKind) -> PartyKind | None:
+def _other_kind_of_prefix(party_id: str, kind: PartyKind) -> PartyKind | None:
     return next(
         (other_kind for other_kind in PartyKind if other_kind is not kind and party_id.startswith(f"{other_kind}_")),
         None,
     )
 
 
-def _kind(text: str) -> PartyKind:
+def _parse_kind(text: str) -> PartyKind:
     try:
         kind = kind_of_entity_type(text) if text else None
     except UnknownEntityType:
@@ -279,18 +280,18 @@ def _validate_birth_field(text: str, kind: PartyKind) -> str:
     return validate_date_of_birth(text, "born")
 
 
-def _names(text: str, column: str) -> tuple[str, ...]:
-    return tuple(_name(name, column) for name in text.split("|") if name.strip())
+def _parse_names(text: str, column: str) -> tuple[str, ...]:
+    return tuple(_parse_name(name, column) for name in text.split("|") if name.strip())
 
 
-def _name(text: str, column: str) -> str:
+def _parse_name(text: str, column: str) -> str:
     name = clean_name(text, column)
     # A file may contain only names that a plan may contain.
     check_name(" ".join(text.split()))
     return name
 
 
-def _status(text: str) -> PartyStatus | None:
+def _parse_status(text: str) -> PartyStatus | None:
     if not text:
         return None
     if text.lower() not in list(PartyStatus):

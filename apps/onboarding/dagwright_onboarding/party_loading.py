@@ -101,7 +101,7 @@ class _ConflictingRow:
 
     row: PartyRow
     holder_id: str
-    refused: RefusedRow
+    refusal: RefusedRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,39 +142,39 @@ def load_party_file(
         DatabaseUnusable, DatabaseUnavailable: the database failed; the message says how many rows were loaded.
     """
     counts: Counter[RowOutcome] = Counter()
-    refused = list(file.refused)
+    refused_rows = list(file.refused)
     duplicates: list[DuplicateRow] = []
-    renamed: list[RenamedRow] = []
-    left_inactive = loaded_rows = 0
+    renamed_rows: list[RenamedRow] = []
+    left_inactive = loaded_count = 0
     try:
         if on_progress is not None:
             on_progress(0, len(file.rows))
-        for part in _load_by_transaction(database, file.rows):
-            loaded_rows += len(part)
-            for result in part:
+        for results in _load_by_transaction(database, file.rows):
+            loaded_count += len(results)
+            for result in results:
                 if isinstance(result, RefusedRow):
-                    refused.append(result)
+                    refused_rows.append(result)
                     continue
                 counts[result.outcome] += 1
                 duplicates += [result.duplicate] if result.duplicate is not None else []
-                renamed += [result.renamed] if result.renamed is not None else []
+                renamed_rows += [result.renamed] if result.renamed is not None else []
                 left_inactive += result.stays_inactive
             if on_progress is not None:
-                on_progress(loaded_rows, len(file.rows))
+                on_progress(loaded_count, len(file.rows))
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise type(error)(f"{error}; {describe_progress(loaded_rows, len(file.rows))}") from None
-    refused.sort(key=lambda row: row.line)
+        raise type(error)(f"{error}; {describe_progress(loaded_count, len(file.rows))}") from None
+    refused_rows.sort(key=lambda row: row.line)
     duplicates.sort(key=lambda row: row.line)
-    renamed.sort(key=lambda row: row.line)
+    renamed_rows.sort(key=lambda row: row.line)
     return LoadReport(
         counts[RowOutcome.ADDED],
         counts[RowOutcome.UPDATED],
         counts[RowOutcome.UNCHANGED],
-        tuple(refused),
+        tuple(refused_rows),
         file.ignored_columns,
         tuple(duplicates),
         left_inactive,
-        tuple(renamed),
+        tuple(renamed_rows),
     )
 
 
@@ -183,47 +183,49 @@ def _load_by_transaction(
 ) -> Iterator[Sequence[_RowResult | RefusedRow]]:
     """Yield the outcomes by transaction. A row whose name another row frees is loaded after that row."""
     conflicting_rows: list[_ConflictingRow] = []
-    row_batches = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
+    row_batches = [rows[start : start + ROWS_PER_TRANSACTION] for start in range(0, len(rows), ROWS_PER_TRANSACTION)]
     for outcome_lists in database.write_in_parts(row_batches, _load_batch):
         outcomes = [outcome for outcome_list in outcome_lists for outcome in outcome_list]
         conflicting_rows += [outcome for outcome in outcomes if isinstance(outcome, _ConflictingRow)]
         yield [outcome for outcome in outcomes if not isinstance(outcome, _ConflictingRow)]
     loadable_rows = _sort_by_renames(conflicting_rows)
     for late_outcomes in database.write_in_parts([conflict.row for conflict in loadable_rows], _load_single_row):
-        yield [outcome.refused if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
+        yield [outcome.refusal if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
     loaded_lines = {conflict.row.line for conflict in loadable_rows}
     for conflict in conflicting_rows:
         if conflict.row.line not in loaded_lines:
             advice = f"the rows swap names; first give {conflict.holder_id!r} a third name in a separate load"
-            yield [RefusedRow(conflict.row.line, f"{conflict.refused.reason}; {advice}")]
+            yield [RefusedRow(conflict.row.line, f"{conflict.refusal.reason}; {advice}")]
 
 
 def _sort_by_renames(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
     """Return the rows outside cycles, ordered so that a row that frees a name precedes the row that takes the name."""
     rows_by_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
-    for row in conflicting_rows:
-        rows_by_holder[row.holder_id].append(row)
-    waiting_ids = {row.row.id for row in conflicting_rows}
-    loadable_rows = deque(row for row in conflicting_rows if row.holder_id not in waiting_ids)
+    for conflict in conflicting_rows:
+        rows_by_holder[conflict.holder_id].append(conflict)
+    waiting_ids = {conflict.row.id for conflict in conflicting_rows}
+    loadable_rows = deque(conflict for conflict in conflicting_rows if conflict.holder_id not in waiting_ids)
     ordered_rows: list[_ConflictingRow] = []
     while loadable_rows:
-        ordered_rows.append(row := loadable_rows.popleft())
-        loadable_rows += rows_by_holder.pop(row.row.id, [])
+        ordered_rows.append(conflict := loadable_rows.popleft())
+        loadable_rows += rows_by_holder.pop(conflict.row.id, [])
     return ordered_rows
 
 
-def describe_progress(loaded_rows: int, rows: int) -> str:
-    """Return the message for a load that was interrupted after `loaded_rows` of `rows` rows."""
-    if not loaded_rows:
+def describe_progress(loaded_count: int, row_count: int) -> str:
+    """Return the message for a load that was interrupted after `loaded_count` of `row_count` rows."""
+    if not loaded_count:
         return "nothing was loaded"
-    return f"{loaded_rows:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
+    return f"{loaded_count:,} of {row_count:,} rows were loaded and stay; load the file again for the rest"
 
 
 def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
-    simple = load_simple_rows(session, rows)
-    results = dict.fromkeys(simple.added, _RowResult(RowOutcome.ADDED))
+    simple_rows = load_simple_rows(session, rows)
+    results = dict.fromkeys(simple_rows.added, _RowResult(RowOutcome.ADDED))
     results |= {
-        row.line: _unchanged_result(row, simple.unchanged[row.line]) for row in rows if row.line in simple.unchanged
+        row.line: _unchanged_result(row, simple_rows.unchanged[row.line])
+        for row in rows
+        if row.line in simple_rows.unchanged
     }
     return [results.get(row.line) or _load_single_row(session, row) for row in rows]
 
@@ -286,10 +288,13 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
             raise _NameConflict(text, other_id=party.id)
         return party, None
     # Empty fields change nothing.
-    country, birth_date = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
-    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, country, birth_date):
+    jurisdiction, birth_date = (
+        row.key.jurisdiction or holder.jurisdiction,
+        row.key.distinguisher or holder.distinguisher,
+    )
+    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, jurisdiction, birth_date):
         raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
-    name_holder = find_party(session, NaturalKey(row.key.kind, row.key.name, country, birth_date))
+    name_holder = find_party(session, NaturalKey(row.key.kind, row.key.name, jurisdiction, birth_date))
     if name_holder is not None and name_holder is not holder:
         text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(name_holder)} is {name_holder.id!r}"
         raise _NameConflict(text, other_id=name_holder.id)

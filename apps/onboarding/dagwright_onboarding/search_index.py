@@ -37,19 +37,19 @@ class IndexProgress:
     """Progress of indexing the names of a store.
 
     Args:
-        own_after: id of the last party whose own name was processed, `None` when all own names were processed.
-        other_after: id of the last other name that was processed.
-        done: number of names processed.
-        total: number of names at the start.
+        last_party_id: id of the last party whose own name was processed, `None` when all own names were processed.
+        last_name_id: id of the last other name that was processed.
+        processed_count: number of names processed.
+        total_count: number of names at the start.
     """
 
-    own_after: str | None
-    other_after: int
-    done: int
-    total: int
+    last_party_id: str | None
+    last_name_id: int
+    processed_count: int
+    total_count: int
 
     def __str__(self) -> str:
-        return f"{self.done:,} of {self.total:,} names indexed"
+        return f"{self.processed_count:,} of {self.total_count:,} names indexed"
 
 
 def index_next_batch(connection: Connection, progress: IndexProgress | None) -> IndexProgress | None:
@@ -61,15 +61,17 @@ def index_next_batch(connection: Connection, progress: IndexProgress | None) -> 
     if progress is None:
         total = sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in (Party, PartyName))
         progress = IndexProgress("", 0, 0, total)
-    if progress.own_after is not None:
-        rows = _own_names(connection, after=progress.own_after)
+    if progress.last_party_id is not None:
+        rows = _own_names(connection, after=progress.last_party_id)
         next_after = rows[-1].id if rows else None
-        progress = replace(progress, own_after=next_after, done=progress.done + len(rows))
+        progress = replace(progress, last_party_id=next_after, processed_count=progress.processed_count + len(rows))
     else:
-        rows = _other_names(connection, after=progress.other_after)
+        rows = _other_names(connection, after=progress.last_name_id)
         if not rows:
             return None
-        progress = replace(progress, other_after=rows[-1].name_id, done=progress.done + len(rows))
+        progress = replace(
+            progress, last_name_id=rows[-1].name_id, processed_count=progress.processed_count + len(rows)
+        )
     _write(connection, rows)
     return progress
 

@@ -27,7 +27,7 @@ from dagwright_onboarding.parties import (
     EXCLUSIVE_LOCK,
     NaturalKey,
     describe,
-    ensure_exactly,
+    ensure_exact_party,
     ensure_party,
     ensure_person,
     ensure_product,
@@ -242,7 +242,7 @@ def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[Part
 
 def _ensure_new_party(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
     client_type = DEFAULT_CLIENT_TYPE if natural_key.kind is PartyKind.FUND else ""
-    party, created = ensure_exactly(call.session, natural_key, client_type=client_type)
+    party, created = ensure_exact_party(call.session, natural_key, client_type=client_type)
     call.protect_rows(party)
     return PartyResult(party.id, party.kind, party.name, party.jurisdiction or None, created)
 

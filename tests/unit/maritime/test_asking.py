@@ -34,7 +34,7 @@ def even(answer: Any) -> int:
 
 
 def heartbeat_details(answer: Any = None, answers: int = 0, *, model_failures: int = 0) -> dict[str, Any]:
-    return {"answer": answer, "answers": answers, "model_failures": model_failures, "search_failures": 0}
+    return {"answer": answer, "answer_count": answers, "model_failures": model_failures, "search_failures": 0}
 
 
 async def request_number(server: ModelServer, last_heartbeat: Any = None, **more: Any) -> tuple[int, RecordedCall]:

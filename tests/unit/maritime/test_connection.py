@@ -131,7 +131,7 @@ async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_se
 
 async def test_slow_search_keeps_the_stored_model_answers() -> None:
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
-    last_heartbeat = {"answer": {"n": 4}, "answers": 2, "model_failures": 1, "search_failures": 1}
+    last_heartbeat = {"answer": {"n": 4}, "answer_count": 2, "model_failures": 1, "search_failures": 1}
     with tool_context(last_heartbeat=last_heartbeat, environment=environment) as call, pytest.raises(QueryTimeout):
         async with connect_search():
             raise QueryTimeout("It is slow")

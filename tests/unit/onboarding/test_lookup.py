@@ -8,7 +8,7 @@ import pytest
 from dagwright_onboarding import lookup, name_search
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.lookup import Findings, find_parties
-from dagwright_onboarding.name_search import NAMES_RETURNED
+from dagwright_onboarding.name_search import MAX_NAMES
 from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 from dagwright_onboarding.party_loading import load_parties
 
@@ -291,9 +291,9 @@ def test_legal_form_binds_only_among_names_that_were_all_read(
     database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     max_names = 20
-    assert max_names < NAMES_RETURNED
+    assert max_names < MAX_NAMES
     for module in (lookup, name_search):
-        monkeypatch.setattr(module, "NAMES_RETURNED", max_names)
+        monkeypatch.setattr(module, "MAX_NAMES", max_names)
     all_read, not_all_read = ["Kite SARL,company,LU", *_kite_companies(max_names - 2)], _kite_companies(max_names - 1)
     for rows, is_bound in ((all_read, True), (not_all_read, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")

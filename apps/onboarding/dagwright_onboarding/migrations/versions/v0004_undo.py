@@ -1,4 +1,4 @@
-"""The rows that each call of a verb changed and relies on, and the time it was undone.
+"""The rows that each call of a verb changed and relies on, and the time at which the call was undone.
 
 For calls before this revision the rows are unknown, so these calls cannot be undone.
 """

@@ -23,15 +23,15 @@ class CoreProgress:
     """Progress of sorting the cores in the index.
 
     Args:
-        after: the last `party_search.id` that was processed.
-        done: number of processed names.
+        last_id: the last `party_search.id` that was processed.
+        processed_count: number of processed names.
     """
 
-    after: int
-    done: int
+    last_id: int
+    processed_count: int
 
     def __str__(self) -> str:
-        return f"{self.done:,} names of the search index converted"
+        return f"{self.processed_count:,} names of the search index converted"
 
 
 def part(
@@ -41,13 +41,13 @@ def part(
     if isinstance(progress, IndexProgress):
         return index_next_batch(connection, progress)
     core_progress = progress or CoreProgress(0, 0)
-    rows = connection.execute(_READ, {"after": core_progress.after, "count": NAMES_PER_TRANSACTION}).all()
+    rows = connection.execute(_READ, {"after": core_progress.last_id, "count": NAMES_PER_TRANSACTION}).all()
     if not rows:
         return index_next_batch(connection, None)
     sorted_cores = ((row.id, row.core, " ".join(sorted(row.core.split()))) for row in rows)
-    if changed := [{"id": id_, "core": core} for id_, old_core, core in sorted_cores if core != old_core]:
-        connection.execute(_UPDATE_CORE, changed)
-    return CoreProgress(rows[-1].id, core_progress.done + len(rows))
+    if changed_cores := [{"id": id_, "core": core} for id_, old_core, core in sorted_cores if core != old_core]:
+        connection.execute(_UPDATE_CORE, changed_cores)
+    return CoreProgress(rows[-1].id, core_progress.processed_count + len(rows))
 
 
 def upgrade() -> None:
