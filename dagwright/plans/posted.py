@@ -29,7 +29,7 @@ from dagwright.plans.preparation import (
     unused_input_problems,
 )
 
-Tools = Mapping[str, ToolDeclaration]
+ToolDeclarations = Mapping[str, ToolDeclaration]
 _MAX_NAMES_SHOWN = 10
 
 
@@ -119,7 +119,7 @@ def read_posted_plan(posted: PostedPlan) -> Any:
         return invalid
 
 
-def check_posted_plan(posted: PostedPlan, tools: Tools) -> tuple[CheckedPlan, Any]:
+def check_posted_plan(posted: PostedPlan, tools: ToolDeclarations) -> tuple[CheckedPlan, Any]:
     """Return the checked plan, and the document of the plan with its sub-plans.
 
     Raises:
@@ -129,7 +129,7 @@ def check_posted_plan(posted: PostedPlan, tools: Tools) -> tuple[CheckedPlan, An
     return check_plan(document, tools, dialect=posted.dialect), document
 
 
-def check_response(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
+def check_response(posted: PostedPlan, tools: ToolDeclarations) -> dict[str, Any]:
     """Return the response body of `POST /v1/plans/check`; problems in a text have their line."""
     try:
         checked, _ = check_posted_plan(posted, tools)
@@ -148,7 +148,7 @@ def check_response(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
 
 
 def prepare_posted_plan(
-    posted: PostedPlan, tools: Tools, *, inputs: Mapping[str, Any], policy: Policy | None
+    posted: PostedPlan, tools: ToolDeclarations, *, inputs: Mapping[str, Any], policy: Policy | None
 ) -> PreparedPlan | RejectedPlan:
     """Compile a plan, or return its problems. The run will request missing inputs.
 

@@ -25,8 +25,8 @@ from typing import BinaryIO, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PROCESSES = 2
-"""Concurrent functions; more processes would only take CPU time from runs."""
+DEFAULT_PROCESS_COUNT = 2
+"""Default number of processes, each for one function. More processes would only take CPU time from runs."""
 MEMORY_BYTES = 2 * 1024**3
 """Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
 _OUT_OF_MEMORY = 71
@@ -55,7 +55,7 @@ class ProcessPool:
     """
 
     timeout_s: float
-    size: int = PROCESSES
+    size: int = DEFAULT_PROCESS_COUNT
     _idle_processes: list[Process] = field(default_factory=list)
     _busy_processes: set[Process] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(init=False)

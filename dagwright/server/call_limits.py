@@ -34,7 +34,7 @@ from dagwright.protocol.call_limit_messages import (
     limit_reply_from_json,
     limit_settings_from_json,
 )
-from dagwright.server.note_workflows import end_open, find_open
+from dagwright.server.note_workflows import find_open_workflow, terminate_if_open
 
 RESPONSE_TIMEOUT_S = 10.0
 """Maximum wait for the response of a limit. It is longer than the timeout of a workflow task of a dead worker."""
@@ -110,7 +110,7 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     Returns:
         The earlier settings; `None` if there is no such limit.
     """
-    workflow = await find_open(client, _workflow_id(subject))
+    workflow = await find_open_workflow(client, _workflow_id(subject))
     settings = None if workflow is None else await _settings_of(workflow)
     if workflow is None or settings is None or settings.limit is None:
         return None
@@ -207,11 +207,11 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
             raise
         # No worker responds, so no call runs, or the limit has ended meanwhile: start it again with the new settings.
-        workflow = await find_open(client, _workflow_id(subject))
+        workflow = await find_open_workflow(client, _workflow_id(subject))
         earlier_settings = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
     new_settings = earlier_settings.apply_change(change)
     if new_settings.limit is None:
-        await end_open(client, _workflow_id(subject), reason="removed")
+        await terminate_if_open(client, _workflow_id(subject), reason="removed")
     else:
         terminate_existing = WorkflowIDConflictPolicy.TERMINATE_EXISTING
         await _start(client, new_settings, task_queue=task_queue, conflict_policy=terminate_existing)

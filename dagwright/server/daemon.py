@@ -97,7 +97,7 @@ class Daemon:
             group = os.getpgid(pid)
         except ProcessLookupError:
             return False
-        return not _listening_sockets(port).isdisjoint(_sockets_of_group(group))
+        return not _listening_sockets(port).isdisjoint(_open_files_of_group(group))
 
     async def start(self, command: Sequence[str]) -> None:
         """Start `command` in the background; its output goes to the log.
@@ -191,7 +191,7 @@ def _listening_sockets(port: int) -> set[str]:
     return {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTEN_STATE and row[1].endswith(f":{port:04X}")}
 
 
-def _sockets_of_group(group: int) -> Iterator[str]:
+def _open_files_of_group(group: int) -> Iterator[str]:
     """Yield the names of the open files of all processes in a process group."""
     for process in Path("/proc").glob("[0-9]*"):
         # A process or one of its files may have disappeared, or belong to another user.

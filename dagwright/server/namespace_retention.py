@@ -88,6 +88,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         return None
     if execution.workflow_type in wire.NOTE_WORKFLOWS:
         return None
+    # A workflow of another application has a reference only if a person passed it after the start of the workflow.
     first_run_id: str | None = execution.run_id
     chain_started_at = None
     root_id = None
@@ -96,7 +97,6 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
         root_id = await _root_id_of(client, execution)
-    # A workflow of another application can refer to a value only if a person passed the reference after the start.
     if first_run_id is None:
         return None
     return ListedRun(

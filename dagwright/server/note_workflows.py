@@ -24,7 +24,7 @@ def note_id(prefix: str, name: str) -> str:
     return short_id(f"{prefix}{name}", max_bytes=2 * MAX_ACTIVITY_ID_BYTES)
 
 
-async def find_open(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+async def find_open_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
     """Return the open workflow with an ID, such as a note; `None` if there is no such workflow.
 
     Raises:
@@ -66,7 +66,7 @@ async def start_note(
     return True
 
 
-async def end_open(client: Client, workflow_id: str, *, reason: str) -> None:
+async def terminate_if_open(client: Client, workflow_id: str, *, reason: str) -> None:
     """Terminate a workflow, such as a note; no effect if it has ended already.
 
     Raises:

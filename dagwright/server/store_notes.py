@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.server.note_workflows import end_open, find_open, note_id, start_note
+from dagwright.server.note_workflows import find_open_workflow, note_id, start_note, terminate_if_open
 from dagwright.store import PayloadStore, StoreMismatch
 
 
@@ -68,7 +68,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
     own_store = PublishedStore(await store.identify(), store.location)
     previous_store = await published_store(client, task_queue)
     if previous_store is not None:
-        await end_open(client, _note_id(task_queue), reason=f"replaced by {own_store.location}")
+        await terminate_if_open(client, _note_id(task_queue), reason=f"replaced by {own_store.location}")
     await _start_note(client, own_store, task_queue=task_queue)
     return previous_store
 
@@ -76,7 +76,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
 async def published_store(client: Client, task_queue: str) -> PublishedStore | None:
     """Return the published store of a task queue; `None` if there is no such store, or the client may not see it."""
     try:
-        note = await find_open(client, _note_id(task_queue))
+        note = await find_open_workflow(client, _note_id(task_queue))
     except RPCError as error:
         if error.status is RPCStatusCode.PERMISSION_DENIED:
             return None

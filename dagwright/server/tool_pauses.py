@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import format_time
-from dagwright.server.note_workflows import end_open, find_open, note_id, start_note
+from dagwright.server.note_workflows import find_open_workflow, note_id, start_note, terminate_if_open
 
 PAUSE_CACHE_S = 2.0
 """Seconds for which a worker caches whether a tool is paused."""
@@ -98,7 +98,7 @@ class ResumeResult:
 
 async def find_tool_pause(client: Client, tool: str) -> ToolPause | None:
     """Return the pause of a tool; `None` if the tool is not paused."""
-    note = await find_open(client, _note_id(tool))
+    note = await find_open_workflow(client, _note_id(tool))
     return None if note is None else await _pause_of(note)
 
 
@@ -137,7 +137,7 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
     """
     pause = await find_tool_pause(client, tool)
     if pause is not None:
-        await end_open(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
+        await terminate_if_open(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
         # A worker that still has the pause in its cache may pause a call.
         await asyncio.sleep(PAUSE_PROPAGATION_S)
     calls_by_run = [calls async for calls in _paused_calls(client, tool)]

@@ -171,7 +171,7 @@ class StoreUsage:
     removable: Amount | None
 
 
-async def measure(store: PayloadStore, bound: RemovalBound | None) -> StoreUsage:
+async def measure_payloads(store: PayloadStore, bound: RemovalBound | None) -> StoreUsage:
     """Measure the payloads of a store.
 
     Raises:
@@ -220,7 +220,7 @@ async def remove_expired_entries(store: PayloadStore, *, now: datetime) -> Amoun
     return removed_amount
 
 
-async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
+async def remove_payloads(store: PayloadStore, bound: RemovalBound) -> Amount:
     """Remove the payloads before the bound, and return the removed amount.
 
     Payloads that are renewed in the meantime are kept.

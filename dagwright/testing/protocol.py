@@ -181,7 +181,7 @@ class WireCompletion:
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments_text},
                 }
-                for call_id, call in self._calls()
+                for call_id, call in self._calls_with_ids()
             ]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.ending}
         usage = {"usage": self._tokens.to_json()} if completion.has_usage else {}
@@ -197,7 +197,7 @@ class WireCompletion:
             ]
         deltas += [{"content": piece} for piece in _split(completion.text or "", completion.pace.characters)]
         deltas += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.characters)]
-        for index, (call_id, call) in enumerate(self._calls()):
+        for index, (call_id, call) in enumerate(self._calls_with_ids()):
             head = {"index": index, "id": call_id, "type": "function"}
             deltas.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
             deltas += [
@@ -215,7 +215,7 @@ class WireCompletion:
         usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if sends_usage else []
         return [self._chunk([end]), *usage]
 
-    def _calls(self) -> Iterator[tuple[str, Any]]:
+    def _calls_with_ids(self) -> Iterator[tuple[str, Any]]:
         for index, call in enumerate(self._completion.tool_calls):
             yield call.id or f"call_{self._id.removeprefix('chatcmpl-')}_{index + 1}", call
 

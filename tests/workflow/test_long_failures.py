@@ -13,7 +13,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.settings import Settings
-from dagwright.store.clean_up import removal_bound, remove
+from dagwright.store.clean_up import removal_bound, remove_payloads
 from dagwright.tools import GiveUp, ToolRegistry, tool
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
@@ -87,7 +87,7 @@ async def test_clean_up_keeps_the_full_text_and_its_loss_is_noted(client: Client
         retained = await read_retention(client)
         later = datetime.now(UTC) + timedelta(days=300)
         bound = removal_bound(retained, owners=await runs.store.owners(), now=later)
-        assert (await remove(runs.store, bound)).count == 0
+        assert (await remove_payloads(runs.store, bound)).count == 0
         assert (await _node(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):
             path.write_bytes(b"something else")

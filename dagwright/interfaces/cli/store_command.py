@@ -25,11 +25,11 @@ from dagwright.store.clean_up import (
     RemovalBound,
     RetentionUnknown,
     StoreUsage,
-    measure,
     measure_cache,
+    measure_payloads,
     removal_bound,
-    remove,
     remove_expired_entries,
+    remove_payloads,
 )
 
 
@@ -84,7 +84,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
         if report.bound is None:
             raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEED_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
-        removed_payloads = await remove(store, report.bound) if is_confirmed else Amount()
+        removed_payloads = await remove_payloads(store, report.bound) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
         if output.is_json:
             status = "cleaned" if is_confirmed else "dry_run"
@@ -157,7 +157,7 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
     cache_usage = await measure_cache(store, now=datetime.now(UTC))
-    return _StoreReport(settings.payload_store, await measure(store, bound), cache_usage, bound, reason)
+    return _StoreReport(settings.payload_store, await measure_payloads(store, bound), cache_usage, bound, reason)
 
 
 def _print_clean_up(report: _StoreReport, output: Output) -> None:

@@ -18,11 +18,11 @@ from dagwright.store.clean_up import (
     RemovalBound,
     RetentionUnknown,
     StoreUsage,
-    measure,
     measure_cache,
+    measure_payloads,
     removal_bound,
-    remove,
     remove_expired_entries,
+    remove_payloads,
 )
 from dagwright.store.folder import FolderStore
 
@@ -117,12 +117,12 @@ async def test_only_values_before_the_bound_are_removed(tmp_path: Path) -> None:
         (path,) = tmp_path.rglob(ref)
         os.utime(path, (0, LONG_AGO.timestamp() + number))
     bound = RemovalBound(LONG_AGO + timedelta(seconds=80), "the bound of a test")
-    assert await measure(store, bound) == StoreUsage(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
-    assert await measure(store, None) == StoreUsage(Amount(100, 4950), LONG_AGO, None)
-    assert await remove(store, bound) == Amount(80, 3160)
+    assert await measure_payloads(store, bound) == StoreUsage(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
+    assert await measure_payloads(store, None) == StoreUsage(Amount(100, 4950), LONG_AGO, None)
+    assert await remove_payloads(store, bound) == Amount(80, 3160)
     assert sorted([entry.ref async for entry in store.list_payloads()]) == sorted(map(ref_of, contents[80:]))
-    assert await remove(store, bound) == Amount()
-    assert await measure(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
+    assert await remove_payloads(store, bound) == Amount()
+    assert await measure_payloads(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
 
 
 async def test_only_expired_results_are_removed(tmp_path: Path) -> None:
