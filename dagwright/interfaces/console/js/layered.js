@@ -20,7 +20,7 @@ export function layeredLayout(sizes, edges, { gap = 12, space = 60 } = {}) {
   }
   const levels = levelsOf(dependencies, dependents);
   const position = new Float64Array(sizes.length);
-  levels.forEach((level) => level.forEach((node, at) => (position[node] = at - level.length / 2)));
+  levels.forEach((level) => level.forEach((node, index) => (position[node] = index - level.length / 2)));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
     const neighbours = isForward ? dependencies : dependents;
@@ -37,18 +37,18 @@ function orderLevel(level, neighbours, position) {
     }),
   );
   level.sort((a, b) => averages.get(a) - averages.get(b) || position[a] - position[b]);
-  level.forEach((node, at) => (position[node] = at - level.length / 2));
+  level.forEach((node, index) => (position[node] = index - level.length / 2));
 }
 
 function levelsOf(dependencies, dependents) {
   const levelOf = dependencies.map(() => 0);
   const missingCounts = dependencies.map((nodes) => nodes.length);
-  const ready = dependencies.flatMap((nodes, node) => (nodes.length ? [] : [node]));
-  for (let at = 0; at < ready.length; at += 1) {
-    for (const next of dependents[ready[at]]) {
-      levelOf[next] = Math.max(levelOf[next], levelOf[ready[at]] + 1);
+  const readyNodes = dependencies.flatMap((nodes, node) => (nodes.length ? [] : [node]));
+  for (let index = 0; index < readyNodes.length; index += 1) {
+    for (const next of dependents[readyNodes[index]]) {
+      levelOf[next] = Math.max(levelOf[next], levelOf[readyNodes[index]] + 1);
       missingCounts[next] -= 1;
-      if (missingCounts[next] === 0) ready.push(next);
+      if (missingCounts[next] === 0) readyNodes.push(next);
     }
   }
   const levels = [];
@@ -72,8 +72,8 @@ function placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents
     const isForward = sweep % 2 === 0;
     for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? dependencies : dependents, centers, sizes, gap);
   }
-  const top = Math.min(0, ...at.map(([, y], node) => y - sizes[node][1] / 2));
-  const bottom = Math.max(0, ...at.map(([, y], node) => y + sizes[node][1] / 2));
+  const top = Math.min(0, ...centers.map(([, y], node) => y - sizes[node][1] / 2));
+  const bottom = Math.max(0, ...centers.map(([, y], node) => y + sizes[node][1] / 2));
   for (const point of centers) point[1] -= top;
   const lines = edges.map(([from, to]) => [
     [centers[from][0] + sizes[from][0] / 2, centers[from][1]],

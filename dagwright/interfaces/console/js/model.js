@@ -103,10 +103,10 @@ export class Model {
     for (const [id, level] of this.levels) (levels[level] ??= []).push(id);
     const levelsPerGroup = Math.ceil(levels.length / MAX_GROUPS);
     this.#groups = [];
-    for (let at = 0; at < levels.length; at += levelsPerGroup) {
-      const last = Math.min(at + levelsPerGroup, levels.length) - 1;
-      const label = at === last ? `Level ${at + 1}` : `Levels ${at + 1} to ${last + 1}`;
-      this.#groups.push({ key: `level${SEPARATOR}${at}`, label, members: levels.slice(at, last + 1).flat() });
+    for (let start = 0; start < levels.length; start += levelsPerGroup) {
+      const last = Math.min(start + levelsPerGroup, levels.length) - 1;
+      const label = start === last ? `Level ${start + 1}` : `Levels ${start + 1} to ${last + 1}`;
+      this.#groups.push({ key: `level${SEPARATOR}${start}`, label, members: levels.slice(start, last + 1).flat() });
     }
     return this.#groups;
   }
@@ -132,10 +132,10 @@ export class Model {
     const count = Math.min(MAX_GROUPS, Math.ceil(group.members.length / MAX_MEMBERS) * 2);
     const membersPerPart = Math.ceil(group.members.length / count);
     const parts = [];
-    for (let at = 0; at < group.members.length; at += membersPerPart) {
-      const members = group.members.slice(at, at + membersPerPart);
-      const label = `${group.label}, ${(at + 1).toLocaleString("en")} to ${(at + members.length).toLocaleString("en")}`;
-      parts.push({ key: `${group.key}${SEPARATOR}${at}`, label, members });
+    for (let start = 0; start < group.members.length; start += membersPerPart) {
+      const members = group.members.slice(start, start + membersPerPart);
+      const label = `${group.label}, ${(start + 1).toLocaleString("en")} to ${(start + members.length).toLocaleString("en")}`;
+      parts.push({ key: `${group.key}${SEPARATOR}${start}`, label, members });
     }
     return parts;
   }
