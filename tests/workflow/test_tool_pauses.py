@@ -137,7 +137,7 @@ async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs:
     assert service.calls == []
 
     resumed = await resume_tool(served_runs.client, service.send, by="bob", ramp_s=0.1)
-    assert (resumed.pause is not None, resumed.calls, resumed.runs) == (True, 3, 1)
+    assert (resumed.pause is not None, resumed.call_count, resumed.run_count) == (True, 3, 1)
     document = await document_of(handle)
     # A `write` has only one attempt; an attempt that finds its tool paused is not counted.
     assert bare(document)["nodes"] == {
@@ -191,7 +191,7 @@ async def test_calls_of_a_resumed_tool_start_gradually(served_runs: Runs, servic
     handle = await served_runs.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
     await _wait_for_paused_calls(handle, 8)
     resumed = await resume_tool(served_runs.client, service.get, by=None, ramp_s=600)
-    assert (resumed.calls, resumed.ramp_s) == (8, 600)
+    assert (resumed.call_count, resumed.ramp_s) == (8, 600)
     start_times = [call.next_attempt_schedule_time.seconds for call in await _pending_activities(handle)]
     assert max(start_times) - min(start_times) > 30
     await handle.signal(wire.CANCEL)

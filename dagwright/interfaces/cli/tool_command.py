@@ -53,7 +53,7 @@ def resume(request: ResumeToolRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             result = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
-        is_done = result.pause is not None or result.calls > 0
+        is_done = result.pause is not None or result.call_count > 0
         output.outcome(_resumed_message(request.tool, result), ok=is_done, tool=request.tool)
         return ExitCode.COMPLETED if is_done else ExitCode.REJECTED
 
@@ -113,11 +113,11 @@ def _ramp_s(ramp: str | None) -> float | None:
 
 
 def _resumed_message(tool: str, result: ResumeResult) -> str:
-    if result.pause is None and not result.calls:
+    if result.pause is None and not result.call_count:
         return f"{tool} is not paused, and none of its calls waits"
     state = f"{tool} is resumed" if result.pause is not None else f"{tool} was not paused"
-    if not result.calls:
+    if not result.call_count:
         return f"{state}; none of its calls waited"
-    calls, runs = format_count(result.calls, "call"), format_count(result.runs, "run")
-    verb = "starts" if result.calls == 1 else "start"
+    calls, runs = format_count(result.call_count, "call"), format_count(result.run_count, "run")
+    verb = "starts" if result.call_count == 1 else "start"
     return f"{state}; {calls} of {runs} {verb} within {format_elapsed_time(result.ramp_s)}"
