@@ -93,7 +93,7 @@ async def _serve(
         worker_toolset = None if request.no_worker else toolset
         async with (
             open_start_connection(settings, toolset, is_serving=not request.no_worker) as connection,
-            open_context(settings, connection, toolset, plans=templates) as context,
+            open_context(settings, connection, toolset, plan_folder=templates) as context,
             listening(
                 create_app(context, host=request.host),
                 listener,

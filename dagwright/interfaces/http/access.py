@@ -76,8 +76,7 @@ class AccessMiddleware:
         """Return the caller.
 
         Raises:
-            ApiError: the key is missing or unknown; or no key is required, and a page of another origin sends the
-                request.
+            ApiError: the key is missing or unknown. If no key is required: a page of another origin sent the request.
         """
         if _is_public(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE

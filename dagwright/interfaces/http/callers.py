@@ -57,16 +57,16 @@ class Caller:
 
     @property
     def actor_name(self) -> str | None:
-        """Name recorded for its commands and answers: its owner, else the ID of its key; `None` without a key."""
+        """Name recorded for commands and answers: the owner, or else the ID of the key. `None` without a key."""
         return self.owner or self.key_id
 
     @property
     def answerable_requests(self) -> MayAnswer:
-        """Requests of its runs that it may answer: with a key, requests assigned to others need the scope `operate`."""
+        """Requests that the caller may answer. With a key, requests assigned to others need the scope `operate`."""
         return "all" if self.key_id is None or KeyScope.OPERATE in self.scopes else "unassigned"
 
     def can_see(self, owner: str | None) -> bool:
-        """Return whether it sees the runs and sessions of an owner."""
+        """Return whether the caller sees the runs and sessions of an owner."""
         return self.owner is None or self.owner == owner
 
 

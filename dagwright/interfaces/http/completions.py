@@ -202,12 +202,12 @@ def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[s
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output is not None and outcome.output.function is not None:
         return [outcome.output.call(outcome.text, run=run_request.run)]
-    return [question_call(request, run=run_request.run) for request in outcome.calls]
+    return [question_call(request, run=run_request.run) for request in outcome.requests_as_calls]
 
 
 def _finish_reason(outcome: RunOutcome) -> str:
     has_unnamed_call = outcome.output is not None and outcome.is_call and not outcome.output.is_named
-    return "tool_calls" if outcome.calls or has_unnamed_call else "stop"
+    return "tool_calls" if outcome.requests_as_calls or has_unnamed_call else "stop"
 
 
 # Streamed answers of a run.

@@ -110,7 +110,7 @@ class GatewayContext:
         return run
 
     def reserve_stream(self) -> None:
-        """Reserve a stream of the caller until its request ends.
+        """Reserve a stream of the caller until the request ends.
 
         Raises:
             ApiError: the caller has too many open streams.
@@ -142,7 +142,7 @@ class GatewayContext:
 
     def _remove_task(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
-        # Marks the exception as retrieved. A caller that awaits the task still gets it.
+        # Marks the exception as retrieved. Code that awaits the task still gets the exception.
         if not task.cancelled():
             task.exception()
 
@@ -158,14 +158,14 @@ async def open_context(
     toolset: Toolset,
     *,
     templates: Templates | None = None,
-    plans: TemplateFolder | None = None,
+    plan_folder: TemplateFolder | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncIterator[GatewayContext]:
     """Open the gateway context.
 
     Args:
         templates: published plans by name.
-        plans: folder of published plans, read again when its files change; replaces `templates`.
+        plan_folder: folder of published plans, read again when its files change; replaces `templates`.
 
     Raises:
         PricesUnreadable: the user's price table is invalid.
@@ -188,7 +188,7 @@ async def open_context(
             keys,
             KeyUsage(key_limits(settings), time.monotonic),
             heartbeat_s,
-            plan_folder=plans,
+            plan_folder=plan_folder,
         )
         try:
             yield context
@@ -240,7 +240,7 @@ def require_scope(context: GatewayContext, scope: KeyScope) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequiredScopes:
-    """Dependency of a route that requires a scope. `JsonRoute` calls it before it reads the body.
+    """Dependency of a route that requires a scope. `JsonRoute` calls the dependency before the body is read.
 
     Args:
         scopes: the caller must have one of these scopes.

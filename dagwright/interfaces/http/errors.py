@@ -56,6 +56,7 @@ _FEEDBACK_SUFFIX = "/feedback"
 _MAX_PROBLEMS_IN_MESSAGE = 5
 _MAX_LISTED_PROBLEMS = 100
 _RESTART_BY_COMMAND, _RESTART_BY_REQUEST = "start it again with `run`", "start it again"
+"""Advice in the message of a rejected fork, and the same advice for clients of the API."""
 _PARSING_FAILED = "There was an error parsing the body"
 """FastAPI's message for a body that Python's JSON parser cannot parse."""
 _MESSAGE_TOO_LARGE = "larger than max"

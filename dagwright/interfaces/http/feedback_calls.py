@@ -90,12 +90,12 @@ def requests_sent_as_calls(requests: Sequence[RequestDocument], *, allows_calls:
 def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows_calls: bool) -> str:
     """Return the questions as text, with a hint on how to answer questions that are not sent as calls."""
     message = questions_text(requests)
-    other_requests = [
+    requests_without_call = [
         request for request in requests if not requests_sent_as_calls([request], allows_calls=allows_calls)
     ]
-    if not other_requests:
+    if not requests_without_call:
         return message
-    names = ", ".join(repr(request["request_id"]) for request in other_requests)
+    names = ", ".join(repr(request["request_id"]) for request in requests_without_call)
     answer_channels = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
     return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {answer_channels}.)"
 

@@ -96,7 +96,7 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class InvalidKeys:
+class InvalidKeyCounter:
     """Counts requests with invalid keys by address. Requests with a valid key are neither counted nor rejected.
 
     Args:
@@ -138,13 +138,13 @@ class KeyUsage:
 
     limits: KeyLimits
     clock: Callable[[], float]
-    invalid_keys: InvalidKeys = field(init=False)
+    invalid_keys: InvalidKeyCounter = field(init=False)
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
     _streams: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Use the same clock for invalid keys."""
-        self.invalid_keys = InvalidKeys(self.clock)
+        self.invalid_keys = InvalidKeyCounter(self.clock)
 
     def count_request(self, key_id: str) -> float:
         """Count a request; return the seconds until it is allowed, 0 if it is allowed now."""

@@ -52,7 +52,7 @@ class PlanChecks:
         Args:
             key_id: ID of the caller's key; `None` without keys.
             size_bytes: size of the request's body.
-            function: function of a module; its arguments and result must be picklable.
+            function: a module-level function; its arguments and result must be picklable.
 
         Raises:
             PlanInvalid: the function raised it, or took too much time or memory.

@@ -328,7 +328,7 @@ def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -
 
 def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run: str) -> dict[str, Any]:
     """Return a response with its answer: a text, or a call for each question to a person."""
-    calls = [question_call(request, run=run) for request in outcome.calls]
+    calls = [question_call(request, run=run) for request in outcome.requests_as_calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
     if outcome.output is not None and outcome.is_call:
         items, calls = [], [outcome.output.call(outcome.text, run=run)]

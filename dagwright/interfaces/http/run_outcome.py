@@ -81,7 +81,7 @@ class RunOutcome:
     requests: Sequence[RequestDocument]
     usage: Mapping[str, Any]
     run_fields: Mapping[str, Any]
-    calls: Sequence[RequestDocument] = ()
+    requests_as_calls: Sequence[RequestDocument] = ()
     """The requests that the client may answer with a call result."""
     output: OutputForm | None = None
     """Form of the answer; `None` for text and for questions."""
@@ -127,12 +127,12 @@ async def outcome_of(
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
         run_fields["waiting_for"] = open_request_documents(moment.requests, run=run)
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
-        calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
-        if form.output is not None and len(calls) < len(moment.requests):
+        requests_as_calls = requests_sent_as_calls(moment.requests, allows_calls=form.allows_calls)
+        if form.output is not None and len(requests_as_calls) < len(moment.requests):
             # A client that expects a schema would treat the text as an invalid answer and send the request again.
             headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
-        return RunOutcome(message, moment.requests, usage_json(usage), run_fields, calls)
+        return RunOutcome(message, moment.requests, usage_json(usage), run_fields, requests_as_calls)
     document = await context.runs.document(view)
     if session is not None:
         # The next turn needs the results that this turn saves in the session.

@@ -1,8 +1,8 @@
 """Structured output of runs: a JSON Schema for the answer, from `response_format` or from a required function.
 
 Clients request it with `response_format` (`text.format` of a response), or with a function that the model has to call:
-then the arguments of the call are the answer. The schema is validated before a run starts, the answer before it is
-returned.
+then the arguments of the call are the answer. The schema is validated before a run starts. The answer is validated
+before it is returned.
 """
 
 import hashlib

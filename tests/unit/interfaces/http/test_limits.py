@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.runs import Runs
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.key_limits import InvalidKeys, KeyLimits, KeyUsage, StreamReservation
+from dagwright.interfaces.http.key_limits import InvalidKeyCounter, KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.run_starts import RunQuota
 
 
@@ -49,7 +49,7 @@ def test_streams_are_counted_while_they_are_open() -> None:
 
 def test_invalid_keys_are_counted_by_address() -> None:
     clock = Clock()
-    invalid = InvalidKeys(clock, per_minute=2)
+    invalid = InvalidKeyCounter(clock, per_minute=2)
     assert [invalid.count("10.0.0.1") for _ in range(3)] == [0.0, 0.0, 30.0]
     assert invalid.count("10.0.0.2") == 0.0
     clock.now += 30
@@ -60,7 +60,7 @@ def test_invalid_keys_are_counted_by_address() -> None:
 
 
 def test_addresses_are_remembered_up_to_a_limit() -> None:
-    invalid = InvalidKeys(Clock(), per_minute=1)
+    invalid = InvalidKeyCounter(Clock(), per_minute=1)
     for number in range(10_001):
         invalid.count(str(number))
     assert (invalid.count("10000") > 0, invalid.count("0")) == (True, 0.0)
