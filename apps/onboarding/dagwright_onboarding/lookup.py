@@ -294,7 +294,7 @@ def _find_terms(text: _SearchText, names: TermNames) -> Findings:
             reason=_EXACT_NAME if stored_name.use == OWN_NAME else _OTHER_NAME,
             binds=True,
         )
-        for stored_name in names.exact(text.key, text.raw.upper())
+        for stored_name in names.exact_terms(text.key, text.raw.upper())
     ]
     hits = exact_matches or next(
         (candidates for candidates in (step(text, names) for step in _STEPS) if candidates), []

@@ -17,11 +17,11 @@ from dagwright_onboarding.search_index import core_of, party_tags
 from dagwright_onboarding.spelling import (
     Spellings,
     name_similarity,
-    one_edit_away,
     rank_spellings,
     resplit_words,
     trigrams,
     word_subsets,
+    words_one_edit_away,
 )
 
 _MAX_RANKED_NAMES = 1_000
@@ -119,8 +119,8 @@ class NameIndex:
             yield self._most_similar_names(
                 [[spellings[word] for word in spellings]], words, min_similarity=min_similarity
             )
-        for combinations in word_subsets(words, min_similarity=min_similarity):
-            required_words = [[spellings[words[position]] for position in positions] for positions in combinations]
+        for subsets in word_subsets(words, min_similarity=min_similarity):
+            required_words = [[spellings[words[position]] for position in positions] for positions in subsets]
             required_words = [spellings_of_words for spellings_of_words in required_words if all(spellings_of_words)]
             if required_words:
                 yield self._most_similar_names(required_words, words, min_similarity=min_similarity)
@@ -174,7 +174,7 @@ class NameIndex:
     def _spellings(self, words: Sequence[str]) -> dict[str, Spellings]:
         """Return for each word the known words that it may stand for, the most likely first."""
         correctable_words = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
-        edits = {word: one_edit_away(word) for word in correctable_words}
+        edits = {word: words_one_edit_away(word) for word in correctable_words}
         known_words = self._known_words({*words, *(edit for word_edits in edits.values() for edit in word_edits)})
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):

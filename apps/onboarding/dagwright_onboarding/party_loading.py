@@ -221,11 +221,11 @@ def describe_progress(loaded_count: int, row_count: int) -> str:
 
 def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
     simple_rows = load_simple_rows(session, rows)
-    results = dict.fromkeys(simple_rows.added, _RowResult(RowOutcome.ADDED))
+    results = dict.fromkeys(simple_rows.added_lines, _RowResult(RowOutcome.ADDED))
     results |= {
-        row.line: _unchanged_result(row, simple_rows.unchanged[row.line])
+        row.line: _unchanged_result(row, simple_rows.unchanged_parties[row.line])
         for row in rows
-        if row.line in simple_rows.unchanged
+        if row.line in simple_rows.unchanged_parties
     }
     return [results.get(row.line) or _load_single_row(session, row) for row in rows]
 

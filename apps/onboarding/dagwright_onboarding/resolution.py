@@ -1,9 +1,9 @@
 """Resolve a lookup to one party: by a search, and by asking a person if the result is ambiguous.
 
-Questions come one at a time: which of several parties; another name if nothing is found; details of a party to create.
-Between two questions only the checkpoint is stored: each call of the tool continues from the checkpoint and the last
-answer. If an answer finds nothing, the person is asked again with the previous options. This module must not change the
-store and must not import Temporal.
+The resolver asks one question at a time: which of several parties is meant, another name if nothing is found, or the
+details of a party to create. Between two questions only the checkpoint is stored: each call of the tool continues from
+the checkpoint and the last answer. If an answer finds nothing, the person is asked again with the previous options.
+This module must not change the store and must not import Temporal.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ NONE_OF_THESE, CREATE_NEW = "none of these", "create new"
 """Options in addition to the parties; no party has one of these texts as its ID."""
 CHOSEN_REASON, CREATED_REASON = "chosen by a person", "created at the request of a person"
 
-_MAX_LISTED = 5
-_QUOTED_CHARACTERS = 200
+_MAX_LISTED_CANDIDATES = 5
+_MAX_QUOTED_CHARACTERS = 200
 _MAX_TEXT_CHARACTERS = 1_000
 """Maximum length of a text in a checkpoint; no name is longer."""
-_DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_JURISDICTION = "^[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?$"
+_DATE_PATTERN = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_JURISDICTION_PATTERN = "^[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _PreviousQuestion:
 
     Args:
         step: `choose` if parties were offered as options.
-        text: the last text that a person gave.
+        text: the text of the lookup, or the last text that a person gave.
         searched_text: the text whose search found the options.
     """
 
@@ -116,9 +116,9 @@ class PartyResolver:
             case "name":
                 return self._apply_name(answer["text"].strip(), previous_question)
             case "kind":
-                return self._create(text, kind=answer["selected"][0])
+                return self._party_to_create(text, kind=answer["selected"][0])
             case _:
-                return self._create(text, kind=checkpoint["kind"], new_details=answer["data"])
+                return self._party_to_create(text, kind=checkpoint["kind"], new_details=answer["data"])
 
     # Searching.
 
@@ -219,23 +219,24 @@ class PartyResolver:
         # Do not repeat parties that the problem already lists.
         reason += _inactive_sentence([party for party in findings.inactive if party.id not in reason])
         if previous_question.step == "choose" and findings.hits:
-            return self._ask_which(findings.hits, text, shown_text=previous_question.searched_text, reason=reason)
+            return self._ask_which(findings.hits, text, searched_text=previous_question.searched_text, reason=reason)
         # Near matches of another type were already declined.
         near_list = _list_candidates([party for party in findings.near if self._lookup.accepts(party.kind)])
         if near_list and near_list not in reason:
             reason = f"{reason}Near {_quote(previous_question.searched_text)}: {near_list}. "
-        return self._ask_other_name(reason, text, shown_text=previous_question.searched_text)
+        return self._ask_other_name(reason, text, searched_text=previous_question.searched_text)
 
     def _ask_which(
-        self, hits: Sequence[Candidate], text: str, *, shown_text: str | None = None, reason: str = ""
+        self, hits: Sequence[Candidate], text: str, *, searched_text: str | None = None, reason: str = ""
     ) -> AskPerson:
         """Return the question which of several parties is meant.
 
         Args:
-            text: the last text that a person gave; `shown_text` is the text that found the parties, if it differs.
+            text: the text of the lookup, or the last text that a person gave.
+            searched_text: the text that found the parties, if it differs from `text`.
             reason: introduction of the question, such as the problem with the last answer.
         """
-        searched_text = shown_text or text
+        question_text = searched_text or text
         labels = [describe_candidate(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
@@ -243,31 +244,33 @@ class PartyResolver:
         ]
         other_options = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": option, "label": option} for option in other_options]
-        origin = f" (lookup: {self._lookup.description})" if searched_text != self._lookup.search_text else ""
-        which_question = f"Which {self._lookup.entity_type} is meant by {_quote(searched_text)}{origin}?"
+        origin = f" (lookup: {self._lookup.description})" if question_text != self._lookup.search_text else ""
+        which_question = f"Which {self._lookup.entity_type} is meant by {_quote(question_text)}{origin}?"
         prompt = f"{reason}{which_question} Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
-        return AskPerson(question, checkpoint=_checkpoint("choose", text, shown_text))
+        return AskPerson(question, checkpoint=_checkpoint("choose", text, searched_text))
 
-    def _ask_other_name(self, reason: str, text: str, *, shown_text: str | None = None) -> AskPerson:
+    def _ask_other_name(self, reason: str, text: str, *, searched_text: str | None = None) -> AskPerson:
         instructions = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
         entity_type = "party"
         if self._lookup.is_term:
             # The catalogue is closed, so no term can be created.
             entity_type, instructions = self._lookup.entity_type, "Enter another name or a code."
         prompt = f"{reason}Which {entity_type} is meant by {self._lookup.description}? {instructions}"
-        return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown_text))
+        return AskPerson(
+            {"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, searched_text)
+        )
 
     # Answers.
 
     def _apply_choice(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
-            raise self._ask_other_name("", previous_question.text, shown_text=previous_question.searched_text)
+            raise self._ask_other_name("", previous_question.text, searched_text=previous_question.searched_text)
         return self._apply_name(answered_text, previous_question)
 
     def _apply_name(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == CREATE_NEW and not self._lookup.is_term:
-            return self._create_searched_party(previous_question.text)
+            return self._searched_party_to_create(previous_question.text)
         party = self._gateway.get(answered_text)
         if party is None or party.kind in RESOLVER.terms:
             return self._search(answered_text, previous_question)
@@ -285,15 +288,15 @@ class PartyResolver:
 
     # Creation.
 
-    def _create_searched_party(self, text: str) -> dict[str, Any]:
+    def _searched_party_to_create(self, text: str) -> dict[str, Any]:
         """Return the party to create; a text from an answer must be confirmed before it becomes the name."""
         lookup_text = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
         if text != lookup_text and len(kinds) == 1:
             raise self._ask_details(lookup_text, kinds[0])
-        return self._create(lookup_text)
+        return self._party_to_create(lookup_text)
 
-    def _create(
+    def _party_to_create(
         self, text: str, *, kind: str | None = None, new_details: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return the party to create as soon as its details are complete; nothing is created here.
@@ -317,26 +320,30 @@ class PartyResolver:
             name = clean_name(name)
             jurisdiction = details.get("jurisdiction", self._lookup.jurisdiction)
             jurisdiction = parse_jurisdiction(str(jurisdiction)) if jurisdiction else None
-            born = validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
+            date_of_birth = (
+                validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
+            )
         except ValueError as error:
             raise self._ask_details(text, kind, reason=f"{_sentence(error)}. ") from None
         lacks_jurisdiction = kind != PartyKind.PERSON and jurisdiction is None
-        active, inactive = self._find_persons(name) if kind == PartyKind.PERSON else ([], [])
-        if (active or inactive) and born is None:
+        active_persons, inactive_persons = self._find_persons(name) if kind == PartyKind.PERSON else ([], [])
+        if (active_persons or inactive_persons) and date_of_birth is None:
             raise self._ask_details(
                 text, kind, reason=f"A person called {_quote(name)} already exists. ", requires_birth_date=True
             )
-        if with_same_birth_date := [person for person in active if person.born == born]:
-            raise self._ask_which(with_same_birth_date, text, shown_text=name, reason="This person already exists. ")
-        if with_same_birth_date := [person for person in inactive if person.born == born]:
-            raise self._ask_other_name(f"This person already exists: {_inactive_sentence(with_same_birth_date)}", text)
+        if persons_of_same_birth := [person for person in active_persons if person.born == date_of_birth]:
+            raise self._ask_which(
+                persons_of_same_birth, text, searched_text=name, reason="This person already exists. "
+            )
+        if persons_of_same_birth := [person for person in inactive_persons if person.born == date_of_birth]:
+            raise self._ask_other_name(f"This person already exists: {_inactive_sentence(persons_of_same_birth)}", text)
         if lacks_jurisdiction:
             raise self._ask_details(text, kind)
         party = {
             "kind": str(kind),
             "name": name,
             "jurisdiction": jurisdiction,
-            "date_of_birth": born,
+            "date_of_birth": date_of_birth,
         }
         return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED_REASON}
 
@@ -346,10 +353,10 @@ class PartyResolver:
         if not required_fields:
             fields["name"]["default"] = text
         if kind == PartyKind.PERSON:
-            fields["date_of_birth"] = _text_field("date_of_birth", pattern=_DATE, example="1980-01-31")
+            fields["date_of_birth"] = _text_field("date_of_birth", pattern=_DATE_PATTERN, example="1980-01-31")
             required_fields += ["date_of_birth"] if requires_birth_date else []
         if kind != PartyKind.PERSON or self._lookup.jurisdiction is None:
-            fields["jurisdiction"] = _text_field("jurisdiction", pattern=_JURISDICTION, example="LU")
+            fields["jurisdiction"] = _text_field("jurisdiction", pattern=_JURISDICTION_PATTERN, example="LU")
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
             required_fields.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required_fields, "additionalProperties": False}
@@ -363,20 +370,22 @@ class PartyResolver:
             findings = self._gateway.find(name, PartyKind.PERSON)
         except ValueError:
             return [], []
-        active, inactive = (
+        active_persons, inactive_persons = (
             [hit for hit in hits if hit.score >= _EXACT_SCORE] for hits in (findings.hits, findings.inactive)
         )
-        return active, inactive
+        return active_persons, inactive_persons
 
 
 _EXACT_SCORE = 100
 """Score of an identifier or an exact name."""
 
 
-def _checkpoint(step: str, text: str, shown_text: str | None) -> dict[str, str]:
+def _checkpoint(step: str, text: str, searched_text: str | None) -> dict[str, str]:
     """Return the checkpoint of a question whose answer is a name or an option."""
-    shown_field = {"shown": shown_text[:_MAX_TEXT_CHARACTERS]} if shown_text is not None and shown_text != text else {}
-    return {"step": step, "text": text[:_MAX_TEXT_CHARACTERS], **shown_field}
+    searched_field = (
+        {"shown": searched_text[:_MAX_TEXT_CHARACTERS]} if searched_text is not None and searched_text != text else {}
+    )
+    return {"step": step, "text": text[:_MAX_TEXT_CHARACTERS], **searched_field}
 
 
 def describe_candidate(candidate: Candidate) -> str:
@@ -390,8 +399,8 @@ def _details(candidate: Candidate) -> list[str]:
     """Return type, jurisdiction and date of birth; only the type for a product or a role."""
     if candidate.kind in RESOLVER.terms:
         return [candidate.kind]
-    born = [f"born {candidate.born}"] if candidate.born else []
-    return [candidate.kind, candidate.jurisdiction or "jurisdiction unknown", *born]
+    birth_text = [f"born {candidate.born}"] if candidate.born else []
+    return [candidate.kind, candidate.jurisdiction or "jurisdiction unknown", *birth_text]
 
 
 def _party_entry(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
@@ -419,7 +428,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 def _list_candidates(candidates: Sequence[Candidate]) -> str:
     listed_parties = [
         f"{candidate.name} ({', '.join([*_details(candidate), candidate.id])})"
-        for candidate in candidates[:_MAX_LISTED]
+        for candidate in candidates[:_MAX_LISTED_CANDIDATES]
     ]
     omitted_count = len(candidates) - len(listed_parties)
     return "; ".join(listed_parties) + (f"; and {omitted_count} more" if omitted_count > 0 else "")
@@ -461,7 +470,7 @@ def _is_name(text: str) -> bool:
 
 
 def _quote(text: str) -> str:
-    return repr(text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…")
+    return repr(text if len(text) <= _MAX_QUOTED_CHARACTERS else f"{text[:_MAX_QUOTED_CHARACTERS]}…")
 
 
 def _sentence(error: ValueError) -> str:

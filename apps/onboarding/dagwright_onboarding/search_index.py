@@ -1,6 +1,6 @@
-"""Maintenance of the search index: every name of every active party, and every word of a name.
+"""Maintain the search index: the whole names of all parties, and the words of the names of active parties.
 
-An inactive party has no words in the index, so searches do not find it. Its whole names stay in the index, because a
+An inactive party has no words in the index, so searches do not find it. Its whole names are in the index, because a
 lookup of such a name must not bind another party. The index rows are written in the transaction that writes the name,
 for every writer that uses the models. `name_search` reads them. This module must not depend on the search steps and
 must not import Temporal.
@@ -29,7 +29,7 @@ NAMES_PER_TRANSACTION = 5_000
 
 
 _IDS_PER_STATEMENT = 500
-"""Names per statement."""
+"""Ids of parties or of other names per statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ def index_next_batch(connection: Connection, progress: IndexProgress | None) -> 
         total = sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in (Party, PartyName))
         progress = IndexProgress("", 0, 0, total)
     if progress.last_party_id is not None:
-        rows = _own_names(connection, after=progress.last_party_id)
-        next_after = rows[-1].id if rows else None
-        progress = replace(progress, last_party_id=next_after, processed_count=progress.processed_count + len(rows))
+        rows = _own_names(connection, last_id=progress.last_party_id)
+        last_party_id = rows[-1].id if rows else None
+        progress = replace(progress, last_party_id=last_party_id, processed_count=progress.processed_count + len(rows))
     else:
-        rows = _other_names(connection, after=progress.last_name_id)
+        rows = _other_names(connection, last_id=progress.last_name_id)
         if not rows:
             return None
         progress = replace(
@@ -110,18 +110,20 @@ _OTHER_NAMES = select(*_PARTY_COLUMNS, PartyName.id.label("name_id"), PartyName.
 )
 
 
-def _own_names(connection: Connection, *, after: str) -> Sequence[Row[*tuple[Any, ...]]]:
-    return connection.execute(_OWN_NAMES.where(Party.id > after).order_by(Party.id).limit(NAMES_PER_TRANSACTION)).all()
-
-
-def _other_names(connection: Connection, *, after: int) -> Sequence[Row[*tuple[Any, ...]]]:
+def _own_names(connection: Connection, *, last_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
     return connection.execute(
-        _OTHER_NAMES.where(PartyName.id > after).order_by(PartyName.id).limit(NAMES_PER_TRANSACTION)
+        _OWN_NAMES.where(Party.id > last_id).order_by(Party.id).limit(NAMES_PER_TRANSACTION)
+    ).all()
+
+
+def _other_names(connection: Connection, *, last_id: int) -> Sequence[Row[*tuple[Any, ...]]]:
+    return connection.execute(
+        _OTHER_NAMES.where(PartyName.id > last_id).order_by(PartyName.id).limit(NAMES_PER_TRANSACTION)
     ).all()
 
 
 def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> None:
-    """Add names to the index; each row has the columns of `_own_names`."""
+    """Add names to the index; each row has the columns of `_OWN_NAMES`."""
     rows = []
     words: dict[str, None] = {}
     for party_id, kind, jurisdiction, status, name_id, use, key in names:
@@ -151,8 +153,8 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
 class _NamesToIndex:
     """Ids of the parties and other names that a flush wrote and that must be indexed, each once and in order."""
 
-    parties: dict[str, None] = field(default_factory=dict)
-    names: dict[int, None] = field(default_factory=dict)
+    party_ids: dict[str, None] = field(default_factory=dict)
+    name_ids: dict[int, None] = field(default_factory=dict)
 
 
 _SESSION_KEY = "names to be indexed"
@@ -169,24 +171,24 @@ def _names_to_index(instance: Party | PartyName) -> _NamesToIndex:
 
 def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
     # The other names of the party are indexed by separate events.
-    _names_to_index(party).parties[party.id] = None
+    _names_to_index(party).party_ids[party.id] = None
 
 
 def _reindex_party(mapper: Mapper[Any], connection: Connection, party: Party) -> None:
     _remove_party(mapper, connection, party)
     names_to_index = _names_to_index(party)
-    names_to_index.parties[party.id] = None
+    names_to_index.party_ids[party.id] = None
     names_of_party = select(PartyName.id).where(PartyName.party_id == party.id).order_by(PartyName.id)
-    names_to_index.names.update(dict.fromkeys(connection.scalars(names_of_party)))
+    names_to_index.name_ids.update(dict.fromkeys(connection.scalars(names_of_party)))
 
 
 def _index_name(_mapper: Mapper[Any], _connection: Connection, name: PartyName) -> None:
-    _names_to_index(name).names[name.id] = None
+    _names_to_index(name).name_ids[name.id] = None
 
 
 def _reindex_name(mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
     _remove_name(mapper, connection, name)
-    _names_to_index(name).names[name.id] = None
+    _names_to_index(name).name_ids[name.id] = None
 
 
 def _discard_pending_names(session: Session, _context: object, _instances: object) -> None:
@@ -200,20 +202,20 @@ def _index_pending_names(session: Session, _context: object) -> None:
     if names_to_index is None:
         return
     connection = session.connection()
-    for party_ids in _split_ids([*names_to_index.parties]):
+    for party_ids in _split_ids([*names_to_index.party_ids]):
         _write(connection, connection.execute(_OWN_NAMES.where(Party.id.in_(party_ids))).all())
-    for name_ids in _split_ids([*names_to_index.names]):
+    for name_ids in _split_ids([*names_to_index.name_ids]):
         _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id.in_(name_ids))).all())
 
 
 def _split_ids(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
-    for at in range(0, len(ids), _IDS_PER_STATEMENT):
-        yield ids[at : at + _IDS_PER_STATEMENT]
+    for start in range(0, len(ids), _IDS_PER_STATEMENT):
+        yield ids[start : start + _IDS_PER_STATEMENT]
 
 
 def _remove_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
-    rows = delete(PartySearch).where(PartySearch.party_id == name.party_id, PartySearch.name_id == name.id)
-    connection.execute(rows)
+    statement = delete(PartySearch).where(PartySearch.party_id == name.party_id, PartySearch.name_id == name.id)
+    connection.execute(statement)
 
 
 def _remove_party(_mapper: Mapper[Any], connection: Connection, party: Party) -> None:

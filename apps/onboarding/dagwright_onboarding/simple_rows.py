@@ -1,7 +1,7 @@
 """Load the rows of a file that need no individual handling: new parties, and unchanged existing parties.
 
-All other rows (renames, changes, conflicts) are handled one by one in `party_loading`. Most rows of a large file are of
-these two kinds, so they are read and written in batches. This module must not import Temporal.
+Most rows of a large file are of these two kinds, so they are read and written in batches. `party_loading` handles all
+other rows (renames, changes, conflicts) one by one. This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ LEI_SCHEME = "LEI"
 
 _Identity = tuple[str, str]
 """Kind and value of an id, a LEI or the key of a name. Several parties may have the same name."""
-_Key = tuple[str, str, str, str]
+_NaturalKey = tuple[str, str, str, str]
 """Natural key of a party: kind, key of the name, jurisdiction, distinguisher."""
 
 
@@ -29,12 +29,12 @@ class SimpleRows:
     """Rows that were handled as a batch.
 
     Args:
-        added: lines of the rows whose parties were added.
-        unchanged: line of a row -> the party, which already has all values of the row.
+        added_lines: lines of the rows whose parties were added.
+        unchanged_parties: line of a row -> the party, which already has all values of the row.
     """
 
-    added: frozenset[int]
-    unchanged: Mapping[int, Party]
+    added_lines: frozenset[int]
+    unchanged_parties: Mapping[int, Party]
 
 
 def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
@@ -43,16 +43,18 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     A row qualifies only if it shares no id, LEI or name with another row of the batch, so the order does not matter.
     A row is new if no party in the store has any of its values, current or former: such a row cannot conflict.
     """
-    identities = {row.line: _identities(row) for row in rows}
-    counts = Counter(identity for row_identities in identities.values() for identity in row_identities)
-    unique_rows = [row for row in rows if all(counts[identity] == 1 for identity in identities[row.line])]
+    identities_by_line = {row.line: _identities(row) for row in rows}
+    counts = Counter(identity for row_identities in identities_by_line.values() for identity in row_identities)
+    unique_rows = [row for row in rows if all(counts[identity] == 1 for identity in identities_by_line[row.line])]
     stored_values = _read_stored_values(session, unique_rows)
-    new_rows = [row for row in unique_rows if stored_values.identities.isdisjoint(identities[row.line])]
+    new_rows = [row for row in unique_rows if stored_values.identities.isdisjoint(identities_by_line[row.line])]
     for row in new_rows:
         session.add_all(_rows_of(row))
     session.flush()
-    unchanged = {row.line: party for row in unique_rows if (party := stored_values.unchanged_party(row)) is not None}
-    return SimpleRows(frozenset(row.line for row in new_rows), unchanged)
+    unchanged_parties = {
+        row.line: party for row in unique_rows if (party := stored_values.unchanged_party(row)) is not None
+    }
+    return SimpleRows(frozenset(row.line for row in new_rows), unchanged_parties)
 
 
 def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known_keys: set[str]) -> Iterator[PartyName]:
@@ -86,13 +88,13 @@ class _StoredValues:
     Args:
         identities: values that a stored party has.
         parties: natural key -> party, for the names of the rows.
-        names: party id -> keys of its other names, for these parties.
+        other_name_keys: party id -> keys of its other names, for these parties.
         leis: party id -> its LEI, for these parties.
     """
 
     identities: set[_Identity]
-    parties: Mapping[_Key, Party]
-    names: Mapping[str, set[str]]
+    parties: Mapping[_NaturalKey, Party]
+    other_name_keys: Mapping[str, set[str]]
     leis: Mapping[str, str]
 
     def unchanged_party(self, row: PartyRow) -> Party | None:
@@ -101,7 +103,7 @@ class _StoredValues:
         party = self.parties.get((key.kind.value, name_key(key.name), key.jurisdiction, key.distinguisher))
         if party is None:
             return None
-        known_keys = {party.name_key, *self.names.get(party.id, ())}
+        known_keys = {party.name_key, *self.other_name_keys.get(party.id, ())}
         is_same = (
             (row.id is None or (row.id == party.id and key.name == party.name))
             and row.client_type in ("", party.client_type)
@@ -125,16 +127,16 @@ def _read_stored_values(session: Session, rows: Sequence[PartyRow]) -> _StoredVa
     identities: set[_Identity] = {("id", party.id) for party in parties} | {
         ("name", party.name_key) for party in parties
     }
-    names: defaultdict[str, set[str]] = defaultdict(set)
+    other_name_keys: defaultdict[str, set[str]] = defaultdict(set)
     for party_id, key in session.execute(names_query):
-        names[party_id].add(key)
+        other_name_keys[party_id].add(key)
         identities.add(("name", key))
     lei_of_party: dict[str, str] = {}
     for party_id, lei in session.execute(leis_query):
         lei_of_party[party_id] = lei
         identities.add(("lei", lei))
-    by_key = {(party.kind, party.name_key, party.jurisdiction, party.distinguisher): party for party in parties}
-    return _StoredValues(identities, by_key, names, lei_of_party)
+    parties_by_key = {(party.kind, party.name_key, party.jurisdiction, party.distinguisher): party for party in parties}
+    return _StoredValues(identities, parties_by_key, other_name_keys, lei_of_party)
 
 
 def _rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdentifier]:

@@ -15,26 +15,26 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_SPELLINGS = 10
 _WORD_SIMILARITY = 60.0
 """Minimum rapidfuzz ratio for one word to stand for another; `cohen` and `chan` have 67."""
-_WORDS_COMBINED = 6
-"""Number of longest words of a text that are combined; six words have 57 combinations."""
+_MAX_COMBINED_WORDS = 6
+"""Maximum number of words of a text that are combined, the longest words; six words have 57 combinations."""
 _MIN_PART_CHARACTERS = 2
 
 
-def one_edit_away(word: str) -> set[str]:
+def words_one_edit_away(word: str) -> set[str]:
     """Return the words that differ by one letter: inserted, deleted, changed, or swapped with the next letter."""
     letters = sorted({*_LETTERS, *word})
-    halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    with_insertion = {left + letter + right for left, right in halves for letter in letters}
-    with_replacement = {left + letter + right[1:] for left, right in halves if right for letter in letters}
-    with_deletion = {left + right[1:] for left, right in halves if right}
-    with_swap = {left + right[1] + right[0] + right[2:] for left, right in halves if len(right) > 1}
-    return (with_insertion | with_replacement | with_deletion | with_swap) - {word, ""}
+    halves = [(word[:position], word[position:]) for position in range(len(word) + 1)]
+    insertions = {left + letter + right for left, right in halves for letter in letters}
+    replacements = {left + letter + right[1:] for left, right in halves if right for letter in letters}
+    deletions = {left + right[1:] for left, right in halves if right}
+    swaps = {left + right[1] + right[0] + right[2:] for left, right in halves if len(right) > 1}
+    return (insertions | replacements | deletions | swaps) - {word, ""}
 
 
 def trigrams(word: str) -> list[str]:
     """Return the distinct trigrams of a word in order, padded with two spaces before and one space after the word."""
     padded_word = f"  {word} "
-    return list(dict.fromkeys(padded_word[at : at + 3] for at in range(len(padded_word) - 2)))
+    return list(dict.fromkeys(padded_word[position : position + 3] for position in range(len(padded_word) - 2)))
 
 
 def rank_spellings(word: str, known_words: Iterable[str]) -> list[str]:
@@ -52,27 +52,32 @@ def name_similarity(core: Sequence[str], other_core: Sequence[str]) -> float:
 
 def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the variants of a text with two words joined or one word split, such as `blackrock` for `black rock`."""
-    with_joined_words = [(*words[:at], words[at] + words[at + 1], *words[at + 2 :]) for at in range(len(words) - 1)]
-    with_split_word = [
-        (*words[:at], word[:cut], word[cut:], *words[at + 1 :])
-        for at, word in enumerate(words)
+    joined_variants = [
+        (*words[:position], words[position] + words[position + 1], *words[position + 2 :])
+        for position in range(len(words) - 1)
+    ]
+    split_variants = [
+        (*words[:position], word[:cut], word[cut:], *words[position + 1 :])
+        for position, word in enumerate(words)
         for cut in range(_MIN_PART_CHARACTERS, len(word) - _MIN_PART_CHARACTERS + 1)
     ]
-    return [*with_joined_words, *with_split_word]
+    return [*joined_variants, *split_variants]
 
 
 def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[list[tuple[int, ...]]]:
-    """Yield subsets of the words as positions, largest first, as long as a name with only these words can match.
+    """Yield the subsets of each size as positions, the largest first, while a name with only these words can match.
 
     Args:
         min_similarity: rapidfuzz ratio, 0 to 100, that such a name must reach.
     """
     total = sum(map(len, words))
-    longest_positions = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:_WORDS_COMBINED])
+    longest_positions = sorted(
+        sorted(range(len(words)), key=lambda position: -len(words[position]))[:_MAX_COMBINED_WORDS]
+    )
     for count in range(min(len(words) - 1, len(longest_positions)), 0, -1):
         subsets = []
         for positions in combinations(longest_positions, count):
-            letters = sum(len(words[at]) for at in positions)
+            letters = sum(len(words[position]) for position in positions)
             if 200 * letters >= min_similarity * (total + letters):
                 subsets.append(positions)
         if not subsets:

@@ -62,7 +62,7 @@ _ROLE_ALIASES: Mapping[str, Sequence[str]] = {
     "TAX_ADVISER": ("Tax advisor",),
 }
 _DUPLICATE_CODES = frozenset({"AUTHORIZED_SIGNATORY"})
-"""Codes that are another spelling of a code; with both codes, every such lookup would be ambiguous."""
+"""Codes that are only another spelling of a code; with both, every lookup of the role would be ambiguous."""
 
 
 class TermNames:
@@ -75,7 +75,7 @@ class TermNames:
     def __init__(self, kind: str) -> None:
         self._names = _names(kind)
 
-    def exact(self, key: str, code: str) -> list[KnownName]:
+    def exact_terms(self, key: str, code: str) -> list[KnownName]:
         """Return the terms with this code or this name key."""
         return [name for name in self._names if name.id == code or " ".join(name.words) == " ".join(words_of(key))]
 

@@ -6,10 +6,10 @@ from datetime import date
 from typing import Final
 
 NAME_LIMIT: Final = 300
-"""Characters of a name; names in the known registers have less than 250 characters."""
+"""Maximum number of characters of a name; names in the known registers have less than 250 characters."""
 BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Bidirectional control characters, which can make a name look like another name."""
-_NOT_IN_NAMES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_FORBIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control characters, line separators, surrogates and invisible characters."""
 
 _JOINERS: Final = "\u200c\u200d"
@@ -17,7 +17,7 @@ _JOINERS: Final = "\u200c\u200d"
 _BLANK_LETTERS: Final = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters in Unicode that are displayed as blank."""
 
-_FIRST_BIRTH, _LAST_BIRTH = "1800-01-01", "2099-12-31"
+_FIRST_BIRTH_DATE, _LAST_BIRTH_DATE = "1800-01-01", "2099-12-31"
 """Constants rather than the current date, because plans are also validated without a clock; the verbs reject dates in
 the future."""
 
@@ -34,8 +34,8 @@ def check_date_of_birth(text: str) -> None:
         is_date = False
     if not is_date:
         raise ValueError(f"{text[:200]!r} is not a date such as 1970-12-31")
-    if not _FIRST_BIRTH <= text <= _LAST_BIRTH:
-        raise ValueError(f"{text!r} is not a date of birth from {_FIRST_BIRTH} to {_LAST_BIRTH}")
+    if not _FIRST_BIRTH_DATE <= text <= _LAST_BIRTH_DATE:
+        raise ValueError(f"{text!r} is not a date of birth from {_FIRST_BIRTH_DATE} to {_LAST_BIRTH_DATE}")
 
 
 def check_name(text: str) -> None:
@@ -44,16 +44,16 @@ def check_name(text: str) -> None:
     Raises:
         ValueError: the text has no letter or digit, is too long, or has line ends or invisible characters.
     """
-    not_a_name = f"{text[:200]!r} is not a name"
+    problem = f"{text[:200]!r} is not a name"
     if not any(map(str.isalnum, text)):
-        raise ValueError(f"{not_a_name}: it has no letter or digit")
+        raise ValueError(f"{problem}: it has no letter or digit")
     length = len(unicodedata.normalize("NFC", text))
     if length > NAME_LIMIT:
-        raise ValueError(f"{not_a_name}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
+        raise ValueError(f"{problem}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
     for position, character in enumerate(text):
-        is_invisible = unicodedata.category(character) in _NOT_IN_NAMES and character not in _JOINERS
+        is_invisible = unicodedata.category(character) in _FORBIDDEN_CATEGORIES and character not in _JOINERS
         if is_invisible or character in _BLANK_LETTERS:
-            raise ValueError(f"{not_a_name}: it has the character U+{ord(character):04X} at position {position}")
+            raise ValueError(f"{problem}: it has the character U+{ord(character):04X} at position {position}")
 
 
 _JURISDICTION = re.compile(r"([A-Z]{2})(-[A-Z0-9]{1,3})?")
@@ -80,7 +80,7 @@ _DIVISIONS: Final = {
 }
 """ISO 3166-2 codes for the countries whose subdivisions register companies; subdivisions of other countries are checked
 by form only."""
-_DIVISIONS_OF = {country: frozenset(codes.split()) for country, codes in _DIVISIONS.items()}
+_DIVISIONS_BY_COUNTRY = {country: frozenset(codes.split()) for country, codes in _DIVISIONS.items()}
 
 
 def parse_jurisdiction(text: str) -> str:
@@ -92,7 +92,7 @@ def parse_jurisdiction(text: str) -> str:
     if match[1] not in _COUNTRIES:
         advice = "; the United Kingdom is GB" if match[1] == "UK" else ""
         raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code: there is no country {match[1]}{advice}")
-    divisions = _DIVISIONS_OF.get(match[1])
+    divisions = _DIVISIONS_BY_COUNTRY.get(match[1])
     if match[2] is not None and divisions is not None and match[2][1:] not in divisions:
         message = f"jurisdiction {text!r:.80} is not an ISO 3166 code: {match[1]} has no subdivision {match[2][1:]}"
         raise ValueError(message)

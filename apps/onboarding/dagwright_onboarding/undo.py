@@ -28,7 +28,7 @@ from dagwright_onboarding.models import (
 from dagwright_onboarding.parties import describe, ensure_product, ensure_relation, ensure_role, lock_active_party
 from dagwright_onboarding.verb_results import UndoResult
 
-_CALLS_SHOWN = 3
+_MAX_LISTED_CALLS = 3
 
 
 def undo_call(session: Session, key: str) -> UndoResult:
@@ -50,7 +50,7 @@ def undo_call(session: Session, key: str) -> UndoResult:
         raise ValueError(f"this {effect.verb} cannot be undone: its changes were not recorded")
     else:
         descriptions = [_revert(session, record, key=key) for record in reversed(effect.changes)]
-        result = UndoResult(key, effect.verb, [text for text in descriptions if text is not None])
+        result = UndoResult(key, effect.verb, [description for description in descriptions if description is not None])
     effect.result = asdict(result)
     effect.undone_at = datetime.now(UTC)
     return result
@@ -65,30 +65,30 @@ def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None
     row = cast("Row | None", session.get(table, row_id, with_for_update=True))
     if row is None:
         return None
-    text = _describe(session, row)
+    description = _describe(session, row)
     if change is RecordedChange.ADDED:
-        _check_not_relied_on(session, row_id, text, key=key)
-        _check_not_referenced(session, row, text)
+        _check_unused_by_other_calls(session, row_id, description, key=key)
+        _check_not_referenced(session, row, description)
         session.delete(row)
         session.flush()
-        return f"{text} was removed"
+        return f"{description} was removed"
     for column, previous_value in record["before"].items():
-        _check_not_relied_on(session, value_id(row_id, column), f"the {column} of {text}", key=key)
+        _check_unused_by_other_calls(session, value_id(row_id, column), f"the {column} of {description}", key=key)
         setattr(row, column, previous_value)
     session.flush()
-    return f"{text} was reset"
+    return f"{description} was reset"
 
 
-def _check_not_relied_on(session: Session, row_id: str, text: str, *, key: str) -> None:
+def _check_unused_by_other_calls(session: Session, row_id: str, description: str, *, key: str) -> None:
     calls = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
     other_effects = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
-    verbs = session.scalars(other_effects.order_by(Effect.at, Effect.key).limit(_CALLS_SHOWN)).all()
+    verbs = session.scalars(other_effects.order_by(Effect.at, Effect.key).limit(_MAX_LISTED_CALLS)).all()
     if verbs:
         users = " and ".join(f"a {verb}" for verb in dict.fromkeys(verbs))
-        raise ValueError(f"{text} cannot be undone: {users} has used it since")
+        raise ValueError(f"{description} cannot be undone: {users} has used it since")
 
 
-def _check_not_referenced(session: Session, row: Row, text: str) -> None:
+def _check_not_referenced(session: Session, row: Row, description: str) -> None:
     """Check that no other rows refer to a party, such as names loaded from a file."""
     if not isinstance(row, Party):
         return
@@ -105,7 +105,7 @@ def _check_not_referenced(session: Session, row: Row, text: str) -> None:
         if session.scalar(select(exists(table).where(condition)))
     ]
     if references:
-        raise ValueError(f"{text} cannot be undone: it now has {' and '.join(references)}")
+        raise ValueError(f"{description} cannot be undone: it now has {' and '.join(references)}")
 
 
 def _was_undone(session: Session, row_id: str) -> bool:
@@ -131,29 +131,29 @@ def _restore(session: Session, record: dict[str, Any]) -> str | None:
 
 
 def _recreate(session: Session, table: str, columns: dict[str, Any]) -> tuple[Row, bool]:
-    def party(column: str) -> Party:
+    def lock_party(column: str) -> Party:
         return lock_active_party(session, columns[column], argument=column)
 
     if table == RoleAssignment.__tablename__:
         return ensure_role(
-            session, party("cbu_id"), party("entity_id"), role=columns["role"], assignment_id=columns["id"]
+            session, lock_party("cbu_id"), lock_party("entity_id"), role=columns["role"], assignment_id=columns["id"]
         )
     if table == ProductSubscription.__tablename__:
-        return ensure_product(session, party("cbu_id"), product=columns["product"], subscription_id=columns["id"])
+        return ensure_product(session, lock_party("cbu_id"), product=columns["product"], subscription_id=columns["id"])
     kind = RelationKind(columns["kind"])
-    return ensure_relation(session, party("from_id"), party("to_id"), kind=kind, relation_id=columns["id"])
+    return ensure_relation(session, lock_party("from_id"), lock_party("to_id"), kind=kind, relation_id=columns["id"])
 
 
 def _describe(session: Session, row: Row) -> str:
-    def party(party_id: str) -> str:
+    def describe_party(party_id: str) -> str:
         return describe(session.get_one(Party, party_id))
 
     match row:
         case Party():
             return describe(row)
         case RoleAssignment():
-            return f"the role {row.role} of {party(row.entity_id)} at {party(row.cbu_id)}"
+            return f"the role {row.role} of {describe_party(row.entity_id)} at {describe_party(row.cbu_id)}"
         case ProductSubscription():
-            return f"the product {row.product} of {party(row.cbu_id)}"
+            return f"the product {row.product} of {describe_party(row.cbu_id)}"
         case Relation():
-            return f"the link of {party(row.from_id)} to {party(row.to_id)} ({row.kind})"
+            return f"the link of {describe_party(row.from_id)} to {describe_party(row.to_id)} ({row.kind})"

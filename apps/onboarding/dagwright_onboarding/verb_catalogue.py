@@ -43,9 +43,9 @@ def _verb(spec: ToolSpec, declarations: Sequence[ToolDeclaration]) -> dict[str, 
     declaration = spec.declaration
     schema: Mapping[str, Any] = declaration.input_schema or {}
     parameters = {
-        name.replace("_", "-"): _parameter(declaration, name, part, declarations)
+        name.replace("_", "-"): _parameter(declaration, name, field_schema, declarations)
         | ({"required": True} if name in schema["required"] else {})
-        for name, part in schema["properties"].items()
+        for name, field_schema in schema["properties"].items()
     }
     optional_fields = {"sets": f"@{declaration.sets}" if declaration.sets else None, "undo": declaration.undo}
     return {
@@ -66,11 +66,11 @@ def _parameter(
         return {**description, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
     return {
         **description,
-        "lookups": [name for name, kind in RESOLVER.types.items() if kind is None or kind in kinds],
+        "lookups": [entity_type for entity_type, kind in RESOLVER.types.items() if kind is None or kind in kinds],
         "refs": [maker.name for maker in declarations if can_make(maker, kinds, RESOLVER)],
         **(
-            {"only": {name: dict(by_kind) for name, by_kind in kinds_by_value.items()}}
-            if (kinds_by_value := kind_conditions(verb, name))
+            {"only": {parameter: dict(values_by_kind) for parameter, values_by_kind in conditions.items()}}
+            if (conditions := kind_conditions(verb, name))
             else {}
         ),
     }
@@ -85,9 +85,11 @@ def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(spec: ToolSpec) -> dict[str, str]:
-    """Return the other fields of a result, each with its type in words."""
+    """Return the fields of a result except `id`, each with its type in words."""
     result_schema = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
-    return {name: _type_text(part) for name, part in result_schema["properties"].items() if name != "id"}
+    return {
+        name: _type_text(field_schema) for name, field_schema in result_schema["properties"].items() if name != "id"
+    }
 
 
 def _type_text(schema: Mapping[str, Any]) -> str:

@@ -229,7 +229,7 @@ class OnboardingVerbs:
 def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[PartyResult]:
     """Return the requested parties in order; missing parties are added, and one undo removes them all.
 
-    Only parties with exactly the same natural key are the same; empty fields count as unknown.
+    An existing party is returned only if all fields of its natural key are equal, including the empty fields.
 
     Args:
         call: call from `EffectLog.run_once`; its transaction may make other changes.
