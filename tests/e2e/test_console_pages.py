@@ -65,9 +65,10 @@ RETRY_AFTER_LEAVING = """async () => {
   return [errorName, attempts];
 }"""
 SEND_CHAT_REQUEST = """() => {
-  import("/console/js/chat_stream.js").then(({ chatRequest, follow }) => {
-    const on = { offline() {} };
-    return follow(chatRequest({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
+  import("/console/js/chat_stream.js").then(({ chatRequest, followAnswer }) => {
+    const handlers = { offline() {} };
+    const { signal } = new AbortController();
+    return followAnswer(chatRequest({ model: "small", messages: [] }, "key-1"), { handlers, signal });
   });
 }"""
 LOAD_OLDER_GRAPH = """async () => {

@@ -56,7 +56,7 @@ class NodeActionRequest:
     node: str
     arguments: str | None = None
     result: str | None = None
-    is_branch: bool = False
+    includes_branch: bool = False
     reason: str | None = None
     by: str | None = None
 

@@ -55,7 +55,7 @@ def cancel(request: RunActionRequest, output: Output) -> int:
 
 def cancel_node(request: NodeActionRequest, output: Output) -> int:
     """Cancel a node, and with `--branch` its dependents; return 2 if the run rejects the command."""
-    return _change_node(request, Command.cancel_node(request.node, branch=request.is_branch), output)
+    return _change_node(request, Command.cancel_node(request.node, branch=request.includes_branch), output)
 
 
 def retry(request: NodeActionRequest, output: Output) -> int:

@@ -98,7 +98,7 @@ def list_runs(request: ListRequest, output: Output) -> int:
             output.log(f"there are more runs; continue with `--after {cursor}`")
         return ExitCode.COMPLETED
 
-    return _with_runs(work_with_runs, output)
+    return _run_with_connection(work_with_runs, output)
 
 
 def _parse_since(text: str | None) -> float | None:
@@ -109,7 +109,7 @@ def _parse_since(text: str | None) -> float | None:
 
 
 def status(request: ShowRequest, output: Output) -> int:
-    """Show the state of a run and its nodes. The exit code is that of the run, 0 for an open run."""
+    """Show the state of a run and its nodes, and return the exit code of the run; 0 for an open run."""
 
     def show(view: "RunView", document: Document, server: Server) -> int:
         if output.is_json:
@@ -123,7 +123,7 @@ def status(request: ShowRequest, output: Output) -> int:
 
 
 def result(request: ShowRequest, output: Output) -> int:
-    """Show the output of a run. The exit code is that of the run, 0 for an open run, and 1 for a lost output."""
+    """Show the output of a run, and return the exit code of the run; 0 for an open run, 1 for a lost output."""
     if request.is_full and output.is_json:
         return _stream_result(request, output)
 
@@ -146,7 +146,7 @@ def _stream_result(request: ShowRequest, output: Output) -> int:
         await output.stream(_collect_notes(runs.full_document(view), notes))
         return _exit_code_of_result(view, notes)
 
-    return _with_runs(work_with_runs, output)
+    return _run_with_connection(work_with_runs, output)
 
 
 async def _collect_notes(
@@ -175,7 +175,7 @@ def graph(request: ShowRequest, output: Output) -> int:
             _print_graph(view, request.format, output)
         return ExitCode.COMPLETED
 
-    return _with_runs(work_with_runs, output)
+    return _run_with_connection(work_with_runs, output)
 
 
 async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
@@ -190,11 +190,11 @@ def _print_graph(view: "RunView", drawing_format: str, output: Output) -> None:
     diagram = diagram_of(view.scheduler) if view.scheduler else view.graph()
     output.print((svg if drawing_format == "svg" else mermaid)(diagram))
     if is_folded(diagram) and view.scheduler:
-        total, run = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
-        boxes = f"{len(diagram['nodes']):,} box{'es' if len(diagram['nodes']) > 1 else ''}"
+        total, run_id = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
+        box_text = f"{len(diagram['nodes']):,} box{'es' if len(diagram['nodes']) > 1 else ''}"
         output.log(
-            f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
-            f"`dagwright node {run} NODE` shows one node"
+            f"{total:,} nodes are drawn as {box_text}; `dagwright graph {run_id} --format json` lists every node and "
+            f"edge, `dagwright node {run_id} NODE` shows one node"
         )
 
 
@@ -202,7 +202,7 @@ def node(request: ShowRequest, output: Output) -> int:
     """Show a node or item of the run or of a sub-plan; the exit code is 0.
 
     Raises:
-        CommandError: the run has no such node, or does not know it yet.
+        CommandError: the run has no such node, or does not have the node yet.
     """
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
@@ -216,7 +216,7 @@ def node(request: ShowRequest, output: Output) -> int:
             _print_node(str(node_report.document["node_id"]), node_report.document, node_report.notes, output)
         return ExitCode.COMPLETED
 
-    return _with_runs(work_with_runs, output)
+    return _run_with_connection(work_with_runs, output)
 
 
 def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
@@ -226,13 +226,13 @@ def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunVie
         view = await runs.reader(request.workflow_id).read()
         document: Document = await runs.document(view, full=request.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
-            document = with_starting_worker(document)
+            document = report_starting_worker(document)
         return show(view, document, server)
 
-    return _with_runs(work_with_runs, output)
+    return _run_with_connection(work_with_runs, output)
 
 
-def with_starting_worker(document: Document) -> Document:
+def report_starting_worker(document: Document) -> Document:
     """Return the document with reasons and a note about a starting worker instead of a missing worker."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
     nodes = {
@@ -243,7 +243,7 @@ def with_starting_worker(document: Document) -> Document:
     return {**document, "nodes": nodes, "notes": [*notes, starting_note]}
 
 
-def _with_runs(work_with_runs: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> int:
+def _run_with_connection(work_with_runs: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
@@ -305,36 +305,36 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, lists_a
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
-    rows = status_rows(document["nodes"], lambda name: _node_of(view, name), lists_all_items=lists_all_items)
-    for line in rows.counts:
+    rows = status_rows(document["nodes"], lambda task_id: _node_id_of(view, task_id), lists_all_items=lists_all_items)
+    for line in rows.count_lines:
         output.print(line)
-    for name in rows.names:
-        node = document["nodes"][name]
+    for task_id in rows.task_ids:
+        node = document["nodes"][task_id]
         status = node_status(node)
         mark, style = MARKS[status]
-        call = view.pending.get(name) if node["status"] == "running" else None
+        call = view.pending.get(task_id) if node["status"] == "running" else None
         call_state = call_text(call, now=time.time()) if call is not None else ""
         table.add_row(
             Text(f"{mark} {status.value}", style=style),
-            Text(one_line(name)),
-            Text(one_line(node_tool_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
+            Text(one_line(task_id)),
+            Text(one_line(node_tool_text(node["tool"] or "", node["title"], kind=_kind_of(view, task_id)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
             _time_text(node),
             Text(one_line("; ".join(filter(None, [call_state, node_text(node), overrides_text(node)])))),
         )
     if document["nodes"]:
         output.show(table)
-    if rows.omitted:
+    if rows.omitted_count:
         command = f"dagwright status {one_line(view.workflow_id)} --all-items"
-        output.print(f"{rows.omitted:,} items are not listed; `{command}` lists them")
+        output.print(f"{rows.omitted_count:,} items are not listed; `{command}` lists them")
 
 
 def _print_answers(view: "RunView", output: Output) -> None:
     """Write the answers to the requests of a run."""
     closings = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
-    answers = [(name, closing) for name, closing in closings if closing.outcome != "closed"]
-    for name, closing in answers[:_REQUESTS_SHOWN]:
-        output.print(f"{one_line(name)}: {one_line(closing_text(closing.to_json()), limit=300)}")
+    answers = [(request_id, closing) for request_id, closing in closings if closing.outcome != "closed"]
+    for request_id, closing in answers[:_REQUESTS_SHOWN]:
+        output.print(f"{one_line(request_id)}: {one_line(closing_text(closing.to_json()), limit=300)}")
     if len(answers) > _REQUESTS_SHOWN:
         output.print(
             f"and {len(answers) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
@@ -342,11 +342,11 @@ def _print_answers(view: "RunView", output: Output) -> None:
         )
 
 
-def _node_of(view: "RunView", name: str) -> str:
-    """Return the ID of the node to which a node or item in the document belongs."""
-    if view.scheduler is None or view.scheduler.record_of(name) is None:
-        return name
-    return view.scheduler.state.node_of(name).id
+def _node_id_of(view: "RunView", task_id: str) -> str:
+    """Return the ID of the node that a task ID of the document belongs to: the node itself, or the map of an item."""
+    if view.scheduler is None or view.scheduler.record_of(task_id) is None:
+        return task_id
+    return view.scheduler.state.node_of(task_id).id
 
 
 def _kind_of(view: "RunView", task_id: str) -> str:

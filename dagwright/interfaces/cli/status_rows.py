@@ -1,4 +1,7 @@
-"""Select the nodes that `status` lists: counts and failures of large maps, and the rest with `--all-items`."""
+"""Select the nodes and items that `status` lists.
+
+Of a large map, the failed and the open items and the counts are listed; with `--all-items`, every item.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +14,8 @@ ITEMS_LISTED = 20
 """A map with at most this many items is listed completely."""
 _FAILED_STATES = ("failed", "blocked", "cancelled")
 _OPEN_STATES = ("waiting", "running")
-_MAX_ITEMS_OF_KIND = 20
-"""Maximum number of failed items, and of open items, that are listed for a larger map."""
+_MAX_ITEMS_PER_LIST = 20
+"""Maximum number of listed failed items of a larger map, and of its listed open items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,48 +23,49 @@ class StatusRows:
     """The nodes that `status` lists.
 
     Args:
-        counts: a line for each map whose items are not all listed.
-        names: nodes and items, in document order.
-        omitted: number of items that are not listed.
+        count_lines: a line for each map whose items are not all listed.
+        task_ids: IDs of nodes and items, in document order.
+        omitted_count: number of items that are not listed.
     """
 
-    counts: Sequence[str]
-    names: Sequence[str]
-    omitted: int
+    count_lines: Sequence[str]
+    task_ids: Sequence[str]
+    omitted_count: int
 
 
 def status_rows(
-    nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str], str], *, lists_all_items: bool
+    nodes: Mapping[str, Mapping[str, Any]], node_id_of: Callable[[str], str], *, lists_all_items: bool
 ) -> StatusRows:
     """Select the nodes that `status` lists.
 
     Args:
         nodes: nodes of the document.
-        node_of: returns the ID of the node to which a node or item belongs.
+        node_id_of: returns the ID of a node for the node and for its items.
         lists_all_items: list every item.
     """
-    items_of: dict[str, list[str]] = {}
-    for name in () if lists_all_items else nodes:
-        if (node := node_of(name)) != name:
-            items_of.setdefault(node, []).append(name)
-    large_maps = {node: items for node, items in items_of.items() if len(items) > ITEMS_LISTED}
-    hidden: set[str] = set()
-    for items in large_maps.values():
-        hidden |= {*items} - _listed_items(nodes, items)
-    counts = [
-        _counts_line(node, Counter(str(nodes[item]["status"]) for item in large_maps[node])) for node in large_maps
+    item_ids_of_map: dict[str, list[str]] = {}
+    for task_id in () if lists_all_items else nodes:
+        if (map_id := node_id_of(task_id)) != task_id:
+            item_ids_of_map.setdefault(map_id, []).append(task_id)
+    large_maps = {map_id: item_ids for map_id, item_ids in item_ids_of_map.items() if len(item_ids) > ITEMS_LISTED}
+    omitted_ids: set[str] = set()
+    for item_ids in large_maps.values():
+        omitted_ids |= {*item_ids} - _listed_item_ids(nodes, item_ids)
+    count_lines = [
+        _counts_line(map_id, Counter(str(nodes[item_id]["status"]) for item_id in item_ids))
+        for map_id, item_ids in large_maps.items()
     ]
-    return StatusRows(counts, [name for name in nodes if name not in hidden], len(hidden))
+    return StatusRows(count_lines, [task_id for task_id in nodes if task_id not in omitted_ids], len(omitted_ids))
 
 
-def _listed_items(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
-    failed_items = [item for item in items if nodes[item]["status"] in _FAILED_STATES]
-    open_items = [item for item in items if nodes[item]["status"] in _OPEN_STATES]
-    return {*failed_items[:_MAX_ITEMS_OF_KIND], *open_items[:_MAX_ITEMS_OF_KIND]}
+def _listed_item_ids(nodes: Mapping[str, Mapping[str, Any]], item_ids: Sequence[str]) -> set[str]:
+    failed_ids = [item_id for item_id in item_ids if nodes[item_id]["status"] in _FAILED_STATES]
+    open_ids = [item_id for item_id in item_ids if nodes[item_id]["status"] in _OPEN_STATES]
+    return {*failed_ids[:_MAX_ITEMS_PER_LIST], *open_ids[:_MAX_ITEMS_PER_LIST]}
 
 
-def _counts_line(node: str, counts: Mapping[str, int]) -> str:
+def _counts_line(map_id: str, counts: Mapping[str, int]) -> str:
     # Failures first: they matter most.
     states = sorted(counts, key=lambda state: (state not in _FAILED_STATES, state not in _OPEN_STATES, state))
     summary = ", ".join(f"{counts[state]:,} {state}" for state in states)
-    return f"{one_line(node)}: {sum(counts.values()):,} items: {summary}"
+    return f"{one_line(map_id)}: {sum(counts.values()):,} items: {summary}"

@@ -1,4 +1,4 @@
-"""Names, options and help of the commands that change running runs and tools; other modules do the work."""
+"""Names, options and help of the commands that change running runs and tools. Other modules implement the commands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def cancel(
 ) -> int:
     """Cancel a run or one of its nodes; finished results are kept."""
     if node is not None:
-        request = NodeActionRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
+        request = NodeActionRequest(workflow_id, node, includes_branch=branch, reason=reason, by=by)
         return call("run_changes", "cancel_node", request, Output(is_json=json))
     if branch:
         raise CommandError("--branch needs --node")

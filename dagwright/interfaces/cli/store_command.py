@@ -40,17 +40,17 @@ class _StoreReport:
     location: str
     usage: StoreUsage
     cache_usage: CacheUsage
-    bound: RemovalBound | None
+    removal_limit: RemovalBound | None
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        bound, removable = self.bound, self.usage.removable
+        removal_limit, removable = self.removal_limit, self.usage.removable
         return {
             "store": self.location,
             **_payloads_json(self.usage.total),
             "oldest": format_datetime(self.usage.oldest_renewed_at),
             "removable": None if removable is None else _payloads_json(removable),
-            "renewed_before": None if bound is None else format_datetime(bound.renewed_before),
+            "renewed_before": None if removal_limit is None else format_datetime(removal_limit.renewed_before),
             "reason": self.reason,
             "cached": {**_cached_json(self.cache_usage.total), "expired": _cached_json(self.cache_usage.expired)},
         }
@@ -81,10 +81,10 @@ def prune(is_confirmed: bool, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         report = await _store_report(settings, output)
-        if report.bound is None:
+        if report.removal_limit is None:
             raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEED_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
-        removed_payloads = await remove_payloads(store, report.bound) if is_confirmed else Amount()
+        removed_payloads = await remove_payloads(store, report.removal_limit) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
         if output.is_json:
             status = "cleaned" if is_confirmed else "dry_run"
@@ -100,7 +100,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
             output.print(f"removed from {report.location}: {_payloads_text(removed_payloads)}")
             if removed_results.count:
                 output.print(f"removed from the cache: {_cached_text(removed_results)}, expired")
-            output.print(_retention_line(report.bound))
+            output.print(_retention_line(report.removal_limit))
         else:
             _print_clean_up(report, output)
             if report.usage.removable != Amount() or report.cache_usage.expired.count:
@@ -116,26 +116,28 @@ def adopt(is_confirmed: bool, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
-        own_id = await store.identify()
+        store_id = await store.identify()
         async with open_read_connection(settings, output) as connection:
             read_or_adopt = adopt_store if is_confirmed else _read_published_store
-            previous = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
-        previous_json = None if previous is None else {"id": previous.store_id, "store": previous.location}
-        is_published = previous is not None and previous.store_id == own_id
+            previous_store = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
+        previous_json = (
+            None if previous_store is None else {"id": previous_store.store_id, "store": previous_store.location}
+        )
+        is_already_published = previous_store is not None and previous_store.store_id == store_id
         if output.is_json:
             status = "adopted" if is_confirmed else "dry_run"
-            document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
+            document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": store_id}
             output.document({**document, "before": previous_json})
             return ExitCode.COMPLETED
-        if previous is None:
+        if previous_store is None:
             previous_text = "no store is published yet"
         else:
-            previous_text = f"the previous store was {previous.location} (ID {previous.store_id})"
-        if is_confirmed or is_published:
-            output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {previous_text}")
+            previous_text = f"the previous store was {previous_store.location} (ID {previous_store.store_id})"
+        if is_confirmed or is_already_published:
+            output.print(f"task queue {settings.task_queue} uses {store.location} (ID {store_id}); {previous_text}")
         else:
             output.print(
-                f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {previous_text}"
+                f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {store_id}); {previous_text}"
             )
         return ExitCode.COMPLETED
 
@@ -148,34 +150,39 @@ async def _read_published_store(client: Client, _: PayloadStore, *, task_queue: 
 
 async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
-    bound = None
+    removal_limit = None
     try:
         async with open_read_connection(settings, output) as connection:
             retention = await read_retention(connection.client)
-        bound = removal_bound(retention, owners=await store.owners(), now=datetime.now(UTC))
-        reason = bound.reason
+        removal_limit = removal_bound(retention, owners=await store.owners(), now=datetime.now(UTC))
+        reason = removal_limit.reason
     except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
     cache_usage = await measure_cache(store, now=datetime.now(UTC))
-    return _StoreReport(settings.payload_store, await measure_payloads(store, bound), cache_usage, bound, reason)
+    return _StoreReport(
+        settings.payload_store, await measure_payloads(store, removal_limit), cache_usage, removal_limit, reason
+    )
 
 
 def _print_clean_up(report: _StoreReport, output: Output) -> None:
     usage = report.usage
-    since = f", the oldest written or renewed on {_day(usage.oldest_renewed_at)}" if usage.oldest_renewed_at else ""
-    output.print(f"{report.location}: {_payloads_text(usage.total)}{since}")
+    oldest_text = (
+        f", the oldest written or renewed on {_minute_text(usage.oldest_renewed_at)}" if usage.oldest_renewed_at else ""
+    )
+    output.print(f"{report.location}: {_payloads_text(usage.total)}{oldest_text}")
     if report.cache_usage.total.count:
         cache_usage = report.cache_usage
         output.print(f"cache: {_cached_text(cache_usage.total)}; {cache_usage.expired.count:,} expired")
-    if report.bound is None or usage.removable is None:
+    if report.removal_limit is None or usage.removable is None:
         output.print(f"it is unknown how much can be removed: {report.reason}")
         return
     output.print(f"can be removed: {_payloads_text(usage.removable)}")
-    output.print(_retention_line(report.bound))
+    output.print(_retention_line(report.removal_limit))
 
 
-def _retention_line(bound: RemovalBound) -> str:
-    return f"kept: values written or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
+def _retention_line(removal_limit: RemovalBound) -> str:
+    since_text = _minute_text(removal_limit.renewed_before)
+    return f"kept: values written or renewed since {since_text}, because {removal_limit.reason}"
 
 
 def _payloads_json(amount: Amount) -> Mapping[str, int]:
@@ -196,5 +203,5 @@ def _payloads_text(amount: Amount) -> str:
     return f"{format_count(amount.count, 'payload')}, {decimal(amount.size_bytes)}"
 
 
-def _day(moment: datetime) -> str:
+def _minute_text(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -15,7 +15,7 @@ def temporal(arguments: Sequence[str], output: Output) -> int:
     """Replace this process by the `temporal` program, which is installed if it is missing.
 
     Raises:
-        ServerUnreachable: there is no program, and none can be installed.
+        ServerUnreachable: the program is missing and cannot be installed.
     """
     settings = command_settings()
     program: list[str] = []
@@ -28,5 +28,5 @@ def temporal(arguments: Sequence[str], output: Output) -> int:
     if (code := run_async(work, output)) != ExitCode.COMPLETED:
         return code
     server = None if "TEMPORAL_ADDRESS" in configured_server() else LocalServer(settings).find()
-    address = {} if server is None else {"TEMPORAL_ADDRESS": server.address}
-    os.execve(program[0], ["temporal", *arguments], settings.environment_with(address))
+    address_variable = {} if server is None else {"TEMPORAL_ADDRESS": server.address}
+    os.execve(program[0], ["temporal", *arguments], settings.environment_with(address_variable))

@@ -81,9 +81,10 @@ def list_pauses(_: None, output: Output) -> int:
 
 def paused_line(pause: ToolPause) -> str:
     """Describe a paused tool, with the command that resumes it."""
-    by = f" by {one_line(pause.by, limit=80)}" if pause.by else ""
-    reason = f": {one_line(pause.reason, limit=200)}" if pause.reason else ""
-    return f"{pause.tool} paused{by} since {local_date(pause.since)}{reason}; `dagwright tool resume {pause.tool}`"
+    author_text = f" by {one_line(pause.by, limit=80)}" if pause.by else ""
+    reason_text = f": {one_line(pause.reason, limit=200)}" if pause.reason else ""
+    pause_text = f"{pause.tool} paused{author_text} since {local_date(pause.since)}{reason_text}"
+    return f"{pause_text}; `dagwright tool resume {pause.tool}`"
 
 
 async def _pause(client: Client, tool: str, *, by: str | None, reason: str | None) -> str:
@@ -118,6 +119,6 @@ def _resumed_message(tool: str, result: ResumeResult) -> str:
     state = f"{tool} is resumed" if result.pause is not None else f"{tool} was not paused"
     if not result.call_count:
         return f"{state}; none of its calls waited"
-    calls, runs = format_count(result.call_count, "call"), format_count(result.run_count, "run")
+    call_text, run_text = format_count(result.call_count, "call"), format_count(result.run_count, "run")
     verb = "starts" if result.call_count == 1 else "start"
-    return f"{state}; {calls} of {runs} {verb} within {format_elapsed_time(result.ramp_s)}"
+    return f"{state}; {call_text} of {run_text} {verb} within {format_elapsed_time(result.ramp_s)}"

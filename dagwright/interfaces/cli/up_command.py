@@ -1,4 +1,7 @@
-"""`up` and `down`: server, worker and gateway in the background; `down` also ends servers of plugins."""
+"""`up` and `down`: start and end server, worker and gateway in the background.
+
+`down` also ends the servers of plugins.
+"""
 
 from dagwright.client.connecting import prepare_to_start
 from dagwright.core.plugins import installed_plugins
@@ -23,30 +26,30 @@ def up(request: UpRequest, output: Output) -> int:
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    # Before anything starts: the gateway reports problems in its log only.
+    # The plans are checked before anything starts, because the gateway reports problems only in its log.
     templates_of(settings, toolset)
     reject_other_settings(settings)
 
     async def work(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             await prepare_to_start(connection, settings, toolset)
-            worker, is_new = await start_worker(settings, toolset)
+            worker, is_new_worker = await start_worker(settings, toolset)
             LocalServer(settings).keep_running()
             program = LocalServer(settings).program() if connection.server.pid is not None else None
-            gateway, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
+            gateway_address, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
         server = connection.server
         if output.is_json:
             document: dict[str, str | None] = {"status": "up", "address": server.address, "namespace": server.namespace}
-            document |= {"url": f"{gateway}/v1"}
+            document |= {"url": f"{gateway_address}/v1"}
             document |= {"ui_url": server.ui_url, "worker_log": str(worker.log_path), "temporal": program}
             output.document(document)
         else:
             output.print(f"server at {server.address}, namespace {server.namespace}")
             if program is not None:
                 output.print(f"temporal program: {program}")
-            output.print(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
-            output.print(f"API at {gateway}/v1{'' if is_new_gateway else ', which runs already'}")
-            output.print(f"console at {gateway}/console/")
+            output.print(f"worker {'started' if is_new_worker else 'runs already'}; its log: {worker.log_path}")
+            output.print(f"API at {gateway_address}/v1{'' if is_new_gateway else ', which runs already'}")
+            output.print(f"console at {gateway_address}/console/")
             if server.ui_url:
                 output.print(f"Temporal UI: {server.ui_url}")
         return ExitCode.COMPLETED
@@ -60,10 +63,10 @@ def down(_: None, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         ended_names = await LocalServer(settings).stop()
-        # After the workers: a worker that drains may still need these servers.
-        for plugin in installed_plugins():
-            if plugin.plugin.stop is not None:
-                ended_names += await plugin.load(plugin.plugin.stop)(settings)
+        # The servers of plugins end after the workers, because a worker that drains may still need them.
+        for installed_plugin in installed_plugins():
+            if (stop := installed_plugin.plugin.stop) is not None:
+                ended_names += await installed_plugin.load(stop)(settings)
         message = f"ended: {', '.join(ended_names)}" if ended_names else "nothing was running here"
         if output.is_json:
             output.document({"status": "down", "ended": ended_names, "message": message})

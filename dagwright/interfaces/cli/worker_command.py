@@ -51,8 +51,8 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
         async with (
             open_connection(settings) as connection,
             serving_with_settings(settings),
-            # Before the worker: the process must be reported as alive while the worker starts and drains.
-            _health(settings, connection.client, toolset.store, stop_event=stop_event),
+            # The endpoints open before the worker, to report the process as alive while the worker starts and drains.
+            _serving_health_endpoints(settings, connection.client, toolset.store, stop_event=stop_event),
             serving(connection.client, toolset, task_queue=settings.task_queue, capacity=capacity_of(settings)),
         ):
             if connection.server.is_new:
@@ -60,8 +60,8 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
                     "no server was running, so this worker started one; set TEMPORAL_ADDRESS to use another server"
                 )
             queues = [*dict.fromkeys([settings.task_queue, *toolset.user_queues])]
-            for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
-                log.warning("agent names unknown tools", agent=agent, tools=missing)
+            for agent, missing_tools in toolset.agents.missing_tools(toolset.declarations()).items():
+                log.warning("agent names unknown tools", agent=agent, tools=missing_tools)
             log.info("worker started", address=connection.server.address, task_queues=queues, serves=settings.serve)
             if output.is_json:
                 output.document(
@@ -73,7 +73,7 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
 
 
 @asynccontextmanager
-async def _health(
+async def _serving_health_endpoints(
     settings: Settings, client: Client, store: PayloadStore, *, stop_event: asyncio.Event
 ) -> AsyncIterator[None]:
     """Serve the health endpoints at `DAGWRIGHT_HEALTH_ADDRESS`, if set.

@@ -9,8 +9,8 @@ import { temporalLink } from "./temporal.js";
 import { timeBetweenText, timeText } from "./times.js";
 import { userName } from "./user_name.js";
 
-const MANY_OPTIONS = 12;
-const READ_PLAN_TOOL = "read_model_plan"; // the prompt of its approval has the whole plan, so its arguments are not shown
+const MAX_OPTIONS_WITHOUT_FILTER = 12;
+const READ_PLAN_TOOL = "read_model_plan"; // the approval prompt has the whole plan, so the arguments of the call are not shown
 let cardCount = 0;
 
 /** The key of a request. A request that is opened again with the same ID has another key. */
@@ -33,8 +33,8 @@ export function nodeKeyOf(request) {
  * countRequestsOfNode: returns the number of open requests of the node, including this request.
  * hidesRun: hides the run of the request.
  *
- * Returns the element; `isTouched()`: whether the user has entered something; `showClosed(message)`, to call when
- * the request is no longer open, which keeps a draft; `refresh()`; and `focus()`.
+ * Returns {element, showClosed, refresh, isTouched, focus}. `isTouched()` returns whether the user has entered something.
+ * `showClosed(message)` shows that the request is no longer open, and keeps a draft.
  */
 export function requestCard(request, { api, sendAnswer, onDone = () => {}, countRequestsOfNode = () => 1, hidesRun = false }) {
   cardCount += 1;
@@ -79,7 +79,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     try {
       const message = await send({ answer: value, all: allCheckbox.checked, note: note.value.trim() || null });
       const answersAll = allCheckbox.checked;
-      showAnswered(message);
+      showConfirmation(message);
       say(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
       onDone(request, { all: answersAll });
     } catch (error) {
@@ -96,7 +96,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
 
   function showClosed(message) {
     if (!isTouched) {
-      showAnswered(message);
+      showConfirmation(message);
       return;
     }
     element.classList.add("done");
@@ -105,7 +105,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     fill(actions, el("p", { class: "confirmation", role: "status" }, `${message} Your draft is kept here until you close it.`), close);
   }
 
-  function showAnswered(message) {
+  function showConfirmation(message) {
     const hadFocus = element.contains(document.activeElement);
     element.classList.add("done");
     element.removeAttribute("aria-busy");
@@ -156,11 +156,11 @@ function requestFacts(request, hidesRun) {
 function formOf(request, id) {
   switch (request.type) {
     case "APPROVAL":
-      return approval(request, id);
+      return approvalForm(request, id);
     case "SELECTION":
-      return selection(request, id);
+      return selectionForm(request, id);
     case "INFORMATION":
-      return information(request);
+      return informationForm(request);
     default:
       return textForm(request, id);
   }
@@ -174,7 +174,7 @@ function promptDetails(request) {
   return [isPlan ? json(details, "Plan to approve") : markdown(details)];
 }
 
-function approval(request, id) {
+function approvalForm(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
   const problem = el("p", { class: "problem", role: "alert", id: `${id}-reason-problem`, hidden: true });
   const isCall = request.purpose === "approval" && request.tool && request.tool !== READ_PLAN_TOOL;
@@ -234,7 +234,7 @@ function parseOption(option) {
 
 const ERROR_OPTION_LABELS = { retry: "Retry", value: "Set its result", skip: "Skip it", stop: "Stop the run" };
 
-function selection(request, id) {
+function selectionForm(request, id) {
   const options = (request.options ?? []).map(parseOption);
   const kind = request.multiple ? "checkbox" : "radio";
   const inputs = options.map(() => el("input", { type: kind, name: `${id}-option` }));
@@ -273,7 +273,7 @@ function selection(request, id) {
   const element = el(
     "div",
     {},
-    options.length > MANY_OPTIONS ? filter : null,
+    options.length > MAX_OPTIONS_WITHOUT_FILTER ? filter : null,
     el("fieldset", { class: "field" }, el("legend", {}, request.multiple ? "Choose one or more" : "Choose one"),
       el("div", { class: "choices options" }, rows)),
     request.allow_text ? [el("label", { for: text.id }, "Or something else"), text, hint] : null,
@@ -320,7 +320,7 @@ function selection(request, id) {
   return { content: promptDetails(request), element, actions, focus: () => inputs[0]?.focus() };
 }
 
-function information(request) {
+function informationForm(request) {
   const form = schemaForm(request.schema ?? { type: "object" });
   const read = () => {
     const { value = {}, problems } = form.read();

@@ -2,11 +2,12 @@
 
 import { el } from "./dom.js";
 
-const KEY = "dagwright.key";
+/** Name of the entry of `sessionStorage` with the API key. */
+const KEY_ENTRY = "dagwright.key";
 /** Statuses after which a retry may succeed; 0 means no response. */
-const RETRYABLE = [0, 429, 502, 503, 504];
+const RETRYABLE_STATUSES = [0, 429, 502, 503, 504];
 /** Error codes of the model service that are not retried: the call would fail again, or cost as much again. */
-const PERMANENT = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
+const PERMANENT_CODES = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
 
 /** An error response of the gateway. */
 export class ApiError extends Error {
@@ -16,13 +17,13 @@ export class ApiError extends Error {
     this.status = status;
     this.code = code;
     this.param = param;
-    this.isRetryable = RETRYABLE.includes(status) && shouldRetry !== "false" && !PERMANENT.test(code ?? "");
+    this.isRetryable = RETRYABLE_STATUSES.includes(status) && shouldRetry !== "false" && !PERMANENT_CODES.test(code ?? "");
   }
 }
 
 /** The headers of every request: the key, if the user has entered one. */
 export function keyHeaders() {
-  const key = sessionStorage.getItem(KEY);
+  const key = sessionStorage.getItem(KEY_ENTRY);
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
@@ -70,7 +71,7 @@ function openKeyDialog(message) {
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
       const key = field.value.trim();
-      if (key) sessionStorage.setItem(KEY, key);
+      if (key) sessionStorage.setItem(KEY_ENTRY, key);
       dialog.remove();
       resolve(Boolean(key));
     });
@@ -84,8 +85,8 @@ function openKeyDialog(message) {
  */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   for (;;) {
-    const key = keyHeaders();
-    const allHeaders = { ...headers, ...key };
+    const authHeaders = keyHeaders();
+    const allHeaders = { ...headers, ...authHeaders };
     if (body !== undefined) allHeaders["Content-Type"] = "application/json";
     let response;
     try {
@@ -97,7 +98,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     if (response.ok) return response;
     const error = await errorOf(response);
     // The user may have entered a key for another request in the meantime.
-    const hasNewKey = keyHeaders().Authorization !== key.Authorization;
+    const hasNewKey = keyHeaders().Authorization !== authHeaders.Authorization;
     if (response.status !== 401 || !(hasNewKey || (await askForKey(error.message)))) throw error;
   }
 }
@@ -109,11 +110,11 @@ export const api = {
 };
 
 /** The path of a run in the API. */
-export function runPath(run, rest = "") {
-  return `/v1/runs/${encodeURIComponent(run)}${rest}`;
+export function runPath(runId, rest = "") {
+  return `/v1/runs/${encodeURIComponent(runId)}${rest}`;
 }
 
 /** The path of a node in the API. The ID of a node in a sub-plan has slashes, which are not encoded. */
-export function nodePath(run, node, rest = "") {
-  return runPath(run, `/nodes/${node.split("/").map(encodeURIComponent).join("/")}${rest}`);
+export function nodePath(runId, nodeId, rest = "") {
+  return runPath(runId, `/nodes/${nodeId.split("/").map(encodeURIComponent).join("/")}${rest}`);
 }

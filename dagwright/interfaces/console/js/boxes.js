@@ -15,15 +15,15 @@ const OPENER_WIDTH = 44;
 /** Font sizes in px, as in console.css. */
 const NAME_SIZE = 13;
 const SUB_SIZE = 11;
-const MAX_FAR_SIGNS = 300;
+const MAX_SIGNS_ZOOMED_OUT = 300;
 /** A group's state is the first listed state that one of its nodes has, else `completed`. */
 const GROUP_STATE_ORDER = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
 
 export class Boxes {
   #model;
-  #entries = new Map(); // key -> {box, element, isFar}
+  #entries = new Map(); // key -> {box, element, isZoomedOut}
   #drawing = null;
-  current = null;
+  currentKey = null; // key of the box that Tab reaches
 
   constructor(model) {
     this.#model = model;
@@ -45,25 +45,25 @@ export class Boxes {
   }
 
   /** Draws the boxes in the visible area, and removes the others. */
-  show(drawing, visibleArea, { isFar, selectedKey }) {
+  show(drawing, visibleArea, { isZoomedOut, selectedKey }) {
     this.#drawing = drawing;
-    if (!drawing.indexes.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
+    if (!drawing.indexes.has(this.currentKey)) this.currentKey = drawing.boxes[0]?.key ?? null;
     const hadFocus = this.element.contains(document.activeElement);
     const visibleKeys = new Set();
     drawing.boxes.forEach((box, number) => {
       const [x, y] = drawing.centers[number];
       const [width, height] = this.size(box);
       const isVisible = x + width / 2 >= visibleArea.left && x - width / 2 <= visibleArea.right && y + height / 2 >= visibleArea.top && y - height / 2 <= visibleArea.bottom;
-      if (!isVisible && box.key !== this.current) return;
+      if (!isVisible && box.key !== this.currentKey) return;
       visibleKeys.add(box.key);
       const knownEntry = this.#entries.get(box.key);
-      if (knownEntry?.isFar === isFar) {
+      if (knownEntry?.isZoomedOut === isZoomedOut) {
         if (knownEntry.box !== box) Object.assign(knownEntry, { box, stateText: null });
         this.#fill(knownEntry);
       } else {
         knownEntry?.element.remove();
         const element = svg("g", { class: "box", "data-key": box.key, role: "button", tabindex: "-1", transform: `translate(${Math.round(x - width / 2)} ${Math.round(y - height / 2)})` });
-        const entry = { box, element, isFar, stateText: null };
+        const entry = { box, element, isZoomedOut, stateText: null };
         this.#entries.set(box.key, entry);
         this.#fill(entry);
         this.element.append(element);
@@ -75,9 +75,9 @@ export class Boxes {
       element.remove();
       this.#entries.delete(key);
     }
-    const current = this.#entries.get(this.current)?.element;
-    current?.setAttribute("tabindex", "0");
-    if (hadFocus && current && !this.element.contains(document.activeElement)) current.focus({ preventScroll: true });
+    const currentElement = this.#entries.get(this.currentKey)?.element;
+    currentElement?.setAttribute("tabindex", "0");
+    if (hadFocus && currentElement && !this.element.contains(document.activeElement)) currentElement.focus({ preventScroll: true });
   }
 
   /** Updates the state of drawn boxes. */
@@ -92,16 +92,16 @@ export class Boxes {
 
   /** Focuses a box, and makes it the target of Tab. */
   focus(key) {
-    this.#entries.get(this.current)?.element.setAttribute("tabindex", "-1");
-    this.current = key;
+    this.#entries.get(this.currentKey)?.element.setAttribute("tabindex", "-1");
+    this.currentKey = key;
     const element = this.#entries.get(key)?.element;
     element?.setAttribute("tabindex", "0");
     element?.focus({ preventScroll: true });
   }
 
   #fill(entry) {
-    const { box, isFar } = entry;
-    const content = box.members ? this.#group(box) : this.#node(box);
+    const { box, isZoomedOut } = entry;
+    const content = box.members ? this.#groupContent(box) : this.#nodeContent(box);
     const stateText = `${content.state} ${content.label}`;
     if (stateText === entry.stateText) return;
     entry.stateText = stateText;
@@ -111,18 +111,18 @@ export class Boxes {
     const [width, height] = this.size(box);
     entry.element.replaceChildren(
       svg("title", {}, content.label),
-      ...(isFar ? this.#far(content, width, height) : [svg("rect", { class: "body", width, height, rx: 5 }), ...content.parts()]),
+      ...(isZoomedOut ? this.#zoomedOutParts(content, width, height) : [svg("rect", { class: "body", width, height, rx: 5 }), ...content.parts()]),
     );
   }
 
   /** A box that is too small to read: its colour, and its sign unless the graph has too many boxes. */
-  #far({ state }, width, height) {
+  #zoomedOutParts({ state }, width, height) {
     const rect = svg("rect", { class: "far", width, height });
-    if (this.#drawing.boxes.length > MAX_FAR_SIGNS) return [rect];
+    if (this.#drawing.boxes.length > MAX_SIGNS_ZOOMED_OUT) return [rect];
     return [rect, svg("text", { class: "farsign", x: width / 2, y: height / 2 + 13 }, SIGNS[state] ?? "?")];
   }
 
-  #node(box) {
+  #nodeContent(box) {
     const node = this.#model.find(box.id) ?? { status: "pending" };
     const items = box.mapNodeId === undefined ? this.#model.items.get(box.id) : undefined;
     const name = node.title || box.id;
@@ -144,7 +144,7 @@ export class Boxes {
     };
   }
 
-  #group(box) {
+  #groupContent(box) {
     const counts = this.#model.counts(box.members);
     const state = GROUP_STATE_ORDER.find((status) => counts[status]) ?? "completed";
     const total = box.members.length;

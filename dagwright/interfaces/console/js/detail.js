@@ -6,12 +6,12 @@ import { ENDED_NODE_STATES, stateMark } from "./states.js";
 import { temporalLink } from "./temporal.js";
 import { timeBetweenText, timeText } from "./times.js";
 
-const PAUSE_MS = 300;
+const READ_INTERVAL_MS = 300;
 /** Fields of the lineage that are not listed, because other parts of the page show them. */
-const SHOWN_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
+const FIELDS_SHOWN_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
 
 export class Detail {
-  #run;
+  #runId;
   #api;
   #go;
   #createCommands;
@@ -24,9 +24,9 @@ export class Detail {
   #id = null;
 
   /** currentRun: returns the current run; createCommands: creates the commands for a node; go: opens a page; onNode: opens another node. */
-  constructor(run, { api, go, createCommands, currentRun, onClose, onNode }) {
+  constructor(runId, { api, go, createCommands, currentRun, onClose, onNode }) {
     Object.assign(this, { title: el("h2"), actions: el("div", { class: "actions" }), body: el("div"), why: el("div") });
-    this.#run = run;
+    this.#runId = runId;
     this.#api = api;
     this.#go = go;
     this.#createCommands = createCommands;
@@ -64,7 +64,7 @@ export class Detail {
       this.#timer = null;
       this.#readAt = 0;
     }
-    const waitMs = this.#readAt + PAUSE_MS - performance.now();
+    const waitMs = this.#readAt + READ_INTERVAL_MS - performance.now();
     if (this.#timer === null) this.#timer = setTimeout(() => this.#read(id), Math.max(0, waitMs));
   }
 
@@ -74,11 +74,11 @@ export class Detail {
     const readNumber = (this.#readNumber += 1);
     const isCurrent = () => readNumber === this.#readNumber && id === this.#id;
     try {
-      const node = await this.#api.get(nodePath(this.#run, id));
+      const node = await this.#api.get(nodePath(this.#runId, id));
       if (!isCurrent()) return;
       this.#fill(node);
-      const why = await this.#api.get(runPath(this.#run, `/explain?node=${encodeURIComponent(id)}`));
-      if (isCurrent()) this.#explain(why);
+      const explanation = await this.#api.get(runPath(this.#runId, `/explain?node=${encodeURIComponent(id)}`));
+      if (isCurrent()) this.#showExplanation(explanation);
     } catch (error) {
       if (isCurrent()) fill(this.body, el("p", { class: "problem", role: "alert" }, error.message));
     }
@@ -91,7 +91,7 @@ export class Detail {
     if (state !== this.#commandsState) {
       this.#commandsState = state;
       // The document of a node in a sub-plan has the run of the sub-plan.
-      fill(this.actions, this.#createCommands(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
+      fill(this.actions, this.#createCommands(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#runId));
     }
     const facts = [
       ["State", el("span", {}, stateMark(node.status), node.reason && ` ${node.reason}`)],
@@ -104,7 +104,7 @@ export class Detail {
       ["Blocked by", this.#links(node.blocked_by)],
       ["Message", node.message],
       ...Object.entries(node.lineage ?? {})
-        .filter(([name, value]) => !SHOWN_ELSEWHERE.has(name) && value !== null)
+        .filter(([name, value]) => !FIELDS_SHOWN_ELSEWHERE.has(name) && value !== null)
         .map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? json(value, name) : String(value)]),
     ];
     fill(
@@ -128,9 +128,9 @@ export class Detail {
     return el("button", { type: "button", class: "link", onclick: () => this.#onNode(id) }, id);
   }
 
-  #explain(why) {
+  #showExplanation(explanation) {
     const untilText = (step) => (step.until ? `, until ${timeText(step.until)}` : "");
-    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node_id), ` ${step.message}${untilText(step)}`));
-    fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
+    const steps = explanation.chain.map((step) => el("li", {}, this.#link(step.node_id), ` ${step.message}${untilText(step)}`));
+    fill(this.why, el("h3", {}, "Why"), el("p", {}, explanation.message), steps.length > 0 && el("ol", {}, steps));
   }
 }

@@ -6,7 +6,7 @@ import { createPageCheck } from "./page.js";
 let dialogCount = 0;
 const openDialogs = new Set();
 
-/** Closes all dialogs when the user leaves their page. */
+/** Closes all dialogs; to be called when the user leaves the page. */
 export function closeDialogs() {
   for (const dialog of [...openDialogs]) dialog.close();
 }

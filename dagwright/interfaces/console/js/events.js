@@ -5,7 +5,7 @@ import { ApiError, askForKey, errorOf, keyHeaders } from "./api.js";
 
 const RETRY_DELAYS_MS = [300, 1000, 2000, 4000, 8000];
 const SILENCE_MS = 30000; // the gateway sends a heartbeat every 10 s
-const STATUSES = { unavailable: 503, server_busy: 429 }; // retryable error code of a stream event -> its HTTP status
+const STATUS_OF_CODE = { unavailable: 503, server_busy: 429 }; // retryable error code of a stream event -> its HTTP status
 
 /**
  * Retries an operation with increasing pauses until it succeeds.
@@ -34,21 +34,21 @@ function offlineMessage(error) {
 }
 
 /**
- * Runs `operation(connectionSignal, onLife)` with a watchdog.
+ * Runs `operation(connectionSignal, onActivity)` with a watchdog.
  *
- * The signal of the connection is aborted when `signal` is aborted, or SILENCE_MS after the last call of `onLife`.
+ * The signal of the connection is aborted when `signal` is aborted, or SILENCE_MS after the last call of `onActivity`.
  */
-export async function withWatchdog(signal, operation) {
+export async function runWithWatchdog(signal, operation) {
   const connection = new AbortController();
   const stop = () => connection.abort();
   signal.addEventListener("abort", stop);
   let timer = null;
-  const onLife = () => {
+  const onActivity = () => {
     clearTimeout(timer);
     timer = setTimeout(stop, SILENCE_MS);
   };
   try {
-    return await operation(connection.signal, onLife);
+    return await operation(connection.signal, onActivity);
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", stop);
@@ -59,20 +59,21 @@ export async function withWatchdog(signal, operation) {
  * Follows the events at a URL until they end.
  *
  * onEvent: called with each event as {name, id, data}; data is the JSON of the event.
- * onState: called with "open", "offline" and a text before a retry, "ended", or "failed" and a text after a permanent error.
+ * onState: called as `onState("open")`; `onState("offline", text)` before a retry; `onState("ended")`; or
+ *     `onState("failed", text)` after a permanent error.
  * after: the last received event ID.
  *
  * Returns a function that stops following.
  */
-export function follow(path, { onEvent, onState = () => {}, after = null }) {
+export function followEvents(path, { onEvent, onState = () => {}, after = null }) {
   const controller = new AbortController();
   const { signal } = controller;
   let lastId = after;
 
-  async function readOnce(onResponse, connectionSignal, onLife) {
+  async function readOnce(onResponse, connectionSignal, onActivity) {
     const headers = { Accept: "text/event-stream", ...keyHeaders() };
     if (lastId) headers["Last-Event-ID"] = lastId;
-    onLife();
+    onActivity();
     const response = await fetch(path, { headers, signal: connectionSignal });
     if (response.status === 204) return;
     if (!response.ok) {
@@ -82,16 +83,16 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
     }
     onState("open");
     onResponse();
-    for await (const event of eventsOf(response.body, onLife)) {
+    for await (const event of eventsOf(response.body, onActivity)) {
       if (event.name === "error") throw errorOfEvent(event.data);
       onEvent(event);
       if (event.id) lastId = event.id;
-      if (isEnd(event.name)) return;
+      if (isFinalEvent(event.name)) return;
     }
     throw new Error("the stream ended early");
   }
 
-  retryUntilSuccess((onResponse) => withWatchdog(signal, (connectionSignal, onLife) => readOnce(onResponse, connectionSignal, onLife)), {
+  retryUntilSuccess((onResponse) => runWithWatchdog(signal, (connectionSignal, onActivity) => readOnce(onResponse, connectionSignal, onActivity)), {
     signal,
     mayRetry: isRetryable,
     onOffline: (message) => onState("offline", message),
@@ -103,7 +104,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
 }
 
 /** Whether an event is the last event of a run. */
-export function isEnd(name) {
+export function isFinalEvent(name) {
   return ["run.completed", "run.failed", "run.cancelled"].includes(name);
 }
 
@@ -112,9 +113,9 @@ export function isRetryable(error) {
   return !(error instanceof ApiError) || error.isRetryable;
 }
 
-/** The error in a stream event, which has no status. */
+/** The error in a stream event. Stream events have no HTTP status. */
 export function errorOfEvent({ error: { message, code } }) {
-  return new ApiError(message, { status: STATUSES[code] ?? 422, code });
+  return new ApiError(message, { status: STATUS_OF_CODE[code] ?? 422, code });
 }
 
 /** Pause for `ms` milliseconds, or until the network is back, the page is shown or hidden, or `signal` is aborted. */
@@ -134,14 +135,14 @@ export function pause(ms, signal) {
   });
 }
 
-/** The events of a response body; `onLife` is called for every chunk, including comments. */
-export async function* eventsOf(body, onLife = () => {}) {
+/** The events of a response body; `onActivity` is called for every chunk, including comments. */
+export async function* eventsOf(body, onActivity = () => {}) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let parts = [];
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    onLife();
+    onActivity();
     // The chunks of a large event are joined once the end of the event has arrived.
     parts.push(value);
     const tail = (parts.length > 1 ? parts[parts.length - 2].slice(-1) : "") + value;

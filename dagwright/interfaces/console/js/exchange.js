@@ -2,7 +2,7 @@
 
 import { requestKey, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
-import { answerRequest, chatRequest, follow } from "./chat_stream.js";
+import { answerRequest, chatRequest, followAnswer } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { pause } from "./events.js";
 import { GrowingMarkdown } from "./markdown.js";
@@ -23,7 +23,7 @@ export class Exchange {
     this.api = api;
     this.onRun = onRun;
     this.onEnd = onEnd;
-    this.run = null;
+    this.runId = null;
     this.request = request;
     this.text = "";
     this.nodes = new Map();
@@ -38,20 +38,20 @@ export class Exchange {
       offline: (message) => this.showOffline(message),
     };
     this.link = el("p", { class: "facts" });
-    this.offline = el("p", { class: "offline", role: "status", hidden: true });
+    this.offlineNotice = el("p", { class: "offline", role: "status", hidden: true });
     this.counts = el("summary", {}, "Progress");
     this.list = el("ul", { class: "steps" });
     this.progress = el("details", { class: "progress", open: true, hidden: true }, this.counts, this.list);
     this.questions = el("div", { class: "cards" });
     this.answer = el("div", { class: "answer-text" });
-    this.rendered = new GrowingMarkdown(this.answer);
+    this.answerMarkdown = new GrowingMarkdown(this.answer);
     this.problem = el("p", { class: "problem", role: "alert", hidden: true });
-    this.stop = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
+    this.stopButton = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
     this.element = el(
       "article",
       { class: "exchange", "aria-label": `Request: ${request.slice(0, 80)}` },
       el("div", { class: "turn-user" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, request)),
-      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.questions, this.offline, this.answer, this.problem, this.stop),
+      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.questions, this.offlineNotice, this.answer, this.problem, this.stopButton),
     );
   }
 
@@ -72,9 +72,9 @@ export class Exchange {
   }
 
   /** Follows an open run. */
-  async join(run) {
-    this.setRun(run);
-    await this.follow(answerRequest(run));
+  async followRun(runId) {
+    this.setRun(runId);
+    await this.follow(answerRequest(runId));
   }
 
   /** The turn as messages, for a model that is called without a session. */
@@ -86,17 +86,17 @@ export class Exchange {
   }
 
   /** Stops following the run, which continues. */
-  leave() {
+  stopFollowing() {
     this.abortController.abort();
   }
 
   async follow(firstRequest) {
     let request = firstRequest;
     this.element.setAttribute("aria-busy", "true");
-    if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Starting, or waiting for the previous turn…"));
+    if (this.runId === null) fill(this.link, el("span", { class: "hint" }, "Starting, or waiting for the previous turn…"));
     try {
       for (;;) {
-        const { calls, runSummary } = await follow(request, { on: this.handlers, signal: this.abortController.signal });
+        const { calls, runSummary } = await followAnswer(request, { handlers: this.handlers, signal: this.abortController.signal });
         if (runSummary?.run_id) this.setRun(runSummary.run_id, runSummary.status);
         if (!calls.length) break;
         await this.waitForAnswers(calls[0].run_id, calls.map((call) => call.request_id));
@@ -112,10 +112,10 @@ export class Exchange {
   }
 
   finish() {
-    if (this.run === null) fill(this.link);
+    if (this.runId === null) fill(this.link);
     this.element.removeAttribute("aria-busy");
-    this.offline.hidden = true;
-    this.stop.hidden = true;
+    this.offlineNotice.hidden = true;
+    this.stopButton.hidden = true;
     this.progress.open = false;
     for (const card of this.cards.values()) if (!card.isDone) card.showClosed("This request is closed.");
     this.onEnd(this);
@@ -126,42 +126,42 @@ export class Exchange {
   clearAnswer() {
     // The whole answer is sent again.
     this.text = "";
-    this.rendered.set("");
+    this.answerMarkdown.set("");
   }
 
-  setRun(run, status = null) {
-    if (this.run === null) this.onRun(run);
-    if (run !== this.run || status !== null) {
-      this.run = run;
+  setRun(runId, status = null) {
+    if (this.runId === null) this.onRun(runId);
+    if (runId !== this.runId || status !== null) {
+      this.runId = runId;
       fill(this.link, status && stateMark(status), this.linksOfRun());
     }
-    this.stop.hidden = !this.element.hasAttribute("aria-busy");
+    this.stopButton.hidden = !this.element.hasAttribute("aria-busy");
   }
 
   linksOfRun() {
-    return this.run ? [el("a", { href: `#/runs/${encodeURIComponent(this.run)}` }, this.run), temporalLink(this.run)] : null;
+    return this.runId ? [el("a", { href: `#/runs/${encodeURIComponent(this.runId)}` }, this.runId), temporalLink(this.runId)] : null;
   }
 
   write(message) {
-    this.offline.hidden = true;
+    this.offlineNotice.hidden = true;
     this.text += message;
-    this.rendered.set(this.text);
+    this.answerMarkdown.set(this.text);
   }
 
-  addEvent({ type, node_id: node, data }) {
-    this.offline.hidden = true;
-    if (node === null || node === undefined || !type.startsWith("node.")) return;
+  addEvent({ type, node_id: nodeId, data }) {
+    this.offlineNotice.hidden = true;
+    if (nodeId === null || nodeId === undefined || !type.startsWith("node.")) return;
     const status = type === "node.started" ? "running" : type.slice("node.".length);
-    const known = this.nodes.get(node);
+    const knownNode = this.nodes.get(nodeId);
     // A stream that reconnects may repeat the starts of nodes.
-    if (type === "node.started" && known && ENDED_NODE_STATES.has(known.status)) return;
-    this.nodes.set(node, { status, title: data.title, tool: data.tool });
+    if (type === "node.started" && knownNode && ENDED_NODE_STATES.has(knownNode.status)) return;
+    this.nodes.set(nodeId, { status, title: data.title, tool: data.tool });
     this.draw();
   }
 
   showOffline(message) {
-    this.offline.textContent = message;
-    this.offline.hidden = false;
+    this.offlineNotice.textContent = message;
+    this.offlineNotice.hidden = false;
   }
 
   showFailure(message) {
@@ -177,64 +177,64 @@ export class Exchange {
       const entries = [...this.nodes];
       const counts = {};
       for (const [, { status }] of entries) counts[status] = (counts[status] ?? 0) + 1;
-      const visible = entries.length <= NODES_SHOWN ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
-      const omittedCount = entries.length - visible.length;
+      const visibleEntries = entries.length <= NODES_SHOWN ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
+      const omittedCount = entries.length - visibleEntries.length;
       this.progress.hidden = entries.length === 0;
       this.counts.textContent = `Progress: ${countText(counts)}`;
       fill(
         this.list,
-        visible.map(([node, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(node, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
+        visibleEntries.map(([nodeId, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(nodeId, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
         omittedCount > 0 && el("li", { class: "hint" }, `and ${omittedCount.toLocaleString("en")} more`),
       );
     });
   }
 
-  nodeLink(node, { title }) {
-    const href = `#/runs/${encodeURIComponent(this.run)}?node=${encodeURIComponent(node)}`;
-    return el("a", { href }, title || node);
+  nodeLink(nodeId, { title }) {
+    const href = `#/runs/${encodeURIComponent(this.runId)}?node=${encodeURIComponent(nodeId)}`;
+    return el("a", { href }, title || nodeId);
   }
 
   async cancel() {
-    this.stop.disabled = true;
-    const report = (message) => say(this.abortController.signal.aborted ? `${this.run}: ${message}` : message);
+    this.stopButton.disabled = true;
+    const report = (message) => say(this.abortController.signal.aborted ? `${this.runId}: ${message}` : message);
     try {
-      report((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: userName() })).message);
+      report((await this.api.post(runPath(this.runId, "/cancel"), { reason: "stopped in the chat", by: userName() })).message);
     } catch (error) {
       report(error.message);
     }
-    this.stop.disabled = false;
+    this.stopButton.disabled = false;
   }
 
   // Questions.
 
   /** Shows open requests, and waits until one of them is answered here or elsewhere. */
-  async waitForAnswers(run, ids) {
+  async waitForAnswers(runId, requestIds) {
     // The cards show the questions, so their streamed text is removed.
     this.clearAnswer();
     const signal = this.abortController.signal;
     for (let isFirstRead = true; !signal.aborted; isFirstRead = false) {
-      const requests = await this.readRequests(run);
-      const open = requests?.filter((request) => ids.includes(request.request_id));
-      if (open && open.length < ids.length) {
+      const requests = await this.readRequests(runId);
+      const openRequests = requests?.filter((request) => requestIds.includes(request.request_id));
+      if (openRequests && openRequests.length < requestIds.length) {
         // The stream of the run may need a moment to show that the request was answered.
         if (isFirstRead) await pause(ANSWER_DELAY_MS, signal);
         break;
       }
-      if (open) this.addCards(open);
-      if (open && isFirstRead) this.cards.get(requestKey(open[0]))?.focus();
+      if (openRequests) this.addCards(openRequests);
+      if (openRequests && isFirstRead) this.cards.get(requestKey(openRequests[0]))?.focus();
       const isDone = await Promise.race([pause(POLL_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
       if (isDone) break;
     }
     if (signal.aborted) throw new Error("the user has left the chat");
   }
 
-  async readRequests(run) {
+  async readRequests(runId) {
     try {
-      const requests = (await this.api.get(runPath(run, "/feedback"))).data;
-      this.offline.hidden = true;
-      const open = new Set(requests.map(requestKey));
+      const requests = (await this.api.get(runPath(runId, "/feedback"))).data;
+      this.offlineNotice.hidden = true;
+      const openKeys = new Set(requests.map(requestKey));
       for (const [key, card] of this.cards) {
-        if (open.has(key)) continue;
+        if (openKeys.has(key)) continue;
         if (!card.isDone) card.showClosed("This request was answered elsewhere, or is closed.");
         this.cards.delete(key);
       }

@@ -3,7 +3,7 @@
 import { el, fill } from "./dom.js";
 import { stateMark, stateLabel } from "./states.js";
 
-const MAX_FOUND = 30;
+const MAX_MATCHES = 30;
 
 export class Finder {
   #model;
@@ -26,19 +26,19 @@ export class Finder {
 
   #search() {
     const query = this.field.value.trim().toLowerCase();
-    const matches = query ? this.#matches(query) : [];
+    const matches = query ? this.#findMatches(query) : [];
     this.list.hidden = !matches.length;
-    const countText = matches.length > MAX_FOUND ? `the first ${MAX_FOUND} of ${matches.length.toLocaleString("en")}` : `${matches.length}`;
+    const countText = matches.length > MAX_MATCHES ? `the first ${MAX_MATCHES} of ${matches.length.toLocaleString("en")}` : `${matches.length}`;
     this.count.textContent = query ? `${countText} found` : "";
     fill(
       this.list,
-      matches.slice(0, MAX_FOUND).map((node) =>
+      matches.slice(0, MAX_MATCHES).map((node) =>
         el("li", {}, el("button", { type: "button", onclick: () => this.#choose(node.node_id) }, stateMark(node.status), ` ${node.title || node.node_id} `, el("span", { class: "hint" }, node.title ? node.node_id : ""))),
       ),
     );
   }
 
-  #matches(query) {
+  #findMatches(query) {
     const nodes = [...this.#model.nodes.values()];
     const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateLabel(node.status)}`.toLowerCase();
     return nodes.filter((node) => searchText(node).includes(query));
@@ -56,8 +56,8 @@ export class Finder {
     } else if (event.key === "Enter" && event.target === this.field) {
       this.list.querySelector("button")?.click();
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      const stops = [this.field, ...this.list.querySelectorAll("button")];
-      stops[stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)]?.focus();
+      const focusTargets = [this.field, ...this.list.querySelectorAll("button")];
+      focusTargets[focusTargets.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)]?.focus();
     } else {
       return;
     }

@@ -6,7 +6,7 @@ import { el, fill, say } from "./dom.js";
 import { schemaForm } from "./forms.js";
 import { createPageCheck } from "./page.js";
 
-const SHOWN = 100;
+const MAX_LISTED_NODES = 100;
 const EFFECTS = { write: "changes external state", idempotent: "changes external state, once per idempotency key" };
 
 /** Opens the dialog; rerun: nodes and items to execute again. */
@@ -24,7 +24,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   const form = Object.keys(currentInputs.schema.properties).length ? schemaForm(currentInputs.schema, { value: currentInputs.inputs }) : null;
   const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   rerunField.value = rerun.join("\n");
-  const plan = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
+  const planField = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
   const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "Changes of the fork" });
   let previewedChanges = null;
 
@@ -35,7 +35,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
     return {
       inputs: Object.fromEntries(changedInputs),
       rerun: rerunField.value.split("\n").map((line) => line.trim()).filter(Boolean),
-      ...(plan.value.trim() ? { plan: plan.value } : {}),
+      ...(planField.value.trim() ? { plan: planField.value } : {}),
     };
   }
 
@@ -51,7 +51,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   async function startFork() {
     const changes = readChanges();
     if (changes === undefined) return undefined;
-    // Only changes that were shown are started.
+    // The fork starts only with changes that were shown.
     if (!isSame(changes, previewedChanges)) return showDifference();
     const fork = await api.post(runPath(id, "/fork"), { ...changes, start: true });
     const message = `forked as ${fork.fork_run_id}`;
@@ -66,7 +66,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
     form && el("fieldset", { class: "fields" }, el("legend", {}, "Inputs"), form.element),
     el("label", { for: rerunField.id }, "Nodes to execute again, one per line"),
     rerunField,
-    el("details", {}, el("summary", {}, "Another plan"), el("label", { for: plan.id }, "Plan, instead of the plan of the run"), plan),
+    el("details", {}, el("summary", {}, "Another plan"), el("label", { for: planField.id }, "Plan, instead of the plan of the run"), planField),
     difference,
   ];
   const actions = [
@@ -84,19 +84,19 @@ function isSame(left, right) {
   return JSON.stringify(left) === JSON.stringify(right);
 }
 
-function differenceOf({ fork_run_id: fork, difference }) {
+function differenceOf({ fork_run_id: forkRunId, difference }) {
   const { reused, runs, undecided, later, omitted } = difference;
-  const rows = runs.slice(0, SHOWN).map((node) =>
+  const rows = runs.slice(0, MAX_LISTED_NODES).map((node) =>
     el("tr", {}, el("td", {}, el("code", {}, node.node_id)), el("td", {}, node.reason), el("td", {}, EFFECTS[node.effects] ?? node.effects ?? "")),
   );
   return [
-    el("h3", {}, `The fork is ${fork}`),
+    el("h3", {}, `The fork is ${forkRunId}`),
     runs.length > 0 && [
       el("h4", {}, `Executed immediately (${runs.length.toLocaleString("en")})`),
       el("div", { class: "scroll" }, el("table", {},
         el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((heading) => el("th", { scope: "col" }, heading)))),
         el("tbody", {}, rows))),
-      runs.length > SHOWN && el("p", { class: "hint" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
+      runs.length > MAX_LISTED_NODES && el("p", { class: "hint" }, `and ${(runs.length - MAX_LISTED_NODES).toLocaleString("en")} more`),
     ],
     nodeList("Reused", reused),
     nodeList("Reused if their inputs are unchanged", undecided),
@@ -108,6 +108,6 @@ function differenceOf({ fork_run_id: fork, difference }) {
 
 function nodeList(heading, nodes) {
   if (!nodes.length) return null;
-  const omittedText = nodes.length > SHOWN ? ` and ${(nodes.length - SHOWN).toLocaleString("en")} more` : "";
-  return [el("h4", {}, `${heading} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), omittedText)];
+  const omittedText = nodes.length > MAX_LISTED_NODES ? ` and ${(nodes.length - MAX_LISTED_NODES).toLocaleString("en")} more` : "";
+  return [el("h4", {}, `${heading} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, MAX_LISTED_NODES).join(", "), omittedText)];
 }

@@ -27,9 +27,9 @@ export function formatText(format) {
  * `read(text)`, which converts the value back. A date and time that cannot be parsed is edited as text.
  */
 export function inputOf(format, initialText) {
-  const unchanged = { write: (text) => text, read: (text) => text };
-  if (format !== "date-time") return { type: INPUT_TYPES.get(format) ?? "text", ...unchanged };
-  if (initialText && Number.isNaN(Date.parse(initialText))) return { type: "text", ...unchanged };
+  const identity = { write: (text) => text, read: (text) => text };
+  if (format !== "date-time") return { type: INPUT_TYPES.get(format) ?? "text", ...identity };
+  if (initialText && Number.isNaN(Date.parse(initialText))) return { type: "text", ...identity };
   const read = (text) => (initialText && text === toLocal(initialText) ? initialText : toRfc3339(text));
   return { type: "datetime-local", write: toLocal, read };
 }
@@ -46,9 +46,9 @@ function toLocal(text) {
 }
 
 // Converts a local time to RFC 3339.
-function toRfc3339(local) {
-  const offsetMinutes = -new Date(local).getTimezoneOffset();
-  const withSeconds = local.split(":").length > 2 ? local : `${local}:00`;
+function toRfc3339(localText) {
+  const offsetMinutes = -new Date(localText).getTimezoneOffset();
+  const textWithSeconds = localText.split(":").length > 2 ? localText : `${localText}:00`;
   const [hours, minutes] = [Math.floor(Math.abs(offsetMinutes) / 60), Math.abs(offsetMinutes) % 60];
-  return `${withSeconds}${offsetMinutes < 0 ? "-" : "+"}${twoDigits(hours)}:${twoDigits(minutes)}`;
+  return `${textWithSeconds}${offsetMinutes < 0 ? "-" : "+"}${twoDigits(hours)}:${twoDigits(minutes)}`;
 }

@@ -5,22 +5,22 @@
 import { el } from "./dom.js";
 import { formatText, inputOf } from "./formats.js";
 
-const LONG_TEXT = 120;
-const MAX_RADIO = 6;
+const LONG_TEXT_CHARACTERS = 120;
+const MAX_RADIO_CHOICES = 6;
 let fieldCount = 0;
 
 /**
  * A form for a value of a schema.
  *
  * value: the initial value, instead of defaults. label: name of the whole value.
- * later: note at required fields that may stay empty because the run asks for the values later. Without `later`, the
+ * emptyNote: note at required fields that may stay empty, because the run asks for the values later. Without this note,
  *     required fields must be filled in.
  *
  * Returns the element; `read()`, which shows problems and returns {value, problems: [{path, message}]}; `peek()`, which
  * returns the value without showing problems; and `focus()`.
  */
-export function schemaForm(schema, { value, label, later } = {}) {
-  const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, later, required: true });
+export function schemaForm(schema, { value, label, emptyNote } = {}) {
+  const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, emptyNote, required: true });
   const element = el("div", { class: "form" }, field.element);
   return {
     element,
@@ -40,17 +40,17 @@ export function schemaForm(schema, { value, label, later } = {}) {
   };
 }
 
-// The field for a schema. spec: {root, path, value, label, required, later}; `path` is the path of the field in the value.
+// The field for a schema. spec: {root, path, value, label, required, emptyNote}; `path` is the path of the field in the value.
 function makeField(rawSchema, spec) {
   const schema = resolveReference(rawSchema, spec.root);
-  const kinds = [schema.type].flat().filter((kind) => kind && kind !== "null");
+  const types = [schema.type].flat().filter((type) => type && type !== "null");
   const initialValue = spec.value === undefined ? schema.default : spec.value;
   const field = { ...spec, value: initialValue, label: spec.label || schema.title || "", schema };
   if (isReference(initialValue)) return referenceField(field);
   if ("const" in schema) return choiceField({ ...field, choices: [schema.const] });
   if (Array.isArray(schema.enum)) return choiceField({ ...field, choices: schema.enum });
-  if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || kinds.length !== 1) return jsonField(field);
-  switch (kinds[0]) {
+  if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || types.length !== 1) return jsonField(field);
+  switch (types[0]) {
     case "object":
       return isPlainObject(schema) ? objectField(field) : jsonField(field);
     case "array":
@@ -59,7 +59,7 @@ function makeField(rawSchema, spec) {
       return choiceField({ ...field, choices: [true, false], labels: { true: "yes", false: "no" } });
     case "integer":
     case "number":
-      return textField({ ...field, parse: numberParser(kinds[0], schema), mode: "decimal" });
+      return textField({ ...field, parse: numberParser(types[0], schema), mode: "decimal" });
     default:
       return textField({ ...field, parse: (text) => checkedText(text, schema) });
   }
@@ -90,7 +90,7 @@ function newId() {
   return `field-${fieldCount}`;
 }
 
-function withLabel(spec, control, { group = false } = {}) {
+function addLabel(spec, control, { group = false } = {}) {
   const { schema, label, path } = spec;
   const error = el("p", { class: "problem", id: `${control.id}-error`, role: "alert", hidden: true });
   const hintText = [schema.description, schemaHint(schema)].filter(Boolean).join(" · ");
@@ -119,9 +119,9 @@ function withLabel(spec, control, { group = false } = {}) {
   };
 }
 
-function optionalMark({ required, later }) {
+function optionalMark({ required, emptyNote }) {
   if (required) return null;
-  return el("span", { class: "hint" }, ` (${later ?? "optional"})`);
+  return el("span", { class: "hint" }, ` (${emptyNote ?? "optional"})`);
 }
 
 function schemaHint(schema) {
@@ -147,10 +147,10 @@ function createField(spec, parts, read, focus) {
     read(problems) {
       try {
         return read();
-      } catch (caught) {
-        if (!(caught instanceof FieldError)) throw caught;
-        parts.showError(caught.message);
-        problems.push({ path: spec.path, message: caught.message, field });
+      } catch (error) {
+        if (!(error instanceof FieldError)) throw error;
+        parts.showError(error.message);
+        problems.push({ path: spec.path, message: error.message, field });
         return undefined;
       }
     },
@@ -168,7 +168,7 @@ function requireValue(required) {
 function textField(spec) {
   const { schema, value, required, parse, mode } = spec;
   const text = value === undefined || value === null ? "" : String(value);
-  const isLong = text.length > LONG_TEXT || (schema.type === "string" && (schema.maxLength ?? 0) > LONG_TEXT);
+  const isLong = text.length > LONG_TEXT_CHARACTERS || (schema.type === "string" && (schema.maxLength ?? 0) > LONG_TEXT_CHARACTERS);
   const { type, ...converter } = inputOf(isLong ? undefined : schema.format, text);
   const control = isLong
     ? el("textarea", { id: newId(), rows: "4" })
@@ -180,7 +180,7 @@ function textField(spec) {
     if (control.validity.badInput) throw new FieldError("complete this value, or clear it");
     return control.value === "" ? requireValue(required) : parse(converter.read(control.value));
   };
-  return createField(spec, withLabel(spec, control), read, () => control.focus());
+  return createField(spec, addLabel(spec, control), read, () => control.focus());
 }
 
 function checkedText(text, schema) {
@@ -190,13 +190,13 @@ function checkedText(text, schema) {
   return text;
 }
 
-function numberParser(kind, schema) {
+function numberParser(type, schema) {
   return (text) => {
     const trimmedText = text.trim();
-    const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(trimmedText) : trimmedText !== "" && Number.isFinite(Number(trimmedText));
-    if (!isNumber) throw new FieldError(kind === "integer" ? "write a whole number" : "write a number, such as 12.5");
+    const isNumber = type === "integer" ? /^[-+]?\d+$/.test(trimmedText) : trimmedText !== "" && Number.isFinite(Number(trimmedText));
+    if (!isNumber) throw new FieldError(type === "integer" ? "write a whole number" : "write a number, such as 12.5");
     const number = Number(trimmedText);
-    if (kind === "integer" && !Number.isSafeInteger(number)) throw new FieldError("this number is too large here");
+    if (type === "integer" && !Number.isSafeInteger(number)) throw new FieldError("this number is too large here");
     if (number < (schema.minimum ?? -Infinity)) throw new FieldError(`write ${schema.minimum} or more`);
     if (number > (schema.maximum ?? Infinity)) throw new FieldError(`write ${schema.maximum} or less`);
     return number;
@@ -207,14 +207,14 @@ function choiceField(spec) {
   const { choices, value, required, labels = {} } = spec;
   const textOf = (choice) => labels[String(choice)] ?? plainText(choice);
   const chosenIndex = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
-  if (choices.length > MAX_RADIO || !required) {
+  if (choices.length > MAX_RADIO_CHOICES || !required) {
     const emptyOption = el("option", { value: "" }, required ? "choose…" : "");
     const options = choices.map((choice, index) => el("option", { value: String(index) }, textOf(choice)));
     const control = el("select", { id: newId() }, emptyOption, ...options);
     control.value = chosenIndex >= 0 ? String(chosenIndex) : "";
     if (required) control.setAttribute("aria-required", "true");
     const read = () => (control.value === "" ? requireValue(required) : choices[Number(control.value)]);
-    return createField(spec, withLabel(spec, control), read, () => control.focus());
+    return createField(spec, addLabel(spec, control), read, () => control.focus());
   }
   const name = newId();
   const inputs = choices.map((_, index) => {
@@ -228,7 +228,7 @@ function choiceField(spec) {
     const index = inputs.findIndex((input) => input.checked);
     return index < 0 ? requireValue(required) : choices[index];
   };
-  return createField(spec, withLabel(spec, control, { group: true }), read, () => inputs[0].focus());
+  return createField(spec, addLabel(spec, control, { group: true }), read, () => inputs[0].focus());
 }
 
 /** A form for any JSON value; options as in `schemaForm`. */
@@ -259,13 +259,13 @@ function jsonField(spec) {
     }
   };
   const describedSpec = { ...spec, schema: { ...spec.schema, description: spec.schema?.description ?? "as JSON" } };
-  return createField(describedSpec, withLabel(describedSpec, control), read, () => control.focus());
+  return createField(describedSpec, addLabel(describedSpec, control), read, () => control.focus());
 }
 
 function referenceField(spec) {
   const notice = `${spec.value.bytes ?? "many"} bytes, not shown here and left as they are: ${spec.value.preview}`;
   const control = el("p", { id: newId(), class: "hint" }, notice);
-  return createField(spec, withLabel(spec, control), () => undefined, () => {});
+  return createField(spec, addLabel(spec, control), () => undefined, () => {});
 }
 
 function objectField(spec) {
@@ -273,14 +273,14 @@ function objectField(spec) {
   const requiredNames = new Set(schema.required ?? []);
   const names = Object.keys(schema.properties);
   // Only a top-level input may stay empty, because the run asks for it. An input with a value must be complete.
-  const later = path.length === 0 ? spec.later : undefined;
+  const emptyNote = path.length === 0 ? spec.emptyNote : undefined;
   const fields = names.map((name) =>
     makeField(schema.properties[name], {
       root,
       path: [...path, name],
       value: value?.[name],
-      required: requiredNames.has(name) && later === undefined,
-      later: requiredNames.has(name) ? later : undefined,
+      required: requiredNames.has(name) && emptyNote === undefined,
+      emptyNote: requiredNames.has(name) ? emptyNote : undefined,
       label: resolveReference(schema.properties[name], root).title ?? name,
     }),
   );
@@ -323,13 +323,13 @@ function multipleChoiceField(spec) {
   const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], plainText(choice)));
   const control = el("div", { id: newId(), class: "choices", role: "group" }, ...options);
   const read = () => {
-    const chosen = choices.filter((_, index) => inputs[index].checked);
-    if (chosen.length === 0 && !required) return undefined;
-    if (chosen.length < (schema.minItems ?? 0)) throw new FieldError(`choose at least ${schema.minItems}`);
-    if (chosen.length > (schema.maxItems ?? Infinity)) throw new FieldError(`choose at most ${schema.maxItems}`);
-    return chosen;
+    const chosenValues = choices.filter((_, index) => inputs[index].checked);
+    if (chosenValues.length === 0 && !required) return undefined;
+    if (chosenValues.length < (schema.minItems ?? 0)) throw new FieldError(`choose at least ${schema.minItems}`);
+    if (chosenValues.length > (schema.maxItems ?? Infinity)) throw new FieldError(`choose at most ${schema.maxItems}`);
+    return chosenValues;
   };
-  return createField(spec, withLabel(spec, control, { group: true }), read, () => inputs[0]?.focus());
+  return createField(spec, addLabel(spec, control, { group: true }), read, () => inputs[0]?.focus());
 }
 
 function listField(spec) {
@@ -354,7 +354,7 @@ function listField(spec) {
   const initialItems = Array.isArray(value) ? value : Array.from({ length: required ? (schema.minItems ?? 0) : 0 });
   initialItems.forEach((each) => addItem(each));
   const control = el("div", { id: newId(), role: "group" }, list, addButton);
-  const parts = withLabel(spec, control, { group: true });
+  const parts = addLabel(spec, control, { group: true });
   const field = createField(spec, parts, () => {
     if (fields.length === 0 && !required) return undefined;
     if (fields.length < (schema.minItems ?? 0)) throw new FieldError(`add at least ${schema.minItems}`);

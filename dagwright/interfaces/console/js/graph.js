@@ -9,7 +9,7 @@ import { Finder } from "./finder.js";
 import { isPartOf } from "./model.js";
 import { Viewport } from "./viewport.js";
 
-const READABLE = 0.5; // scale below which text is hidden
+const MIN_READABLE_SCALE = 0.5; // scale below which text is hidden
 const MARGIN = 400; // width of the area around the visible part that is also drawn, in px
 
 export class GraphView {
@@ -17,10 +17,10 @@ export class GraphView {
   #onSelect;
   #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
   #layoutNumber = 0;
-  #drawing = null; // {boxes, edges, boxOf} with their positions, after the layout
+  #drawing = null; // {boxes, edges, boxOf}, with positions after the layout
   #nextDrawing = null; // the drawing whose layout the worker computes
   #signature = "";
-  #selected = null;
+  #selectedId = null;
   #changedIds = new Set();
   #frame = null;
   #drawnArea = null; // the area that was drawn last
@@ -36,8 +36,8 @@ export class GraphView {
     this.scene = svg("g", {}, this.lines, this.nearLines, this.boxes.element);
     this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys follow the edges, Enter opens a box." }, this.scene);
     this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
-    this.opened = el("span", { class: "opened" });
-    this.fold = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#fold() }, "Fold");
+    this.openGroupButtons = el("span", { class: "opened" });
+    this.foldButton = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#toggleFold() }, "Fold");
     this.viewport = new Viewport(this.canvas, { onMove: () => this.#viewChanged(), onTap: (target) => this.#handleTap(target) });
     this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
     const button = (caption, label, onclick) => el("button", { type: "button", "aria-label": label, title: label, onclick }, caption);
@@ -51,8 +51,8 @@ export class GraphView {
         button("+", "Zoom in", () => this.viewport.zoom(1.4)),
         button("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
         button("Fit", "Show all", () => this.#fit()),
-        this.fold,
-        this.opened,
+        this.foldButton,
+        this.openGroupButtons,
         this.summary,
       ),
       this.canvas,
@@ -75,28 +75,29 @@ export class GraphView {
     }
     this.#signature = signature;
     this.#layoutNumber += 1;
-    const indexes = new Map(drawing.boxes.map((box, at) => [box.key, at]));
+    const indexes = new Map(drawing.boxes.map((box, number) => [box.key, number]));
     drawing.indexes = indexes;
-    drawing.pairs = drawing.edges.map(([from, to]) => [indexes.get(from), indexes.get(to)]);
+    drawing.numberPairs = drawing.edges.map(([from, to]) => [indexes.get(from), indexes.get(to)]);
     this.#nextDrawing = drawing;
-    this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
+    this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.numberPairs });
   }
 
   #applyLayout({ layoutNumber, centers, lines, width, height }) {
     if (layoutNumber !== this.#layoutNumber) return;
     this.#drawing = Object.assign(this.#nextDrawing, { centers, lines, width, height });
-    this.#drawing.ends = centers.map(() => [[], []]);
-    this.#drawing.pairs.forEach(([from, to], edge) => {
-      this.#drawing.ends[from][1].push(edge);
-      this.#drawing.ends[to][0].push(edge);
+    // Number of a box -> [incoming edges, outgoing edges].
+    this.#drawing.edgesOfBox = centers.map(() => [[], []]);
+    this.#drawing.numberPairs.forEach(([from, to], edge) => {
+      this.#drawing.edgesOfBox[from][1].push(edge);
+      this.#drawing.edgesOfBox[to][0].push(edge);
     });
     const groups = this.#drawing.boxes.filter((box) => box.members).length;
     const nodes = this.#model.nodes.size;
     this.summary.textContent = `${nodes.toLocaleString("en")} ${nodes === 1 ? "node" : "nodes"}${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
     this.#showOpenGroups();
-    this.fold.hidden = !this.#model.hasGroups;
-    if (!this.#hasFitted) this.viewport.fit(width, height, { minScale: groups ? READABLE : 0 });
+    this.foldButton.hidden = !this.#model.hasGroups;
+    if (!this.#hasFitted) this.viewport.fit(width, height, { minScale: groups ? MIN_READABLE_SCALE : 0 });
     this.#hasFitted = true;
     this.#redraw();
     if (this.#target !== null) this.#show(this.#target);
@@ -111,7 +112,7 @@ export class GraphView {
 
   /** Mark the selected node; `null` removes the mark. */
   select(id) {
-    this.#selected = id;
+    this.#selectedId = id;
     if (id !== null && this.#model.find(id)) this.#goTo(id, { focus: false });
     this.#redraw();
   }
@@ -146,28 +147,28 @@ export class GraphView {
     const drawing = this.#drawing;
     if (!drawing?.centers) return;
     this.scene.setAttribute("transform", this.viewport.transform);
-    const isFar = this.viewport.scale < READABLE;
+    const isZoomedOut = this.viewport.scale < MIN_READABLE_SCALE;
     const visibleArea = this.viewport.visibleArea;
     if (this.#changedIds.size) {
       const keys = new Set([...this.#changedIds].map((id) => drawing.boxOf.get(id) ?? id));
       this.#changedIds.clear();
       this.boxes.update(keys);
     }
-    if (this.#drawnArea && this.#drawnArea.isFar === isFar && isInside(visibleArea, this.#drawnArea)) return;
+    if (this.#drawnArea && this.#drawnArea.isZoomedOut === isZoomedOut && isInside(visibleArea, this.#drawnArea)) return;
     // At a small scale, all boxes (at most 2,000 rectangles) are drawn, so that panning draws no boxes.
-    const area = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expanded(visibleArea, MARGIN);
-    this.#drawnArea = { ...area, isFar };
-    this.boxes.show(drawing, area, { isFar, selectedKey: this.#selectedKey() });
-    this.scene.classList.toggle("far", isFar);
+    const area = isZoomedOut ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expandArea(visibleArea, MARGIN);
+    this.#drawnArea = { ...area, isZoomedOut };
+    this.boxes.show(drawing, area, { isZoomedOut, selectedKey: this.#selectedKey() });
+    this.scene.classList.toggle("far", isZoomedOut);
     const lines = drawing.lines.filter((line) => intersects(line, area));
-    this.lines.setAttribute("d", isFar ? straightLines(lines) : curves(lines));
-    const ends = drawing.ends[drawing.indexes.get(this.#selectedKey())];
-    this.nearLines.setAttribute("d", ends ? curves(ends.flat().map((edge) => drawing.lines[edge])) : "");
+    this.lines.setAttribute("d", isZoomedOut ? straightLines(lines) : curves(lines));
+    const selectedEdges = drawing.edgesOfBox[drawing.indexes.get(this.#selectedKey())];
+    this.nearLines.setAttribute("d", selectedEdges ? curves(selectedEdges.flat().map((edge) => drawing.lines[edge])) : "");
   }
 
   #selectedKey() {
-    if (this.#selected === null) return null;
-    return this.#drawing?.indexes.has(this.#selected) ? this.#selected : (this.#drawing?.boxOf.get(this.#selected) ?? null);
+    if (this.#selectedId === null) return null;
+    return this.#drawing?.indexes.has(this.#selectedId) ? this.#selectedId : (this.#drawing?.boxOf.get(this.#selectedId) ?? null);
   }
 
   #handleTap(target) {
@@ -185,10 +186,10 @@ export class GraphView {
   }
 
   /** Switch between one box per group and one box per node. */
-  #fold() {
+  #toggleFold() {
     this.#model.isFolded = !this.#model.isFolded;
     this.#model.openGroups.clear();
-    this.fold.setAttribute("aria-pressed", String(this.#model.isFolded));
+    this.foldButton.setAttribute("aria-pressed", String(this.#model.isFolded));
     this.draw();
   }
 
@@ -203,7 +204,7 @@ export class GraphView {
   #showOpenGroups() {
     const close = (key, label) =>
       el("button", { type: "button", "aria-label": `Close ${label}`, onclick: () => this.#toggle(key) }, `${label} ✕`);
-    fill(this.opened, [...this.#model.openGroups].map(([key, label]) => close(key, label)));
+    fill(this.openGroupButtons, [...this.#model.openGroups].map(([key, label]) => close(key, label)));
   }
 
   /** Go to a node, and open its groups. */
@@ -220,7 +221,7 @@ export class GraphView {
     if (number === undefined) return;
     this.#target = null;
     const [x, y] = drawing.centers[number];
-    if (focus) this.viewport.center(x, y, READABLE);
+    if (focus) this.viewport.center(x, y, MIN_READABLE_SCALE);
     else this.viewport.bringIntoView(x, y);
     this.#redraw();
     this.#paint();
@@ -242,15 +243,15 @@ export class GraphView {
 
   /** Go from a box along an edge, or to the box above or below it. */
   #step(from, arrow) {
-    const { ends, pairs, centers, boxes } = this.#drawing;
+    const { edgesOfBox, numberPairs, centers, boxes } = this.#drawing;
     let next;
-    if (arrow === "ArrowRight") next = ends[from][1].map((edge) => pairs[edge][1])[0];
-    else if (arrow === "ArrowLeft") next = ends[from][0].map((edge) => pairs[edge][0])[0];
+    if (arrow === "ArrowRight") next = edgesOfBox[from][1].map((edge) => numberPairs[edge][1])[0];
+    else if (arrow === "ArrowLeft") next = edgesOfBox[from][0].map((edge) => numberPairs[edge][0])[0];
     else next = nearestInColumn(centers, from, arrow === "ArrowDown" ? 1 : -1);
     if (next === undefined) return;
     this.viewport.bringIntoView(...centers[next]);
     this.#redraw();
-    this.boxes.current = boxes[next].key;
+    this.boxes.currentKey = boxes[next].key;
     this.#paint();
     this.boxes.focus(boxes[next].key);
   }
@@ -260,18 +261,18 @@ export class GraphView {
 function nearestInColumn(centers, from, sign) {
   let nearest;
   centers.forEach(([x, y], number) => {
-    const down = (y - centers[from][1]) * sign;
-    if (Math.abs(x - centers[from][0]) < 60 && down > 0 && (nearest === undefined || down < (centers[nearest][1] - centers[from][1]) * sign)) nearest = number;
+    const distance = (y - centers[from][1]) * sign;
+    if (Math.abs(x - centers[from][0]) < 60 && distance > 0 && (nearest === undefined || distance < (centers[nearest][1] - centers[from][1]) * sign)) nearest = number;
   });
   return nearest;
 }
 
-function expanded({ left, top, right, bottom }, by) {
-  return { left: left - by, top: top - by, right: right + by, bottom: bottom + by };
+function expandArea({ left, top, right, bottom }, margin) {
+  return { left: left - margin, top: top - margin, right: right + margin, bottom: bottom + margin };
 }
 
-function isInside(a, b) {
-  return a.left >= b.left && a.top >= b.top && a.right <= b.right && a.bottom <= b.bottom;
+function isInside(inner, outer) {
+  return inner.left >= outer.left && inner.top >= outer.top && inner.right <= outer.right && inner.bottom <= outer.bottom;
 }
 
 function intersects(line, { left, top, right, bottom }) {
@@ -303,10 +304,10 @@ function straightLines(lines) {
 function smoothCurve(points) {
   const r = Math.round;
   let path = `M${r(points[0][0])} ${r(points[0][1])}`;
-  for (let at = 1; at < points.length - 1; at += 1) {
-    const [x, y] = points[at];
-    const isLast = at === points.length - 2;
-    const [u, v] = isLast ? points[at + 1] : [(x + points[at + 1][0]) / 2, (y + points[at + 1][1]) / 2];
+  for (let index = 1; index < points.length - 1; index += 1) {
+    const [x, y] = points[index];
+    const isLast = index === points.length - 2;
+    const [u, v] = isLast ? points[index + 1] : [(x + points[index + 1][0]) / 2, (y + points[index + 1][1]) / 2];
     path += `Q${r(x)} ${r(y)} ${r(u)} ${r(v)}`;
   }
   return path;

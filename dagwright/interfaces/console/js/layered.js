@@ -1,17 +1,19 @@
 // A simple layered layout from left to right, for graphs too large for the layout library.
 //
-// Each node is to the right of its dependencies. Within its level, a node is near the average position of its neighbours,
-// which is computed in a few passes in both directions. Linear except for sorting: 2,000 nodes take a few milliseconds.
+// Each node is to the right of its dependencies. Within its level, a node is near the average position of its neighbours.
+// The positions are computed in a few passes in both directions. Except for sorting, the time is linear: 2,000 nodes take a
+// few milliseconds.
 
 const SWEEPS = 6;
 
 /**
  * Lays out a graph.
  *
- * sizes: [width, height] of each node. edges: [from, to], as numbers of nodes.
+ * sizes: [width, height] of each node. edges: [from, to], as numbers of nodes. nodeGap: space between the nodes of a level.
+ * levelGap: space between levels.
  * Returns {centers: [x, y] of each node, lines: points of each edge, width, height}.
  */
-export function layeredLayout(sizes, edges, { gap = 12, space = 60 } = {}) {
+export function layeredLayout(sizes, edges, { nodeGap = 12, levelGap = 60 } = {}) {
   const dependencies = sizes.map(() => []);
   const dependents = sizes.map(() => []);
   for (const [from, to] of edges) {
@@ -26,7 +28,7 @@ export function layeredLayout(sizes, edges, { gap = 12, space = 60 } = {}) {
     const neighbours = isForward ? dependencies : dependents;
     for (const level of isForward ? levels : [...levels].reverse()) orderLevel(level, neighbours, position);
   }
-  return placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents });
+  return placeNodes(sizes, edges, levels, { nodeGap, levelGap, dependencies, dependents });
 }
 
 function orderLevel(level, neighbours, position) {
@@ -45,10 +47,10 @@ function levelsOf(dependencies, dependents) {
   const missingCounts = dependencies.map((nodes) => nodes.length);
   const readyNodes = dependencies.flatMap((nodes, node) => (nodes.length ? [] : [node]));
   for (let index = 0; index < readyNodes.length; index += 1) {
-    for (const next of dependents[readyNodes[index]]) {
-      levelOf[next] = Math.max(levelOf[next], levelOf[readyNodes[index]] + 1);
-      missingCounts[next] -= 1;
-      if (missingCounts[next] === 0) readyNodes.push(next);
+    for (const dependent of dependents[readyNodes[index]]) {
+      levelOf[dependent] = Math.max(levelOf[dependent], levelOf[readyNodes[index]] + 1);
+      missingCounts[dependent] -= 1;
+      if (missingCounts[dependent] === 0) readyNodes.push(dependent);
     }
   }
   const levels = [];
@@ -56,21 +58,21 @@ function levelsOf(dependencies, dependents) {
   return levels.map((level) => level ?? []);
 }
 
-function placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents }) {
+function placeNodes(sizes, edges, levels, { nodeGap, levelGap, dependencies, dependents }) {
   const centers = sizes.map(() => [0, 0]);
   let x = 0;
   for (const level of levels) {
     const width = Math.max(0, ...level.map((node) => sizes[node][0]));
-    let y = -(level.reduce((sum, node) => sum + sizes[node][1] + gap, 0) - gap) / 2;
+    let y = -(level.reduce((sum, node) => sum + sizes[node][1] + nodeGap, 0) - nodeGap) / 2;
     for (const node of level) {
       centers[node] = [x + width / 2, y + sizes[node][1] / 2];
-      y += sizes[node][1] + gap;
+      y += sizes[node][1] + nodeGap;
     }
-    x += width + space;
+    x += width + levelGap;
   }
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? dependencies : dependents, centers, sizes, gap);
+    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? dependencies : dependents, centers, sizes, nodeGap);
   }
   const top = Math.min(0, ...centers.map(([, y], node) => y - sizes[node][1] / 2));
   const bottom = Math.max(0, ...centers.map(([, y], node) => y + sizes[node][1] / 2));
@@ -79,21 +81,21 @@ function placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents
     [centers[from][0] + sizes[from][0] / 2, centers[from][1]],
     [centers[to][0] - sizes[to][0] / 2, centers[to][1]],
   ]);
-  return { centers, lines, width: Math.max(0, x - space), height: bottom - top };
+  return { centers, lines, width: Math.max(0, x - levelGap), height: bottom - top };
 }
 
 /** Move the nodes of a level next to their neighbours, in their order and without overlaps. */
-function moveLevel(level, neighbours, centers, sizes, gap) {
+function moveLevel(level, neighbours, centers, sizes, nodeGap) {
   const stacks = [];
   for (const node of level) {
-    const adjacent = neighbours[node];
-    const center = adjacent.length ? adjacent.reduce((sum, each) => sum + centers[each][1], 0) / adjacent.length : centers[node][1];
+    const neighbourNodes = neighbours[node];
+    const center = neighbourNodes.length ? neighbourNodes.reduce((sum, each) => sum + centers[each][1], 0) / neighbourNodes.length : centers[node][1];
     let stack = { nodes: [node], weight: 1, top: center - sizes[node][1] / 2, height: sizes[node][1] };
     // Nodes that would overlap form a stack around their average position.
-    while (stacks.length && stacks.at(-1).top + stacks.at(-1).height + gap > stack.top) {
+    while (stacks.length && stacks.at(-1).top + stacks.at(-1).height + nodeGap > stack.top) {
       const last = stacks.pop();
-      const height = last.height + gap + stack.height;
-      const top = (last.top * last.weight + (stack.top - last.height - gap) * stack.weight) / (last.weight + stack.weight);
+      const height = last.height + nodeGap + stack.height;
+      const top = (last.top * last.weight + (stack.top - last.height - nodeGap) * stack.weight) / (last.weight + stack.weight);
       stack = { nodes: last.nodes.concat(stack.nodes), weight: last.weight + stack.weight, top, height };
     }
     stacks.push(stack);
@@ -102,7 +104,7 @@ function moveLevel(level, neighbours, centers, sizes, gap) {
     let y = top;
     for (const node of nodes) {
       centers[node][1] = y + sizes[node][1] / 2;
-      y += sizes[node][1] + gap;
+      y += sizes[node][1] + nodeGap;
     }
   }
 }

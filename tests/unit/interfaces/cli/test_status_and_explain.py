@@ -10,7 +10,7 @@ from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.explain_command import explanation_lines
-from dagwright.interfaces.cli.show_commands import with_starting_worker
+from dagwright.interfaces.cli.show_commands import report_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
@@ -28,11 +28,11 @@ def _node_of(name: str) -> str:
 
 def test_large_map_shows_counts_and_open_or_failed_items() -> None:
     rows = status_rows(_nodes(300), _node_of, lists_all_items=False)
-    assert rows.counts == ["order: 300 items: 1 blocked, 1 failed, 1 running, 297 completed"]
-    assert (rows.names, rows.omitted) == (["order", "order[3]", "order[7]", "order[8]", "sum"], 297)
+    assert rows.count_lines == ["order: 300 items: 1 blocked, 1 failed, 1 running, 297 completed"]
+    assert (rows.task_ids, rows.omitted_count) == (["order", "order[3]", "order[7]", "order[8]", "sum"], 297)
     for nodes, lists_all_items in ((_nodes(20), False), (_nodes(300), True)):
         rows = status_rows(nodes, _node_of, lists_all_items=lists_all_items)
-        assert (rows.counts, rows.names, rows.omitted) == ([], [*nodes], 0)
+        assert (rows.count_lines, rows.task_ids, rows.omitted_count) == ([], [*nodes], 0)
 
 
 def test_starting_worker_is_not_reported_as_missing() -> None:
@@ -44,7 +44,7 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
             {"code": "other", "node_id": None, "message": "kept"},
         ],
     }
-    result = with_starting_worker(document)
+    result = report_starting_worker(document)
     words = "the worker in the background is starting"
     assert [node["reason"] for node in result["nodes"].values()] == [words, None]
     notes = [(note["code"], note["message"]) for note in result["notes"]]

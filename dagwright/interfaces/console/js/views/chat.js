@@ -1,6 +1,6 @@
 // Chats: sessions with their turns, and requests to a planner, a plan, an agent or a model.
 
-import { newKey } from "../chat_stream.js";
+import { newIdempotencyKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
 import { Exchange } from "../exchange.js";
 import { schemaForm } from "../forms.js";
@@ -47,7 +47,7 @@ export async function mount(root, { api, params }) {
 
   async function onSend({ model, kind, message, inputs }) {
     if (session === null) {
-      session = `chat-${newKey().slice(-8)}`;
+      session = `chat-${newIdempotencyKey().slice(-8)}`;
       title.textContent = session;
       // The address changes without a navigation, which would unmount this view while it follows the run.
       history.replaceState(null, "", `#/chat/${session}`);
@@ -60,7 +60,7 @@ export async function mount(root, { api, params }) {
     const messages = kind === "model" ? [...earlierMessages, { role: "user", content: message }] : [{ role: "user", content: message }];
     const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
     composer.setBusy(true);
-    await exchange.ask(body, newKey());
+    await exchange.ask(body, newIdempotencyKey());
   }
 
   function onEnd() {
@@ -93,7 +93,7 @@ export async function mount(root, { api, params }) {
     const exchange = new Exchange(runningTurn.request || "(a plan)", { api, onEnd: onEnd });
     add(exchange);
     composer.setBusy(true);
-    exchange.join(runningTurn.run_id);
+    exchange.followRun(runningTurn.run_id);
   }
 
   async function loadSession(name) {
@@ -118,7 +118,7 @@ export async function mount(root, { api, params }) {
   if (!isUnmounted) composer.focus();
   return () => {
     isUnmounted = true;
-    exchanges.forEach((each) => each.leave());
+    exchanges.forEach((each) => each.stopFollowing());
   };
 }
 

@@ -1,6 +1,6 @@
 // A plan editor: problems are shown with their lines while the user types; a form starts the plan.
 
-import { newKey } from "../chat_stream.js";
+import { newIdempotencyKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
 import { schemaForm } from "../forms.js";
 
@@ -137,7 +137,7 @@ export async function mount(root, { api, params, go }) {
     formSchemaText = schemaText;
     const previousValues = form?.peek() ?? {};
     const hasInputs = Object.keys(schema.properties).length > 0;
-    form = hasInputs ? schemaForm(schema, { value: previousValues, later: "the run asks for it if empty" }) : null;
+    form = hasInputs ? schemaForm(schema, { value: previousValues, emptyNote: "the run asks for it if empty" }) : null;
     fill(inputsArea, hasInputs ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
   }
 
@@ -148,7 +148,7 @@ export async function mount(root, { api, params, go }) {
     if (inputProblems.length) return;
     startButton.disabled = true;
     try {
-      const options = { headers: { "Idempotency-Key": newKey() } };
+      const options = { headers: { "Idempotency-Key": newIdempotencyKey() } };
       const run = await api.post("/v1/runs", { plan: text.value, inputs: value ?? {} }, options);
       const message = `The run ${run.run_id} has started.`;
       if (isUnmounted) say(message);

@@ -3,7 +3,7 @@
 import { runPath } from "../api.js";
 import { Detail } from "../detail.js";
 import { el, fill, say } from "../dom.js";
-import { follow, isEnd } from "../events.js";
+import { followEvents, isFinalEvent } from "../events.js";
 import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
 import { countText, ENDED_RUN_STATES, stateMark, stateLabel } from "../states.js";
@@ -59,14 +59,14 @@ export async function mount(root, { api, params, go }) {
     graph.draw();
     timeline.draw();
     const after = graphDocument.nodes.length > MAX_NODES_WITH_TIMES ? graphDocument.cursor : null;
-    stop = follow(runPath(run, "/events"), { onEvent, onState, after });
+    stop = followEvents(runPath(run, "/events"), { onEvent, onState, after });
   }
 
   function onEvent({ name, id, data }) {
     if (name.startsWith("node.")) nodeChanges.push(data);
     // Events that belong together arrive together; only the last event has an ID.
     if (nodeChanges.length && (id !== null || !name.startsWith("node."))) applyNodeChanges(nodeChanges.splice(0), id);
-    if (isEnd(name)) {
+    if (isFinalEvent(name)) {
       onEnd(data);
     } else if (name.startsWith("run.")) {
       runDocument = { ...runDocument, status: data.status, title: data.title, notes: data.notes, counts: data.node_counts, waiting_for: data.waiting_for };
