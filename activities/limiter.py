@@ -59,7 +59,7 @@ class Limiter:
     def counts_usage(self) -> bool:
         """Whether the limit has tokens per minute or a daily budget."""
         limit = self.settings.limit
-        return limit is not None and (limit.tokens_per_minute is not None or limit.daily is not None)
+        return limit is not None and (limit.tokens_per_minute is not None or limit.daily_budget is not None)
 
     @property
     def has_rate(self) -> bool:

@@ -1,4 +1,4 @@
-"""Dagwright runs plans that must not be lost: graphs of steps, made durable by Temporal.
+"""Dagwright runs plans durably on Temporal. A plan is a graph of steps.
 
 `__all__` has the names that programs call, and the errors that most programs catch or raise. Each name is imported when
 it is first used, so `import dagwright` is cheap. `dagwright.errors`, `dagwright.events` and `dagwright.types` have the
@@ -55,7 +55,7 @@ _MODULES = {
     "start_plan": "workflows.child",
     "tool": "tools.spec",
 }
-"""Public name -> the module below `dagwright` that defines it."""
+"""Public name -> the module of the package `dagwright` from which it is imported."""
 
 __all__ = [
     "ChildRunFailed",

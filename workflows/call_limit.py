@@ -146,9 +146,9 @@ class CallLimitWorkflow:
         waiting_count = self._state.waiting_count(limit or CallLimit(), now)
         hold_reason = self._state.hold.reason if now < self._state.hold.until else None
         use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting_count, "held": hold_reason}
-        if limit is not None and limit.daily is not None:
-            use["today"] = self._state.today.describe(limit.daily, now)
-            use["used_up"] = self._state.today.used_up_reason(limit.daily, now)
+        if limit is not None and limit.daily_budget is not None:
+            use["today"] = self._state.today.describe(limit.daily_budget, now)
+            use["used_up"] = self._state.today.used_up_reason(limit.daily_budget, now)
         return use
 
 

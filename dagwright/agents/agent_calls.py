@@ -18,33 +18,35 @@ from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 from dagwright.tools.tool_references import agents_reference
 
-PASSED_CARDS = "agents"
+PASSED_CARDS_SOURCE = "agents"
 """Value of `sources` for agents passed to `Worker(agents=[...])` as cards rather than read from a file."""
 _WRITE_SERVICE_MAX_ATTEMPTS = 3
 """Maximum attempts of a service call with effects `write`. Only a call that did not start is retried."""
 
 
-FindCard = Callable[[str, str], Awaitable[AgentCard | None]]
+CardFinder = Callable[[str, str], Awaitable[AgentCard | None]]
 """Name and version of an agent -> its card, `None` if unknown."""
 
 
-async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of FindCard
+async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of CardFinder
     return None
 
 
-def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find_card: FindCard = _no_card) -> ToolRegistry:
-    """Create a tool for each agent, in order. Agents of type `llm` run as sub-plans; their tools cannot be called.
+def agent_tools(
+    agents: AgentRegistry, environment: ToolEnvironment, *, find_card: CardFinder = _no_card
+) -> ToolRegistry:
+    """Create a tool for each agent, in order. An agent of type `llm` runs as a sub-plan, so its tool has no function.
 
     Args:
         find_card: looks up cards of other versions, because a plan may have been checked with an older card.
     """
     card_source = _CardSource(agents, environment, find_card)
     files = {name: agents_reference(file) for name, file in agents.files.items()}
-    sources = {f"{AGENT_PREFIX}{card.name}": files.get(card.name, PASSED_CARDS) for card in agents}
+    sources = {f"{AGENT_PREFIX}{card.name}": files.get(card.name, PASSED_CARDS_SOURCE) for card in agents}
     return ToolRegistry.of(*(_tool_of(card, card_source) for card in agents), sources=sources)
 
 
-def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
+def declare_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
     """Return the declarations of agents that other workers serve, in order."""
     return ToolRegistry.of(*(ToolSpec(_declaration_of(card)) for card in cards))
 
@@ -53,7 +55,7 @@ def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
 class _CardSource:
     agents: AgentRegistry
     environment: ToolEnvironment
-    find_card: FindCard
+    find_card: CardFinder
 
     async def card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
         """Return the card that the plan of the call was checked with.

@@ -42,7 +42,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
     try:
         database = Database(database_url, AGENTS)
         try:
-            return tuple(version.card for version in StoredAgents(database).current())
+            return tuple(version.card for version in StoredAgents(database).current_versions())
         finally:
             database.dispose()
     except (SQLAlchemyError, DatabaseUnusable, DatabaseUnavailable, ValueError) as error:

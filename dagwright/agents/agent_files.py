@@ -63,7 +63,7 @@ def _cards_in(path: Path) -> list[AgentCard]:
 
 
 def _cards_of(value: object) -> list[AgentCard]:
-    """Return the cards in a module attribute: a single card, a list, an object or a registry."""
+    """Return the cards in a module attribute: a single card, a list, a dict or a registry."""
     if isinstance(value, AgentCard):
         return [value]
     if isinstance(value, AgentRegistry):
@@ -73,8 +73,8 @@ def _cards_of(value: object) -> list[AgentCard]:
     return [card for card in value if isinstance(card, AgentCard)] if isinstance(value, list | tuple) else []
 
 
-_ROOT = "agents"
-_EXPECTED = {
+_ROOT_KEY = "agents"
+_EXPECTED_VALUES = {
     "string_type": "a text",
     "dict_type": "an object",
     "model_type": "an object",
@@ -98,11 +98,11 @@ def read_agents(file: Path) -> list[AgentCard]:
     problems: list[str] = []
     for name, card_document in _card_documents(document, file).items():
         try:
-            cards.append(AgentCard.model_validate(_with_name(name, card_document)))
+            cards.append(AgentCard.model_validate(_add_name(name, card_document)))
         except ValidationError as error:
-            problems += [f"{pointer(_ROOT, name, *path)}: {message}" for path, message in _card_problems(error)]
+            problems += [f"{pointer(_ROOT_KEY, name, *path)}: {message}" for path, message in _card_problems(error)]
         except ValueError as error:
-            problems.append(f"{pointer(_ROOT, name)}: {error}")
+            problems.append(f"{pointer(_ROOT_KEY, name)}: {error}")
     if problems:
         raise AgentsUnreadable(f"{file.name}: {'; '.join(problems)}")
     return cards
@@ -110,18 +110,18 @@ def read_agents(file: Path) -> list[AgentCard]:
 
 def _card_documents(document: Any, file: Path) -> Mapping[str, Any]:
     if not isinstance(document, dict):
-        raise AgentsUnreadable(f"{file.name} is not a file of agents: expected an object with the key {_ROOT!r}")
+        raise AgentsUnreadable(f"{file.name} is not a file of agents: expected an object with the key {_ROOT_KEY!r}")
     for key in document:
-        if key != _ROOT:
-            hint = suggestion(key, [_ROOT]) or f"write the agents under {_ROOT!r}"
+        if key != _ROOT_KEY:
+            hint = suggestion(key, [_ROOT_KEY]) or f"write the agents under {_ROOT_KEY!r}"
             raise AgentsUnreadable(f"{file.name}: {pointer(key)}: unknown key; {hint}")
-    agents = document.get(_ROOT)
+    agents = document.get(_ROOT_KEY)
     if not isinstance(agents, dict) or not agents:
-        raise AgentsUnreadable(f"{file.name}: /{_ROOT}: expected an object that maps names to agents, not empty")
+        raise AgentsUnreadable(f"{file.name}: /{_ROOT_KEY}: expected a non-empty object that maps names to agents")
     return agents
 
 
-def _with_name(name: str, document: Any) -> dict[str, Any]:
+def _add_name(name: str, document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError("expected an object with description, objective_template and type")
     if document.get("name", name) != name:
@@ -136,8 +136,8 @@ def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ..
             yield path, f"unknown key; {_unknown_key_hint(str(path[-1]))}"
         elif item["type"] == "missing":
             yield path[:-1], f"{path[-1]!r} is missing"
-        elif item["type"] in _EXPECTED:
-            expected = _EXPECTED[item["type"]].format(**item.get("ctx", {}))
+        elif item["type"] in _EXPECTED_VALUES:
+            expected = _EXPECTED_VALUES[item["type"]].format(**item.get("ctx", {}))
             yield path, f"expected {expected}, not {item['input']!r:.60}"
         else:
             yield path, item["msg"].removeprefix("Value error, ")

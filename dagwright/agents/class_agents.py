@@ -83,7 +83,7 @@ class AgentContext:
 
     @property
     def log(self) -> Any:
-        """Structlog logger with the run, the node and the attempt bound."""
+        """Structlog logger that adds the run, the node and the attempt to each entry."""
         return self.call.log
 
 
@@ -120,8 +120,8 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
     module_name, _, class_name = name.rpartition(":" if ":" in name else ".")
     if not module_name:
         if class_name not in BUILT_IN_CLASSES:
-            shipped = ", ".join(BUILT_IN_CLASSES)
-            raise ToolLoadError(f"Dagwright has no class {class_name!r}, only {shipped}; name the module too")
+            known_names = ", ".join(BUILT_IN_CLASSES)
+            raise ToolLoadError(f"Dagwright has no class {class_name!r}, only {known_names}; name the module too")
         module_name = BUILT_IN_CLASSES[class_name]
     loaded_class = getattr(load_module(module_name, folder), class_name, None)
     if not isinstance(loaded_class, type):

@@ -40,11 +40,11 @@ class AgentRegistry:
         Raises:
             ValueError: two different cards have the same name.
         """
-        by_name: dict[str, AgentCard] = {}
+        cards_by_name: dict[str, AgentCard] = {}
         for card in cards:
-            if by_name.setdefault(card.name, card) != card:
+            if cards_by_name.setdefault(card.name, card) != card:
                 raise ValueError(f"two agents are called {card.name!r}")
-        return cls(MappingProxyType(by_name), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
+        return cls(MappingProxyType(cards_by_name), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
 
     def __iter__(self) -> Iterator[AgentCard]:
         """Iterate over the agents in the given order."""

@@ -27,7 +27,7 @@ CONNECT_TIMEOUT_S = 10.0
 _EXCERPT_BYTES = 400
 _RETRYABLE_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 _ANSWER_KEYS = ("result", "feedback", "checkpoint")
-_SENT = {"sent": True}
+_SENT_DETAILS = {"sent": True}
 """Heartbeat details while a request that must not be repeated is in flight."""
 
 
@@ -56,7 +56,7 @@ class ServiceCall:
         """
         body = json.dumps(self._request_body(objective, context), ensure_ascii=False).encode()
         headers = self._headers(body)
-        self._reject_repetition()
+        self._record_sending()
         transport = PinnedTransport(self._environment.allow_private_addresses)
         # The service has no time limit of its own: Temporal's timeout of the attempt ends the wait.
         timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
@@ -105,16 +105,16 @@ class ServiceCall:
             raise MissingSecret(
                 f"the agent {self._card.name!r} signs its requests: set DAGWRIGHT_SECRET_{name} for the worker"
             )
-        signed = signed_headers(body, key, message_id=self._call.idempotency_key, at_s=int(time.time()))
-        return {**headers, **signed}
+        signature_headers = signed_headers(body, key, message_id=self._call.idempotency_key, at_s=int(time.time()))
+        return {**headers, **signature_headers}
 
-    def _reject_repetition(self) -> None:
-        """Reject the retry of a `write` call if an attempt died without a response, because the outcome is unknown."""
+    def _record_sending(self) -> None:
+        """Record that a `write` call is sent; reject its retry after an attempt that died without a response."""
         if not self._is_write:
             return
-        if self._call.last_heartbeat == _SENT:
+        if self._call.last_heartbeat == _SENT_DETAILS:
             raise GiveUp(f"{self._safe_url} was called by an attempt that died before the response; outcome unknown")
-        self._call.heartbeat(_SENT)
+        self._call.heartbeat(_SENT_DETAILS)
 
     def _clear_sent_mark(self) -> None:
         """Allow another attempt of a `write` call, because the service has not performed it."""
@@ -147,9 +147,9 @@ class ServiceCall:
         expected = 'expected {"result": …} or {"feedback": {"type", "prompt"}}'
         if not isinstance(answer, dict):
             raise GiveUp(f"{self._safe_url} did not answer with a JSON object; {expected}")
-        if unknown := [key for key in answer if key not in _ANSWER_KEYS]:
-            hint = suggestion(unknown[0], _ANSWER_KEYS) or expected
-            raise GiveUp(f"{self._safe_url} answers with the unknown key {unknown[0]!r:.80}; {hint}")
+        if unknown_keys := [key for key in answer if key not in _ANSWER_KEYS]:
+            hint = suggestion(unknown_keys[0], _ANSWER_KEYS) or expected
+            raise GiveUp(f"{self._safe_url} answers with the unknown key {unknown_keys[0]!r:.80}; {hint}")
         if ("result" in answer) == ("feedback" in answer):
             raise GiveUp(f"{self._safe_url} must answer with either a result or a question; {expected}")
         if "feedback" in answer:

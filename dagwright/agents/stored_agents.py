@@ -82,7 +82,7 @@ class StoredAgents:
         """Add cards, all or none. A card becomes a new version unless the newest version has the same content."""
         return self._database.write(lambda session: [_add_card(session, card) for card in cards])
 
-    def current(self) -> list[AgentVersion]:
+    def current_versions(self) -> list[AgentVersion]:
         """Return the agents that new plans use, sorted by name."""
         return self._database.read(lambda session: [version for version in _versions(session) if version.is_current])
 
@@ -106,10 +106,10 @@ class StoredAgents:
 
 
 def _add_card(session: Session, card: AgentCard) -> AddResult:
-    newest = _newest(session, card.name)
-    if newest is not None and newest.removed_at is None and newest.version == card.version:
-        return AddResult(card.name, newest.number, is_new=False)
-    number = newest.number + 1 if newest is not None else 1
+    newest_card = _newest_card(session, card.name)
+    if newest_card is not None and newest_card.removed_at is None and newest_card.version == card.version:
+        return AddResult(card.name, newest_card.number, is_new=False)
+    number = newest_card.number + 1 if newest_card is not None else 1
     row = StoredCard(
         name=card.name, number=number, version=card.version, card=card.to_json(), added_at=datetime.now(UTC)
     )
@@ -119,27 +119,27 @@ def _add_card(session: Session, card: AgentCard) -> AddResult:
 
 
 def _remove_card(session: Session, name: str) -> bool:
-    newest = _newest(session, name)
-    if newest is None or newest.removed_at is not None:
+    newest_card = _newest_card(session, name)
+    if newest_card is None or newest_card.removed_at is not None:
         return False
-    newest.removed_at = datetime.now(UTC)
+    newest_card.removed_at = datetime.now(UTC)
     return True
 
 
-def _newest(session: Session, name: str) -> StoredCard | None:
+def _newest_card(session: Session, name: str) -> StoredCard | None:
     query = select(StoredCard).where(StoredCard.name == name).order_by(StoredCard.number.desc()).limit(1)
     return session.scalars(query).first()
 
 
 def _versions(session: Session) -> list[AgentVersion]:
     rows = list(session.scalars(select(StoredCard).order_by(StoredCard.name, StoredCard.number)))
-    newest = {row.name: row.number for row in rows}
+    newest_numbers = {row.name: row.number for row in rows}
     return [
         AgentVersion(
             card_from_json(row.card),
             row.number,
             row.added_at.replace(tzinfo=row.added_at.tzinfo or UTC),
-            is_current=row.removed_at is None and row.number == newest[row.name],
+            is_current=row.removed_at is None and row.number == newest_numbers[row.name],
         )
         for row in rows
     ]

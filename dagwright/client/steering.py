@@ -241,7 +241,7 @@ def _reject_invalid_message(message: Mapping[str, Any]) -> None:
     Raises:
         CommandRejected: the message is too large, or the reason or the author is too long.
     """
-    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
+    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, value_name="the message")) is not None:
         raise CommandRejected(problem)
     try:
         actor_from_json(message, source="update")

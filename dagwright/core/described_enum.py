@@ -1,6 +1,6 @@
-"""Enumerations whose members have facts beside their value, from which the reference is generated.
+"""Enumerations whose members have facts in addition to their value. The reference is generated from these facts.
 
-A subclass annotates its facts, and its `__new__` passes them to `create_member`.
+A subclass declares its facts as annotations, and its `__new__` passes them to `create_member`.
 """
 
 from enum import StrEnum

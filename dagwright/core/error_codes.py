@@ -90,7 +90,7 @@ class ProblemCode(DescribedCode):
         "Correct these, and check again.",
     )
     UNKNOWN_AGENT = ("unknown_agent", "No agent has this name.", "Load its file with `--agents`.")
-    UNKNOWN_ARGUMENT = ("unknown_argument", "A tool has no argument of this name.", "Use a name of the hint.")
+    UNKNOWN_ARGUMENT = ("unknown_argument", "A tool has no argument of this name.", "Use a name from the hint.")
     UNKNOWN_DEPENDENCY = ("unknown_dependency", "`depends_on` names a node that does not exist.", "Correct the name.")
     UNKNOWN_TOOL = ("unknown_tool", "No tool has this name.", "Correct the name, or load its file with `--tools`.")
     UNREADABLE = ("unreadable", "A file cannot be read.", "Check the path and the size of the file.")

@@ -1,11 +1,11 @@
 """The base of every error of the Python API, and the problems of plans.
 
-The other errors stay in the modules that raise them; the base lets a caller catch all of them with one `except`:
+The other errors are defined in the modules that raise them; the base lets a caller catch all of them with one `except`:
 
 DagwrightError
 ├── PlanInvalid           fix the plan, or the inputs that it is started with
 ├── RunNotFound           use the id of an existing run
-├── RunIdInUse            choose another id, or start the run with the plan and inputs that it has
+├── RunIdInUse            choose another id, or use the plan and inputs of the existing run
 ├── CommandRejected       fix the command, or read the state of the run again
 ├── FeedbackRejected      fix the answer, or read the open requests again
 ├── ToolError             raised by tools: `RetryLater` is tried again, `GiveUp` is final
@@ -43,7 +43,7 @@ TOO_MANY_PROBLEMS = "too_many_problems"
 CYCLE = "cycle"
 """Code of a dependency cycle, whose message is never cut: it lists every node of the cycle by its ID."""
 _TEXT_CHARACTERS = 2_000
-"""Longest message, hint or node ID: each may quote a part of the document."""
+"""Maximum length of a message, hint or node ID, because each of them may quote a part of the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Note:
     pointer: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the note of the `check` document; without a pointer if it has none."""
+        """Return the note for the `check` document, without an empty pointer."""
         encoded = {"code": self.code, "node_id": self.node, "message": self.message}
         return {**encoded, "pointer": self.pointer} if self.pointer else encoded
 

@@ -51,7 +51,7 @@ def require_extra(extra: str) -> None:
 
 
 def database_extra(database_url: str) -> str:
-    """Return the extra that opens a database."""
+    """Return the extra whose libraries open a database."""
     return "database" if database_url.startswith("sqlite") else "postgres"
 
 

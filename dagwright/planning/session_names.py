@@ -40,7 +40,7 @@ def identity_of(result: Any) -> dict[str, Any] | None:
 
 def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
     """Return the identifying fields of a stored result, as far as they can be read without loading it."""
-    parts = {key: result.at((key,)) for key in IDENTITY_FIELDS}
+    parts = {key: result.part_at((key,)) for key in IDENTITY_FIELDS}
     return {
         key: part.value
         for key, (part, remaining_path) in parts.items()

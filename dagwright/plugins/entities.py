@@ -2,8 +2,8 @@
 
 from dagwright.core.expressions.references import BY_ID
 from dagwright.core.model.argument_checks import (
-    ENTITY_ONLY,
-    ENTITY_OTHER_THAN,
+    KIND_CONDITION_KEYWORD,
+    OTHER_ENTITY_KEYWORD,
     accepted_kinds,
     can_make,
     kind_conditions,
@@ -17,9 +17,9 @@ from dagwright.core.name_hints import suggestion
 __all__ = [
     "BY_ID",
     "ENTITY_KEYWORD",
-    "ENTITY_ONLY",
-    "ENTITY_OTHER_THAN",
+    "KIND_CONDITION_KEYWORD",
     "KNOWN_AS",
+    "OTHER_ENTITY_KEYWORD",
     "TEXT_FORMAT",
     "Resolver",
     "ToolDeclaration",

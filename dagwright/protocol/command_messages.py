@@ -173,7 +173,7 @@ def node_command_from_json(name: str, message: Any, *, source: MessageSource) ->
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{name} must be an object such as {_EXAMPLES[name]}")
-    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
+    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, value_name="the message")) is not None:
         raise MessageInvalid(problem)
     actor = actor_from_json(message, source=source)
     if name == wire.ADD_NODES:

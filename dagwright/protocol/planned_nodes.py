@@ -47,7 +47,7 @@ def planned_from_json(message: Any) -> CommandMessage:
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{wire.SIGNAL_PLANNED} must be an object")
-    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
+    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, value_name="the message")) is not None:
         raise MessageInvalid(problem)
     call, attempt, offset, nodes = (message.get(name) for name in ("call", "attempt", "from", "nodes"))
     if not isinstance(call, str) or not 0 < len(call.encode()) <= _MAX_CALL_ID_BYTES:

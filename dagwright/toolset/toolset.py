@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dagwright.agents.agent_calls import agent_tools, declared_agents
+from dagwright.agents.agent_calls import agent_tools, declare_agents
 from dagwright.agents.agent_database import stored_cards
 from dagwright.agents.agent_files import load_agents
 from dagwright.agents.class_agents import load_class
@@ -121,7 +121,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     references = [reference for reference in references if queue_of_reference(reference) is None]
     environment = environment_of(settings, references)
     built_in = builtin_tools(environment)
-    built_in = built_in.merge(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
+    built_in = built_in.merge(_plugin_tools(settings, built_in), declare_agents(stored_cards(settings.database_url)))
     files = [file for file in map(agents_file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
     tool_references = [reference for reference in references if agents_file_of_reference(reference) is None]

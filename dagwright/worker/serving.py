@@ -40,7 +40,7 @@ from dagwright.activities.stored_agents import stored_agent_activity
 from dagwright.activities.stored_values import blob_activities, load_plan_activity, load_values_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.activities.values import LargeValues
-from dagwright.agents.agent_calls import declared_agents
+from dagwright.agents.agent_calls import declare_agents
 from dagwright.agents.agent_database import StoredAgentTools, stored_cards
 from dagwright.core.expressions import query_analysis  # noqa: F401 - so that no workflow task has to import it
 from dagwright.core.expressions.condition_parser import compile_cel
@@ -165,7 +165,7 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         toolset.store,
         task_queue,
         rounds_limits=toolset.rounds,
-        load_stored_agents=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
+        load_stored_agents=lambda: declare_agents(stored_cards(toolset.database_url)).declarations(),
     )
     return [
         load_values_activity(values),

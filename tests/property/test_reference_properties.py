@@ -111,11 +111,11 @@ def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], e
     try:
         expected: Any = _parse_general(text, ids)
     except BadReferences as error:
-        expected = error.invalid, error.parts
+        expected = error.invalid_references, error.parts
     try:
         actual: Any = parse_template(text, ids)
     except BadReferences as error:
-        actual = error.invalid, error.parts
+        actual = error.invalid_references, error.parts
     assert actual == expected
 
 

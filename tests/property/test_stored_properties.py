@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.hydration import hydrate, secret_names, stored_refs, value_at_paths
-from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
+from dagwright.core.expressions.paths import MissingValue, get_value, replace_parts
 from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import (
@@ -73,7 +73,7 @@ def _hydrate(result: Any, value: Any) -> Any:
         ]
     except UnresolvedReference as missing:
         return missing.args
-    return with_parts(result, places) if places else result
+    return replace_parts(result, places) if places else result
 
 
 def _assert_same(actual: Any, expected: Any, value: Any) -> None:

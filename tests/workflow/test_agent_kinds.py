@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.agents import AgentCard, AgentContext, AgentRegistry, ClassAgent
-from dagwright.agents.agent_calls import agent_tools, declared_agents
+from dagwright.agents.agent_calls import agent_tools, declare_agents
 from dagwright.agents.stored_agents import AGENTS, StoredAgents
 from dagwright.database.database import Database
 from dagwright.settings import Settings
@@ -102,7 +102,7 @@ async def test_stored_agent_is_called_in_the_version_of_the_plan_check(client: C
             database.dispose()
             documents = []
             for card in [*cards, card_of("service", name="desk", service_url="http://else.example.com/")]:
-                runs_with_card = with_tools(runs, declared_agents([card]).declarations())
+                runs_with_card = with_tools(runs, declare_agents([card]).declarations())
                 documents.append(await runs_with_card.run({"nodes": [agent("d", "desk", "Ask")]}))
                 await runs_with_card.check_runs()
     assert [document["nodes"]["d"] for document in documents] == [

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.agents.agent_calls import declared_agents
+from dagwright.agents.agent_calls import declare_agents
 from dagwright.agents.agent_database import stored_cards
 from dagwright.client.steering import Steering
 from dagwright.core.boundary import wire
@@ -145,7 +145,7 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_scri
 async def test_answer_of_a_person_may_add_a_stored_agent(serve_script: Scripted, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'agents.db'}"
     store_agents(url, card("writer"))
-    tools = declared_agents(stored_cards(url)).declarations()
+    tools = declare_agents(stored_cards(url)).declarations()
     nodes = [{"id": "write", "agent": "writer", "objective": "Write."}]
     async with serve_script("A letter.") as (_, runs):
         handle = await runs.start({"nodes": [human("ask", "GUIDANCE")]})

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 
-from dagwright.plugins.entities import ENTITY_KEYWORD, ENTITY_ONLY, ENTITY_OTHER_THAN, TEXT_FORMAT
+from dagwright.plugins.entities import ENTITY_KEYWORD, KIND_CONDITION_KEYWORD, OTHER_ENTITY_KEYWORD, TEXT_FORMAT
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.text_formats import check_date_of_birth
 
@@ -120,10 +120,10 @@ FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 def _id_schema_other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
     kind_names = [kind.value for kind in kinds]
-    return {"type": "string", ENTITY_KEYWORD: kind_names, ENTITY_OTHER_THAN: "cbu_id"}
+    return {"type": "string", ENTITY_KEYWORD: kind_names, OTHER_ENTITY_KEYWORD: "cbu_id"}
 
 
-_PERSON_ROLES_ONLY = {ENTITY_ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
+_PERSON_ROLES_ONLY = {KIND_CONDITION_KEYWORD: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
 RoleHolderId = Annotated[str, WithJsonSchema({**_id_schema_other_than_cbu(*PartyKind), **_PERSON_ROLES_ONLY})]
 """Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
 OtherOrganisationId = Annotated[str, WithJsonSchema(_id_schema_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.paths import replace_parts
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
+from dagwright.core.model.agents import replace_agent_effects, tool_of_agent
 from dagwright.core.model.compiled import (
     DEFAULT_TIMEOUT_S,
     Approval,
@@ -119,7 +119,7 @@ def _compile(checked_plan: CheckedPlan) -> CompiledPlan:
     return CompiledPlan(
         nodes=nodes,
         tools={
-            name: with_effects_of_tools(checked_plan.tools[name], checked_plan.tools)
+            name: replace_agent_effects(checked_plan.tools[name], checked_plan.tools)
             for name in sorted(with_compensating_tools(called_tools, checked_plan.tools))
             if name in checked_plan.tools
         },
@@ -243,4 +243,4 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
 
 def _split_bindings(value: Any, bindings: Sequence[Binding]) -> tuple[Any, tuple[Binding, ...]]:
     """Return the value with null at every binding, so that it contains no texts with references."""
-    return with_parts(value, [(path, None) for path, _ in bindings]), tuple(bindings)
+    return replace_parts(value, [(path, None) for path, _ in bindings]), tuple(bindings)

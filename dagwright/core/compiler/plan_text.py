@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pydantic_core
 
-from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.paths import replace_parts
 from dagwright.core.expressions.references import Reference, ResultOf, Template
 from dagwright.core.model.agents import strongest_effects
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
@@ -139,7 +139,7 @@ def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
 def _arguments_text(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
     parts = [(path, _part_text(plan, template)) for path, template in node.bindings]
-    display_arguments = with_parts(node.arguments, parts)
+    display_arguments = replace_parts(node.arguments, parts)
     return escaped_line(pydantic_core.to_json(display_arguments).decode(), limit=_MAX_ARGUMENTS_CHARACTERS)
 
 

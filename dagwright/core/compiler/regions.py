@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dagwright.core.expressions.references import MAX_ID_BYTES
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, with_kind
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, copy_with_kind
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
@@ -45,7 +45,7 @@ def with_regions(plan: CompiledPlan) -> CompiledPlan:
     ]
     groups = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
     for number in (number for group in groups for number in group):
-        nodes[number] = with_kind(nodes[number], "reported")
+        nodes[number] = copy_with_kind(nodes[number], "reported")
     prefix = _free_prefix(nodes)
     return replace(plan, nodes=(*nodes, *(_region_of(group, nodes, prefix) for group in groups)))
 

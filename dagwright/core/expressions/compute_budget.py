@@ -1,8 +1,8 @@
 """Compute budget: the work that workflow code may do in one activation.
 
 Code that takes more than about 2 s in one activation blocks the run forever. The work of conditions and queries is
-therefore estimated before it is done, and work beyond the limit fails its node instead. The estimates depend on the
-sizes of values, and on the time that the driver passes, so they are the same at every replay.
+therefore estimated before it is done, and work beyond the limit fails its node instead. The estimates depend only on
+the sizes of values, and each activation has the full budget, so the result is the same at every replay.
 """
 
 MAX_WORK = 1_500_000
@@ -27,14 +27,14 @@ class ComputeBudget:
     """
 
     def __init__(self, limit: int = MAX_WORK) -> None:
-        self._moment: float | None = None
+        self._time: float | None = None
         self._limit = limit
         self.remaining = limit
 
-    def start(self, at: float) -> None:
+    def start(self, now: float) -> None:
         """Set the current time; at a new time the budget is full again."""
-        if at != self._moment:
-            self._moment, self.remaining = at, self._limit
+        if now != self._time:
+            self._time, self.remaining = now, self._limit
 
     def require_half(self) -> None:
         """Check that half of the budget remains, so that the run can still progress in this activation.
@@ -66,7 +66,7 @@ class ComputeBudget:
 
 
 class TooLargeForRun(ComputeBudgetExceeded):
-    """A run needs a part of a stored value that is too large to project; the message names it and a workaround."""
+    """A run needs a part of a stored value that is too large to project; the message names the part and a remedy."""
 
     def __init__(self, name: str, size_bytes: int | None) -> None:
         size = "" if size_bytes is None else f" has {size_bytes:,} bytes as JSON and"

@@ -69,7 +69,7 @@ _RESERVED_NAMES = frozenset({"inputs", "item", "index"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 _UNORDERED_MACROS = frozenset({"map", "filter"})
 _OPERAND_BOUNDS = frozenset("()[]{},&|?:")
-"""Signs next to a comparison that is a whole operand."""
+"""Signs that can stand directly before or after a comparison that is a whole operand."""
 _MAX_PATTERN_CHARACTERS = 200
 """Longest pattern in `matches()`; the library compiles it again for every evaluation."""
 
@@ -92,7 +92,7 @@ class Read:
         source: start of the path; for `nodes`, `node` is the id.
         steps: object keys and list indices of the path.
         aspect: whether the value itself, its size, or its presence is read.
-        in_loop: whether the read is inside a comprehension, so that the value is read for every element.
+        is_in_loop: whether the read is inside a comprehension, so that the value is read for every element.
         compared_texts: literal texts with which the value is compared by `==`, `!=` or `in`.
     """
 
@@ -101,7 +101,7 @@ class Read:
     node: str
     steps: Steps
     aspect: Literal["value", "size", "presence"]
-    in_loop: bool
+    is_in_loop: bool
     compared_texts: tuple[str, ...] = ()
 
 
@@ -114,7 +114,7 @@ class ConditionAnalysis:
         reads: reads in the order of their position.
         names: every name in the text that could be a variable; compared with the variables that the library finds.
         loop_count: number of comprehensions.
-        element_reads: number of times that a comprehension reads its element.
+        element_read_count: number of times that a comprehension reads its element.
         signs: the signs of the text, to estimate the cost of an evaluation.
         patterns: the patterns of `matches()`.
     """
@@ -123,7 +123,7 @@ class ConditionAnalysis:
     reads: list[Read] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     loop_count: int = 0
-    element_reads: int = 0
+    element_read_count: int = 0
     signs: str = ""
     patterns: list[str] = field(default_factory=list)
 
@@ -166,14 +166,14 @@ class _ConditionParser:
         index = 0
         while index < len(self.tokens):
             token = self.tokens[index]
-            after_dot = self._is_sign(index - 1, ".")
+            follows_dot = self._is_sign(index - 1, ".")
             if token.kind != "name":
                 index += 1
             elif self._is_sign(index + 1, "("):
                 if token.text == "matches":
-                    self.analysis.patterns.append(self._pattern(index))
-                index = self._parse_comprehension(index) if after_dot and token.text in _MACROS else index + 1
-            elif after_dot or token.text in _KEYWORDS:
+                    self.analysis.patterns.append(self._parse_pattern(index))
+                index = self._parse_comprehension(index) if follows_dot and token.text in _MACROS else index + 1
+            elif follows_dot or token.text in _KEYWORDS:
                 index += 1
             else:
                 index = self._parse_name(index)
@@ -204,7 +204,7 @@ class _ConditionParser:
                 return index
         return len(self.tokens)
 
-    def _pattern(self, index: int) -> str:
+    def _parse_pattern(self, index: int) -> str:
         closing = self._closing_index(index + 1)
         pattern = self.tokens[closing - 1]
         if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
@@ -221,32 +221,32 @@ class _ConditionParser:
         """Parse a name of a value; return the position after its path."""
         name = self.tokens[index].text
         self.analysis.names.add(name)
-        in_loop = index < self.loop_end
-        if in_loop and name == self.element:
-            self.analysis.element_reads += 1
+        is_in_loop = index < self.loop_end
+        if is_in_loop and name == self.element:
+            self.analysis.element_read_count += 1
             return index + 1
         source: Source = "nodes"
         node, end = "", index + 1
         if name == "nodes":
-            node, end = self._node_of_nodes(index)
+            node, end = self._parse_node_id(index)
         elif name in _RESERVED_NAMES:
             source = name  # type: ignore[assignment]  # the set has the other sources
         else:
             node = name
         if source == "nodes" and not self.is_node(node):
             raise BadCondition(f"there is no node {node!r}", unknown_node=node)
-        steps, end = self._steps(end)
-        self._add(index, end, source=source, node=node, steps=steps, in_loop=in_loop)
+        steps, end = self._parse_steps(end)
+        self._replace_path(index, end, source=source, node=node, steps=steps, is_in_loop=is_in_loop)
         return end
 
-    def _node_of_nodes(self, index: int) -> tuple[str, int]:
+    def _parse_node_id(self, index: int) -> tuple[str, int]:
         """Return the node id after the word `nodes`, even if a node has the id `nodes`."""
-        steps, end = self._steps(index + 1, max_steps=1)
+        steps, end = self._parse_steps(index + 1, max_steps=1)
         if not steps or not isinstance(steps[0], str):
             raise ValueError('after `nodes` a node id in brackets and quotes is expected, such as nodes["my node"]')
         return unicodedata.normalize("NFC", steps[0]), end
 
-    def _steps(self, index: int, *, max_steps: int = 4_000) -> tuple[Steps, int]:
+    def _parse_steps(self, index: int, *, max_steps: int = 4_000) -> tuple[Steps, int]:
         """Return the keys and indices at a position, and the position after them."""
         steps: list[str | int] = []
         while len(steps) < max_steps:
@@ -254,20 +254,20 @@ class _ConditionParser:
                 steps.append(self.tokens[index + 1].text)
                 index += 2
                 continue
-            step = self._key(index + 1) if self._is_sign(index, "[") and self._is_sign(index + 2, "]") else None
+            step = self._parse_key(index + 1) if self._is_sign(index, "[") and self._is_sign(index + 2, "]") else None
             if step is None:
                 break
             steps.append(step)
             index += 3
         return tuple(steps), index
 
-    def _key(self, index: int) -> str | int | None:
+    def _parse_key(self, index: int) -> str | int | None:
         token = self.tokens[index]
         if token.kind == "number":
             return int(token.text) if token.text.isdecimal() else None
         return _text_of(token.text) if token.kind == "string" else None
 
-    def _add(self, first: int, end: int, *, source: Source, node: str, steps: Steps, in_loop: bool) -> None:
+    def _replace_path(self, first: int, end: int, *, source: Source, node: str, steps: Steps, is_in_loop: bool) -> None:
         """Replace a path, and a size() or has() around it, by a variable."""
         aspect: Literal["value", "size", "presence"] = "value"
         is_call = self._is_sign(first - 1, "(") and self._is_sign(end, ")") and not self._is_sign(first - 3, ".")
@@ -279,7 +279,7 @@ class _ConditionParser:
             aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.analysis.reads)}"
         compared_texts = self._comparison_literals(first, end) if aspect == "value" else ()
-        self.analysis.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared_texts))
+        self.analysis.reads.append(Read(variable, source, node, steps, aspect, is_in_loop, compared_texts))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied_end : self.tokens[first].start], f" {variable} "]
         self.copied_end = self.tokens[end - 1].end
@@ -287,19 +287,19 @@ class _ConditionParser:
     def _comparison_literals(self, first: int, end: int) -> tuple[str, ...]:
         """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
         if self._is_equality(end):
-            first_operand, literals, end_index = first, [end + 2], end + 3
+            first_index, literal_indices, end_index = first, [end + 2], end + 3
         elif self._is_equality(first - 2):
-            first_operand, literals, end_index = first - 3, [first - 3], end
+            first_index, literal_indices, end_index = first - 3, [first - 3], end
         elif self._is_sign(end, "in") and self._is_sign(end + 1, "["):
             end_index = self._closing_index(end + 1) + 1
-            first_operand, literals = first, [*range(end + 2, end_index - 1, 2)]
+            first_index, literal_indices = first, [*range(end + 2, end_index - 1, 2)]
             if not all(self._is_sign(index, ",") for index in range(end + 3, end_index - 1, 2)):
                 return ()
         else:
             return ()
-        if not (self._is_operand_bound(first_operand - 1) and self._is_operand_bound(end_index)):
+        if not (self._is_operand_bound(first_index - 1) and self._is_operand_bound(end_index)):
             return ()
-        texts = [_text_of(self.tokens[index].text) for index in literals if self._kind(index) == "string"]
+        texts = [_text_of(self.tokens[index].text) for index in literal_indices if self._kind(index) == "string"]
         return tuple(text for text in texts if text is not None)
 
     def _is_equality(self, index: int) -> bool:

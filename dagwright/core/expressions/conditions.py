@@ -50,26 +50,26 @@ class ConditionValues:
     """The values that a condition reads.
 
     Args:
-        variables: variables of the program; a missing value is not bound, so that the program fails when it reads it.
+        variables: variables of the program; a missing value is not bound, so that a program that reads it fails.
         has_missing: whether a value is null or missing.
-        unsized_type: type of a value without a size whose size is read, such as `a number`.
-        size, max_length: sums of the two results of a `Measure` over all values.
-        loop_size: sum of `size` of the values inside comprehensions.
+        unsized_type: type of a value whose size is read although it has no size, such as `a number`.
+        cost, total_length: sums of the two results of a `Measure` over all values.
+        loop_cost: sum of `cost` of the values inside comprehensions.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
     has_missing: bool = False
     unsized_type: str = ""
-    size: int = 0
-    max_length: int = 0
-    loop_size: int = 0
+    cost: int = 0
+    total_length: int = 0
+    loop_cost: int = 0
 
-    def add(self, read: Read, start: Any, *, measure: Measure) -> None:
-        """Add the value of one read. `start` is the value at which the path of the read starts."""
+    def add(self, read: Read, root_value: Any, *, measure: Measure) -> None:
+        """Add the value of one read. `root_value` is the value at which the path of the read starts."""
         if read.aspect == "presence":
-            self._add_presence(read, start)
+            self._add_presence(read, root_value)
             return
-        value = _walk(start, read.steps)
+        value = _walk(root_value, read.steps)
         if value is _MISSING or value is None:
             self.has_missing = True
         if isinstance(value, StoredValue | WorkerText):
@@ -83,21 +83,21 @@ class ConditionValues:
         if value is _MISSING:
             return
         self.variables[read.variable] = value
-        size, max_length = measure(read, value)
-        self.size += size
-        self.max_length += max_length
-        self.loop_size += size if read.in_loop else 0
+        cost, max_length = measure(read, value)
+        self.cost += cost
+        self.total_length += max_length
+        self.loop_cost += cost if read.is_in_loop else 0
 
-    def _add_presence(self, read: Read, start: Any) -> None:
-        parent = _walk(start, read.steps[:-1])
+    def _add_presence(self, read: Read, root_value: Any) -> None:
+        parent = _walk(root_value, read.steps[:-1])
         if _is_object(parent) or not read.steps:
-            value = _walk(start, read.steps)
+            value = _walk(root_value, read.steps)
             self.variables[read.variable] = value is not _MISSING
             self.has_missing = self.has_missing or value is _MISSING or value is None
         else:
             self.has_missing = True
-        self.size += 1
-        self.loop_size += read.in_loop
+        self.cost += 1
+        self.loop_cost += read.is_in_loop
 
 
 def _walk(value: Any, steps: Steps) -> Any:
@@ -162,12 +162,12 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
 def read_values(
     condition: ParsedCondition, scope: Mapping[str, Any], *, measure: Measure = measure_value
 ) -> ConditionValues:
-    """Return the values that are the same for every item.
+    """Return the values that a condition reads, except `item` and `index`.
 
     Args:
         condition: as returned by `parse_checked_condition`.
         scope: `nodes` (id -> `{"result", "status", "error"}`) with the ids that the condition reads, and `inputs`.
-        measure: returns the size of a value; it may cache sizes, because results do not change.
+        measure: may cache its results, because the values do not change.
     """
     values = ConditionValues()
     for read in condition.analysis.reads:
@@ -178,13 +178,13 @@ def read_values(
     return values
 
 
-def missing_reads(condition: ParsedCondition, root_value: Callable[[Read], Any]) -> list[str]:
+def missing_reads(condition: ParsedCondition, get_root_value: Callable[[Read], Any]) -> list[str]:
     """Return the missing or null values that a condition reads, such as `a.result.x is missing`.
 
     Values that the condition itself checks with `has()`, and the item of a `for_each`, are omitted.
 
     Args:
-        root_value: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
+        get_root_value: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
     reads = [read for read in condition.analysis.reads if read.source in ("nodes", "inputs")]
     checked_paths = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
@@ -193,18 +193,20 @@ def missing_reads(condition: ParsedCondition, root_value: Callable[[Read], Any])
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
         if any((read.source, read.node, path) in checked_paths for path in paths):
             continue
-        start = root_value(read)
+        root_value = get_root_value(read)
         name = read.node if read.source == "nodes" else read.source
-        if read.source == "nodes" and _walk(start, read.steps[:1]) is None:
+        if read.source == "nodes" and _walk(root_value, read.steps[:1]) is None:
             missing_texts[f"{name}{format_path(read.steps[:1])} is null"] = None
             continue
-        value = _walk(start, read.steps)
+        value = _walk(root_value, read.steps)
         if value is _MISSING or value is None:
             missing_texts[f"{name}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
     return [*missing_texts]
 
 
-def with_item(condition: ParsedCondition, shared_values: ConditionValues, *, item: Any, index: int) -> ConditionValues:
+def values_for_item(
+    condition: ParsedCondition, shared_values: ConditionValues, *, item: Any, index: int
+) -> ConditionValues:
     """Return the values for one item of a `for_each`: the shared values, and the values of the item."""
     values = replace(shared_values, variables=dict(shared_values.variables))
     for read in condition.analysis.reads:
@@ -223,12 +225,13 @@ def estimate_work(condition: ParsedCondition, values: ConditionValues) -> int:
         for pattern in analysis.patterns
     )
     # Each `+` may copy all of its operands again.
-    work = WORK_OF_EVALUATION + values.size * (1 + analysis.signs.count("+")) + pattern_work
+    work = WORK_OF_EVALUATION + values.cost * (1 + analysis.signs.count("+")) + pattern_work
     if analysis.loop_count:
         # A comprehension iterates over a value that is read, or over a literal list with commas.
-        iterations = values.max_length + analysis.signs.count(",")
+        iterations = values.total_length + analysis.signs.count(",")
         work += (
-            iterations * (_WORK_OF_ITERATION + values.loop_size + pattern_work) + values.size * analysis.element_reads
+            iterations * (_WORK_OF_ITERATION + values.loop_cost + pattern_work)
+            + values.cost * analysis.element_read_count
         )
     return work
 
@@ -256,8 +259,8 @@ def evaluate_condition(condition: ParsedCondition, values: ConditionValues) -> b
     return value
 
 
-_MIN_CACHED_SIZE = 1_000
-"""The measured size of a larger value is cached: measuring the value for each node would cost too much."""
+_MIN_CACHED_COST = 1_000
+"""The measurement of a value with a higher cost is cached: measuring the value for each node would take too long."""
 
 
 class ConditionEvaluator:
@@ -272,7 +275,7 @@ class ConditionEvaluator:
         self._is_node = is_node
         self._budget = budget
         self._conditions: dict[str, ParsedCondition] = {}
-        self._sizes: dict[tuple[str, str, Steps], tuple[int, int]] = {}
+        self._measurements: dict[tuple[str, str, Steps], tuple[int, int]] = {}
 
     def condition_of(self, text: str) -> ParsedCondition:
         """Return the parsed condition of a text; each text is parsed once per run.
@@ -314,7 +317,8 @@ class ConditionEvaluator:
         self._spend(WORK_OF_EVALUATION * len(items))
         shared_values = self._values_of(condition, scope)
         values = [
-            with_item(condition, shared_values, item=item, index=index) for index, item in enumerate(items, first_index)
+            values_for_item(condition, shared_values, item=item, index=index)
+            for index, item in enumerate(items, first_index)
         ]
         self._spend(
             sum(estimate_work(condition, item_values) for item_values in values) - WORK_OF_EVALUATION * len(items)
@@ -331,14 +335,14 @@ class ConditionEvaluator:
     def _measure(self, read: Read, value: Any) -> tuple[int, int]:
         if not isinstance(value, list | dict):
             return measure_value(read, value)
-        # Results and inputs never change, so a size stays valid.
+        # Results and inputs never change, so a measurement stays valid.
         path = (read.source, read.node, read.steps)
-        size = self._sizes.get(path)
-        if size is None:
-            size = measure_value(read, value)
-            if size[0] > _MIN_CACHED_SIZE:
-                self._sizes[path] = size
-        return size
+        measurement = self._measurements.get(path)
+        if measurement is None:
+            measurement = measure_value(read, value)
+            if measurement[0] > _MIN_CACHED_COST:
+                self._measurements[path] = measurement
+        return measurement
 
     def _spend(self, work: int) -> None:
         try:

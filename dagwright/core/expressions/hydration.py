@@ -14,7 +14,7 @@ from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import Path, paths_from_json
 
 BindingPart = Mapping[str, Any]
-LoadPart = Callable[[str, Sequence[Path], str], Any]
+PartLoader = Callable[[str, Sequence[Path], str], Any]
 """(reference, paths, name of the value) -> the value at the paths in a stored value; the caller may cache it."""
 
 
@@ -39,7 +39,7 @@ def _parts(bindings: Sequence[Any]) -> Iterator[BindingPart]:
             yield from _parts(part.get("bindings", ()))
 
 
-def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], load: LoadPart) -> None:
+def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], load: PartLoader) -> None:
     """Fill the bindings of `arguments` in place.
 
     Raises:
@@ -52,7 +52,7 @@ def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, st
         _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
 
 
-def _value_of(part: BindingPart, *, secrets: Mapping[str, str], load: LoadPart) -> Any:
+def _value_of(part: BindingPart, *, secrets: Mapping[str, str], load: PartLoader) -> Any:
     if "text" in part:
         return part["text"]
     if "secret" in part:

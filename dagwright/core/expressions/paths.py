@@ -57,8 +57,8 @@ def find_matches(text: str, value: Any, *, budget: ComputeBudget) -> list[Any]:
 
 _NAME = re.compile(r"""\.([^\s.\[\]{}"'*?$@()]+)""")
 _INDEX = re.compile(r"\[\s*(-?[0-9]{1,9})\s*\]")
-_QUOTED = re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL)
-_SHOWN_KEYS = 12
+_QUOTED_KEY = re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL)
+_MAX_SHOWN_KEYS = 12
 
 
 class MissingValue(Exception):
@@ -78,7 +78,7 @@ def parse_path(text: str) -> Path:
             steps.append(match[1])
         elif match := _INDEX.match(text, position):
             steps.append(int(match[1]))
-        elif match := _QUOTED.match(text, position):
+        elif match := _QUOTED_KEY.match(text, position):
             steps.append(_unquote(match[1]))
         else:
             return _parse_query_path(text)
@@ -139,7 +139,7 @@ def get_value(value: Any, path: Path, *, name: str, budget: ComputeBudget | None
 
 
 def _get_stored_value(value: StoredValue, path: Path, *, name: str) -> Any:
-    part, rest = value.at(path)
+    part, rest = value.part_at(path)
     if not isinstance(part, ProjectedPart):
         return part
     if part.state == "missing":
@@ -167,7 +167,7 @@ def _get_step(value: Any, step: str | int, *, location: str) -> Any:
         if key in value:
             return value[key]
         keys = sorted(map(str, value))
-        key_list = ", ".join(keys[:_SHOWN_KEYS]) + (", …" if len(keys) > _SHOWN_KEYS else "")
+        key_list = ", ".join(keys[:_MAX_SHOWN_KEYS]) + (", …" if len(keys) > _MAX_SHOWN_KEYS else "")
         raise MissingValue(f"{key!r} not found in {location}; it has {key_list or 'no keys'}")
     if isinstance(value, list):
         if not isinstance(step, int):
@@ -206,7 +206,7 @@ def _format_step(step: str | int) -> str:
     return f".{step}" if _NAME.fullmatch("." + step) else f"[{json.dumps(step, ensure_ascii=False)}]"
 
 
-def with_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -> Any:
+def replace_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -> Any:
     """Return a JSON value with replaced parts at some paths; all other parts are shared, not copied.
 
     Raises:
@@ -222,16 +222,16 @@ def with_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -
                 copies[()] = value.copy()
             copies[()][path[0]] = part
             continue
-        _copied_container(value, path[:-1], copies)[path[-1]] = part
+        _copy_container(value, path[:-1], copies)[path[-1]] = part
     return copies.get((), value)
 
 
-def _copied_container(value: Any, path: tuple[str | int, ...], copies: dict[tuple[str | int, ...], Any]) -> Any:
+def _copy_container(value: Any, path: tuple[str | int, ...], copies: dict[tuple[str | int, ...], Any]) -> Any:
     """Return the copy of the container at a path; the first use copies the container and the containers around it."""
     container = copies.get(path)
     if container is None:
         if path:
-            parent = _copied_container(value, path[:-1], copies)
+            parent = _copy_container(value, path[:-1], copies)
             container = parent[path[-1]] = parent[path[-1]].copy()
         else:
             container = value.copy()

@@ -121,7 +121,7 @@ class _Cost:
         self.trailing_names = 0
         self.is_deep = False
 
-    def count_path(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
+    def count_path(self, path: jsonpath.JSONPath, *, is_in_filter: bool = False) -> None:
         for segment in path.segments:
             self.descents += isinstance(segment, JSONPathRecursiveDescentSegment)
             self.selectors *= len(segment.selectors)
@@ -129,8 +129,8 @@ class _Cost:
                 if isinstance(selector, Filter):
                     self.filters += 1
                     self.count_expression(selector.expression)
-                self.is_deep |= in_filter and not isinstance(selector, _SINGULAR_SELECTORS)
-        if not in_filter:
+                self.is_deep |= is_in_filter and not isinstance(selector, _SINGULAR_SELECTORS)
+        if not is_in_filter:
             for segment in reversed(path.segments):
                 if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR_SELECTORS):
                     break
@@ -146,7 +146,7 @@ class _Cost:
                 self.count_expression(argument)
         elif isinstance(expression, filters.RelativeFilterQuery):
             self.comparisons += 1
-            self.count_path(expression.path, in_filter=True)
+            self.count_path(expression.path, is_in_filter=True)
         elif isinstance(expression, filters.FilterQuery):
             raise ValueError("a filter cannot use `$`, only `@`: `$` would read the whole value again for each element")
         else:

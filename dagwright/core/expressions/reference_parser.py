@@ -29,7 +29,11 @@ from dagwright.core.name_hints import find_nearest_names, suggestion
 
 @dataclass(frozen=True, slots=True)
 class BadReference:
-    """An invalid reference in double braces. `unknown_node` is the name without a node, if that is the problem."""
+    """An invalid reference in double braces.
+
+    Args:
+        unknown_node: the name that is not the ID of a node, if that is the problem.
+    """
 
     text: str
     message: str
@@ -41,14 +45,14 @@ class BadReferences(Exception):
     """A text contains invalid references.
 
     Args:
-        invalid: the invalid references, in the order of the text.
+        invalid_references: in the order of the text.
         parts: the other parts of the text.
     """
 
-    def __init__(self, invalid: Iterable[BadReference], parts: Template) -> None:
-        self.invalid = tuple(dict.fromkeys(invalid))
+    def __init__(self, invalid_references: Iterable[BadReference], parts: Template) -> None:
+        self.invalid_references = tuple(dict.fromkeys(invalid_references))
         self.parts = parts
-        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.invalid[:5]))
+        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.invalid_references[:5]))
 
 
 _FIELD_CHARACTERS = 60
@@ -64,7 +68,7 @@ _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
 _INPUT_LIKE_NAME = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
-"""Text that looks like an input, as other formats write it."""
+"""Name of an input as other formats write it."""
 _INDEX = re.compile(r"\s*index\s*\}\}")
 
 
@@ -202,7 +206,7 @@ def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadRe
 
 
 def _find_close(text: str, position: int) -> int | None:
-    """Return the position of the `}}` that closes a path; braces in quotes inside of brackets do not close it."""
+    """Return the position of the `}}` that closes a path; braces in quotes do not close it."""
     quote = ""
     while position < len(text):
         character = text[position]
@@ -264,12 +268,14 @@ def _unknown_hint(name: str) -> str:
     return text
 
 
-def item_hint(bad: BadReference) -> str | None:
+def item_hint(reference: BadReference) -> str | None:
     """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
     near_names = (
-        find_nearest_names(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown_node is None else []
+        find_nearest_names(reference.text[2:-2].strip(), ("item", "index"), limit=1)
+        if reference.unknown_node is None
+        else []
     )
-    return f"did you mean {{{{{near_names[0]}}}}}? {bad.hint or ''}".rstrip() if near_names else bad.hint
+    return f"did you mean {{{{{near_names[0]}}}}}? {reference.hint or ''}".rstrip() if near_names else reference.hint
 
 
 def _is_near(name: str, known_name: str) -> bool:

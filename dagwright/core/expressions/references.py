@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from dagwright.core.expressions.compute_budget import ComputeBudget
-from dagwright.core.expressions.paths import MissingValue, format_path, get_value, with_parts
+from dagwright.core.expressions.paths import MissingValue, format_path, get_value, replace_parts
 from dagwright.core.expressions.stored_values import Path, Secret, StoredValue, WorkerText, is_inline_value
 
 if TYPE_CHECKING:
     from dagwright.core.model.compiled import Binding
 
 MAX_ID_BYTES = 200
-"""Longest node id in UTF-8: activity ids contain it, and Temporal limits them to 1,000 bytes."""
+"""Maximum size of a node id in UTF-8. Activity ids contain node ids, and Temporal limits them to 1,000 bytes."""
 
 Field = Literal["result", "status", "error", "identity"]
-"""`identity` is the value of `@result_N`: the result's `id` if it is an object with an id, else the result."""
+"""`identity` is the value of `@result_N`: the `id` of a result that is an object with an id, otherwise the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Lookup:
 
     Args:
         search_text: the searched text; for a known entity, its id.
-        entity_type: the type as written; for a known entity, the kinds that the argument takes (`company or fund`).
+        entity_type: the type as written; for a known entity, the kinds that the argument accepts (`company or fund`).
         filters: (name, value) pairs that narrow the search, in order of the names.
         known_as: for an entity that needs no search, its name in the plan: `@order` if the session has the entity,
             `BY_ID` if the plan has its id.
@@ -86,7 +86,7 @@ class Lookup:
     display_name: str = field(default="", compare=False)
 
     @property
-    def input(self) -> str:
+    def input_name(self) -> str:
         """Name of the input. Equal lookups have the same name."""
         key = [self.search_text, self.entity_type, self.filters, self.known_as]
         return LOOKUP_INPUT + hashlib.sha256(json.dumps(key, ensure_ascii=True).encode()).hexdigest()[:20]
@@ -111,11 +111,11 @@ def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
     return (part for template in templates for part in template if not isinstance(part, str))
 
 
-_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class UnresolvedReference(Exception):
-    """A reference cannot be resolved: `Missing data: <reference>: …`."""
+    """A reference cannot be resolved. The message is `Missing data: <reference>: …`."""
 
     code = "missing_data"
     """Error code of a node that fails because of the reference."""
@@ -155,7 +155,7 @@ def resolve_bindings(value: Any, bindings: "Sequence[Binding]", *, scope: Scope)
         UnresolvedReference: a reference cannot be resolved.
         ComputeBudgetExceeded: a query would take too long.
     """
-    return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in bindings])
+    return replace_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in bindings])
 
 
 def resolve_template(template: Template, *, scope: Scope) -> Any:
@@ -184,7 +184,7 @@ def _is_available(part: Any) -> bool:
 
 def as_text(value: Any) -> str:
     """Return a value as part of a longer text."""
-    return value if isinstance(value, str) else _compact_json(value)
+    return value if isinstance(value, str) else _encode_compact(value)
 
 
 def _value_of(reference: Reference, scope: Scope) -> Any:
@@ -221,7 +221,7 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
 
 def _identity_of(result: Any) -> Any:
     if isinstance(result, StoredValue):
-        id_part, _ = result.at(("id",))
+        id_part, _ = result.part_at(("id",))
         # A list or a text has no id; an object may have none.
         is_missing = not isinstance(id_part, StoredValue) and id_part.state == "missing"
         return result if is_missing else get_value(result, ("id",), name=result.name)

@@ -23,7 +23,7 @@ FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
 """Largest result of an activity of another program. No Dagwright worker can store it, so the limit of the server
 applies."""
 COMBINED_RESULT_BYTES = 256 * 1024
-"""Maximum size that a sub-plan or a region batch returns at once."""
+"""Maximum size of the results that a sub-plan or a region batch returns together."""
 
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
@@ -43,7 +43,7 @@ class Shape:
         type: `list`, `object` or `text`.
         size_bytes: size of its JSON.
         length: number of items of a list, keys of an object, or bytes of UTF-8 of a text.
-        preview: its first characters.
+        preview: first characters of the text or of the JSON.
     """
 
     type: Literal["list", "object", "text"]
@@ -126,7 +126,7 @@ class StoredValue:
         part = self.parts.get(())
         return ProjectedPart("large", shape=self.shape) if part is None and self.shape is not None else part
 
-    def at(self, path: Path) -> "tuple[ProjectedPart | StoredValue, Path]":
+    def part_at(self, path: Path) -> "tuple[ProjectedPart | StoredValue, Path]":
         """Return the part at a path, and the rest of the path, which the caller applies to the value of the part.
 
         If the part was not projected, or is too large to pass on, the result is a stored value and an empty rest.
@@ -210,14 +210,14 @@ def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRe
     """Yield the path of every stored value or worker text in a value, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
-        path, current = stack.pop()
-        if isinstance(current, StoredValue | WorkerText):
-            yield path, current
-        elif isinstance(current, dict):
-            stack += [((*path, key), part) for key, part in reversed(current.items()) if isinstance(part, REF_TYPES)]
-        elif isinstance(current, list):
+        path, part = stack.pop()
+        if isinstance(part, StoredValue | WorkerText):
+            yield path, part
+        elif isinstance(part, dict):
+            stack += [((*path, key), child) for key, child in reversed(part.items()) if isinstance(child, REF_TYPES)]
+        elif isinstance(part, list):
             stack += [
-                ((*path, index), part) for index, part in reversed([*enumerate(current)]) if isinstance(part, REF_TYPES)
+                ((*path, index), child) for index, child in reversed([*enumerate(part)]) if isinstance(child, REF_TYPES)
             ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.paths import replace_parts
 from dagwright.core.expressions.stored_values import (
     REF_TYPES,
     BindingPath,
@@ -48,11 +48,11 @@ def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bo
 
 def format_value_refs(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
     """Return a value with `format_ref` applied to each stored part."""
-    return with_parts(value, [(path, format_ref(part)) for path, part in find_value_refs(value)])
+    return replace_parts(value, [(path, format_ref(part)) for path, part in find_value_refs(value)])
 
 
 def ref_for_display(part: ValueRef) -> Any:
-    """Return a readable form of a stored part in the arguments of a call, which only the worker fills in."""
+    """Return a readable form of a stored part in the arguments of a call. Only the worker fills in the part."""
     if isinstance(part, WorkerText):
         return "".join(_part_text(inner) for inner in part.parts)
     display_value: dict[str, Any] = {"ref": part.ref}
@@ -100,7 +100,7 @@ def value_to_json(value: Any) -> dict[str, Any]:
     if not isinstance(value, REF_TYPES):
         return {"value": value}
     refs = list(find_value_refs(value))
-    plain_value = with_parts(value, [(path, None) for path, _ in refs])
+    plain_value = replace_parts(value, [(path, None) for path, _ in refs])
     return {"value": plain_value} | (
         {"stored": [[list(path), _part_to_json(part)] for path, part in refs]} if refs else {}
     )
@@ -115,7 +115,7 @@ def value_from_json(plain_value: Any, stored_parts: Any = None) -> Any:
     if not stored_parts:
         return plain_value
     try:
-        return with_parts(plain_value, [(tuple(path), _part_from_json(part)) for path, part in stored_parts])
+        return replace_parts(plain_value, [(tuple(path), _part_from_json(part)) for path, part in stored_parts])
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not stored values: {error!r}") from None
 
@@ -148,6 +148,6 @@ def _part_from_json(encoded: Mapping[str, Any]) -> Any:
 def encoded_size(value: Any) -> int:
     """Return the size of a value as compact JSON, in bytes.
 
-    Complexity: linear, some 10 ms for 10 MB: the end of a run measures all its results in one activation.
+    Complexity: linear, about 10 ms for 10 MB. The end of a run measures all results of the run in one activation.
     """
     return len(encode(value, ref_for_display)[0])

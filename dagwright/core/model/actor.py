@@ -20,8 +20,8 @@ class Actor:
 
     def describe(self, action: str) -> str:
         """Return a sentence about the command, such as `paused by ann: too early`."""
-        by = f" by {self.name}" if self.name else ""
-        return f"{action}{by}{f': {self.reason}' if self.reason else ''}"
+        author_text = f" by {self.name}" if self.name else ""
+        return f"{action}{author_text}{f': {self.reason}' if self.reason else ''}"
 
     def command_entry(self, command: str, at: float, **details: Any) -> dict[str, Any]:
         """Return the entry about the command in the lineage of a node."""

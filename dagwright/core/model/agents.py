@@ -23,9 +23,9 @@ AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
 
 NAME_BYTES = 100
-"""Longest name of an agent; its activity adds a prefix, and activity names have at most 200 bytes."""
+"""Maximum size of the name of an agent: the name of its activity adds a prefix and has at most 200 bytes."""
 PROMPT_BYTES = 32_768
-"""Longest prompt; a card travels with every plan that names it."""
+"""Maximum size of a prompt: each plan that uses an agent contains the card of the agent."""
 
 _NAME = re.compile(r"\w(?:[\w .-]*[\w.-])?")
 _PYTHON_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
@@ -34,7 +34,7 @@ _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 MODEL_KEYS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
 """Keys that other programs put in a card; in Dagwright each request sets these values."""
-FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
+FIELDS_BY_TYPE: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
         "llm": frozenset({"prompt", "tools", "max_turns", "token_limit", "output_schema"}),
         "class": frozenset({"class_name", "effects", "timeout"}),
@@ -47,13 +47,13 @@ _REQUIRED_FIELD: Mapping[AgentType, str] = MappingProxyType(
 )
 
 
-def _checked_prompt(prompt: str) -> str:
+def _check_prompt(prompt: str) -> str:
     if not 0 < len(prompt.strip().encode(errors="replace")) <= PROMPT_BYTES:
         raise ValueError(f"a prompt has 1 to {PROMPT_BYTES:,} bytes")
     return prompt
 
 
-def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if not jsonschema_rs.meta.is_valid(schema):
         raise ValueError("not a valid JSON Schema")
     if len(json.dumps(schema)) > PROMPT_BYTES:
@@ -61,9 +61,9 @@ def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-_Prompt = Annotated[str, AfterValidator(_checked_prompt)]
+_Prompt = Annotated[str, AfterValidator(_check_prompt)]
 _ToolNames = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(distinct_names)]
-_AnswerSchema = Annotated[dict[str, Any], AfterValidator(_checked_schema)]
+_AnswerSchema = Annotated[dict[str, Any], AfterValidator(_check_schema)]
 _Turns = Annotated[int, Field(ge=1, le=200)]
 _Tokens = Annotated[int, Field(ge=1)]
 
@@ -74,7 +74,7 @@ class AgentCard(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: str
-    """Name in plans: letters, digits, `_`, `-`, `.` and blanks inside, at most 100 bytes."""
+    """Name in plans: letters, digits, `_`, `-`, `.`, and spaces between them; at most 100 bytes."""
     description: Annotated[str, Field(min_length=1, max_length=4_000)]
     """Purpose of the agent in one or two sentences."""
     objective_template: Annotated[str, Field(min_length=1, max_length=2_000)]
@@ -88,7 +88,7 @@ class AgentCard(BaseModel):
     max_turns: _Turns | None = None
     """Maximum number of model calls of an `llm` agent, the last of them without tools; default 12."""
     token_limit: _Tokens | None = None
-    """Tokens of all model calls of an `llm` agent; when they are used up, one final call asks the model to finish."""
+    """Maximum tokens of all model calls of an `llm` agent; when they are used, a last call asks the model to finish."""
     output_schema: _AnswerSchema | None = None
     """JSON Schema of the answer of an `llm` agent; default: the answer is text."""
     class_name: str | None = None
@@ -106,28 +106,30 @@ class AgentCard(BaseModel):
 
     @field_validator("name")
     @classmethod
-    def _checked_name(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name) or len(name.encode(errors="replace")) > NAME_BYTES:
-            raise ValueError(f"a name has letters, digits, _, -, . and blanks inside, at most {NAME_BYTES} bytes")
+            raise ValueError(
+                f"a name has letters, digits, _, -, ., and spaces between them, and at most {NAME_BYTES} bytes"
+            )
         return name
 
     @field_validator("class_name")
     @classmethod
-    def _checked_class_name(cls, name: str | None) -> str | None:
+    def _check_class_name(cls, name: str | None) -> str | None:
         if name is not None and not _PYTHON_NAME.fullmatch(name):
             raise ValueError("expected package.module:Class")
         return name
 
     @field_validator("service_url")
     @classmethod
-    def _checked_url(cls, url: str | None) -> str | None:
+    def _check_url(cls, url: str | None) -> str | None:
         if url is not None and not _URL.fullmatch(url):
             raise ValueError("expected a URL such as https://agents.example.com/writer")
         return url
 
     @field_validator("service_secret")
     @classmethod
-    def _checked_secret_name(cls, name: str | None) -> str | None:
+    def _check_secret_name(cls, name: str | None) -> str | None:
         if name is not None and not _SECRET_NAME.fullmatch(name):
             raise ValueError("expected the NAME of a variable DAGWRIGHT_SECRET_NAME: letters, digits and _")
         return name
@@ -136,11 +138,11 @@ class AgentCard(BaseModel):
     def _check_fields_of_type(self) -> Self:
         if not getattr(self, _REQUIRED_FIELD[self.type]):
             raise ValueError(f"an agent of type {self.type} needs {_REQUIRED_FIELD[self.type]!r}")
-        for owner, names in FIELDS_OF.items():
-            misplaced_names = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
+        for owner_type, names in FIELDS_BY_TYPE.items():
+            misplaced_names = sorted(name for name in names - FIELDS_BY_TYPE[self.type] if getattr(self, name))
             if misplaced_names:
                 raise ValueError(
-                    f"{misplaced_names[0]!r} is for agents of type {owner}, and this agent is of type {self.type}"
+                    f"{misplaced_names[0]!r} is for agents of type {owner_type}, and this agent is of type {self.type}"
                 )
         if self.type != "llm" and self.feedback_policy in ("always", "heuristic"):
             raise ValueError(f"feedback_policy {self.feedback_policy!r} is for agents of type llm")
@@ -153,7 +155,7 @@ class AgentCard(BaseModel):
 
     @property
     def timeout_s(self) -> float | None:
-        """Seconds of one attempt, `None` if the card has no timeout."""
+        """Timeout of one attempt in seconds, `None` if the card has no timeout."""
         return None if self.timeout is None else parse_duration(self.timeout).total_seconds()
 
     def to_json(self) -> dict[str, Any]:
@@ -182,7 +184,7 @@ class InlineAgent(BaseModel):
     max_turns: _Turns | None = None
     """Maximum number of model calls, the last of them without tools; default 12. Example: `6`"""
     token_limit: _Tokens | None = None
-    """Tokens of all model calls; when they are used up, one final call asks the model to finish. Example: `20000`"""
+    """Maximum tokens of all model calls; when they are used, a last call asks the model to finish. Example: `20000`"""
     output_schema: _AnswerSchema | None = None
     """JSON Schema of its answer; default: the answer is text. Example: `{type: object}`"""
     feedback_policy: FeedbackPolicy = "on_request"
@@ -245,8 +247,8 @@ def agent_cards(tools: Mapping[str, ToolDeclaration]) -> Iterator[AgentCard]:
     return (tool.agent for tool in tools.values() if tool.agent is not None)
 
 
-def with_effects_of_tools(declaration: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Return a declaration whose effects, for an `llm` agent, are the strongest effects of the agent's tools.
+def replace_agent_effects(declaration: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
+    """Return a declaration. For an `llm` agent, its effects are the strongest effects of the agent's tools.
 
     Args:
         tools: all known tools; an unknown tool counts as `write`.

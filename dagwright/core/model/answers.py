@@ -18,14 +18,14 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 
 ANSWER_BYTES = 256 * 1024
-"""Longest answer as JSON: it is part of the state of the run."""
+"""Maximum size of an answer as JSON, because the answer is part of the state of the run."""
 ARGUMENTS_CHARACTERS = 4 * 1024 + 1
-"""Longest arguments in the lineage of an answer, including the `…` of a cut; the call has the full arguments."""
-OPTIONS = 1_000
+"""Maximum length of the arguments in the lineage of an answer, with a `…` for the rest; the call has all arguments."""
+MAX_OPTIONS = 1_000
 """Maximum number of options of one question."""
 QUESTION_BYTES = 64 * 1024
-"""Maximum size of the options and schema of one question as JSON: they are part of the state of the run."""
-ERROR_CHOICES = ("retry", "value", "skip", "stop")
+"""Maximum size of the options and schema of one question as JSON, because they are part of the state of the run."""
+ERROR_ACTIONS = ("retry", "value", "skip", "stop")
 """Actions for a failed node."""
 _LABEL_CHARACTERS = 160
 """Longest label of an option in an error message."""
@@ -37,22 +37,22 @@ class BadAnswer(Exception):
     """An answer does not fit its request. The message names the expected form."""
 
 
-def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
+def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, value_name: str = "the answer") -> str | None:
     """Return why an answer or another value cannot be stored; `None` if it can be stored.
 
     Args:
-        what: name of the value in the message.
+        value_name: name of the value in the message.
     """
     try:
         size = len(pydantic_core.to_json(value))
     except ValueError:
-        return f"{what} is not JSON that can be stored: it holds a lone surrogate, or is nested too deep"
+        return f"{value_name} is not JSON that can be stored: it holds a lone surrogate, or is nested too deep"
     if size > limit_bytes:
-        return f"{what} has {size:,} bytes as JSON; at most {limit_bytes:,} are allowed"
+        return f"{value_name} has {size:,} bytes as JSON; at most {limit_bytes:,} are allowed"
     return None
 
 
-def shortened_arguments(arguments: Mapping[str, Any]) -> Any:
+def shorten_arguments(arguments: Mapping[str, Any]) -> Any:
     """Return the arguments of an answer for its lineage; if they are long, the first characters of their JSON."""
     text = pydantic_core.to_json(arguments).decode()
     return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)
@@ -66,19 +66,19 @@ def normalize_answer(request: Request, answer: Any) -> Any:
     """
     if (problem := size_problem(answer)) is not None:
         raise BadAnswer(problem)
-    return normal_form(request, answer)
+    return normalize_checked_answer(request, answer)
 
 
-def normal_form(request: Request, answer: Any) -> Any:
-    """Return an answer with exactly the keys of its kind; its size has been checked with `size_problem`.
+def normalize_checked_answer(request: Request, answer: Any) -> Any:
+    """Return an answer with exactly the keys of its kind. The caller has checked its size with `size_problem`.
 
     Raises:
         BadAnswer: the answer does not fit.
     """
     if request.purpose == "error":
-        return _normal_error_action(answer)
+        return _normalize_error_action(answer)
     if request.purpose == "budget":
-        return _normal_budget_answer(request, answer)
+        return _normalize_budget_answer(request, answer)
     return _NORMALIZERS[request.type](request, answer)
 
 
@@ -89,7 +89,7 @@ def question_key(request: Request) -> bytes:
     )
 
 
-def _checked_object(answer: Any, allowed_keys: Collection[str], example: str) -> Mapping[str, Any]:
+def _check_object(answer: Any, allowed_keys: Collection[str], example: str) -> Mapping[str, Any]:
     """Return the answer if it is an object with allowed keys only."""
     if not isinstance(answer, Mapping):
         raise BadAnswer(f"expected an object such as {example}, not {_short_json(answer)}")
@@ -112,10 +112,10 @@ def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _normal_approval(request: Request, answer: Any) -> dict[str, Any]:
+def _normalize_approval(request: Request, answer: Any) -> dict[str, Any]:
     is_call_approval = request.purpose == "approval"
     allowed_keys = ("approved", "reason", "arguments", "remember") if is_call_approval else ("approved", "reason")
-    parts = _checked_object(answer, allowed_keys, '{"approved": true, "reason": "…"}')
+    parts = _check_object(answer, allowed_keys, '{"approved": true, "reason": "…"}')
     is_approved = parts.get("approved")
     if not isinstance(is_approved, bool):
         raise BadAnswer(f"'approved' must be true or false, not {_short_json(is_approved)}")
@@ -132,19 +132,19 @@ def _normal_approval(request: Request, answer: Any) -> dict[str, Any]:
     return normal_parts | ({"remember": True} if remember else {})
 
 
-def _normal_selection(request: Request, answer: Any) -> dict[str, Any]:
+def _normalize_selection(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.allow_text else "")
     if isinstance(answer, Mapping) and "approved" in answer:
         option = next(iter(request.options or ()), "x")
-        select = as_text(_id_of(option) or option)
+        option_text = as_text(_id_of(option) or option)
         raise BadAnswer(
-            f"the request is a SELECTION, not an APPROVAL: select an option, such as {select}; as JSON {example}"
+            f"the request is a SELECTION, not an APPROVAL: select an option, such as {option_text}; as JSON {example}"
         )
-    parts = _checked_object(answer, ("selected", "text") if request.allow_text else ("selected",), example)
+    parts = _check_object(answer, ("selected", "text") if request.allow_text else ("selected",), example)
     if "text" in parts:
         if "selected" in parts:
             raise BadAnswer(f"either 'selected' or 'text' is allowed, not both; expected {example}")
-        return _normal_text(request, answer)
+        return _normalize_text(request, answer)
     selected = parts.get("selected")
     values = selected if isinstance(selected, list) else [selected]
     if not values or "selected" not in parts:
@@ -196,19 +196,19 @@ def _key_of(value: Any) -> bytes:
     return pydantic_core.to_json(value)
 
 
-def _normal_text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - the signature of `_NORMALIZERS`
-    parts = _checked_object(answer, ("text",), '{"text": "…"}')
+def _normalize_text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - the signature of `_NORMALIZERS`
+    parts = _check_object(answer, ("text",), '{"text": "…"}')
     text = _text_of(parts, "text")
     if not (text or "").strip():
         raise BadAnswer('the text is missing; expected {"text": "…"}')
     return {"text": text}
 
 
-def _normal_guidance(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _checked_object(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
+def _normalize_guidance(request: Request, answer: Any) -> dict[str, Any]:
+    parts = _check_object(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
     nodes, tools = parts.get("nodes"), parts.get("tools")
     if not nodes:
-        return _normal_text(request, {name: part for name, part in parts.items() if name == "text"})
+        return _normalize_text(request, {name: part for name, part in parts.items() if name == "text"})
     if not isinstance(nodes, list):
         raise BadAnswer(f"'nodes' must be a list of nodes as in a plan, not {_short_json(nodes)}")
     return {"text": _text_of(parts, "text") or "", "nodes": nodes, "tools": tools}
@@ -234,8 +234,8 @@ def adds_nodes(request: Request, answer: Any) -> bool:
     return request.type == "GUIDANCE" and "nodes" in answer
 
 
-def _normal_information(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _checked_object(answer, ("data",), '{"data": {…}}')
+def _normalize_information(request: Request, answer: Any) -> dict[str, Any]:
+    parts = _check_object(answer, ("data",), '{"data": {…}}')
     if "data" not in parts:
         raise BadAnswer('the data is missing; expected {"data": {…}}')
     data = parts["data"]
@@ -251,17 +251,17 @@ def _normal_information(request: Request, answer: Any) -> dict[str, Any]:
 
 
 _NORMALIZERS: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
-    "APPROVAL": _normal_approval,
-    "SELECTION": _normal_selection,
-    "GUIDANCE": _normal_guidance,
-    "CLARIFICATION": _normal_text,
-    "INFORMATION": _normal_information,
+    "APPROVAL": _normalize_approval,
+    "SELECTION": _normalize_selection,
+    "GUIDANCE": _normalize_guidance,
+    "CLARIFICATION": _normalize_text,
+    "INFORMATION": _normalize_information,
 }
 
 
-def _normal_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
+def _normalize_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"data": {"finish": true}}, or how much more: {"data": {"tokens": 50000}}'
-    data = _checked_object(answer, ("data",), example).get("data")
+    data = _check_object(answer, ("data",), example).get("data")
     if isinstance(data, Mapping) and "finish" in data:
         if data["finish"] is not True or len(data) > 1:
             raise BadAnswer(f"'finish' must be true and the only key; expected {example}")
@@ -272,17 +272,17 @@ def _normal_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
         raise BadAnswer(f"{error}; expected {example}") from None
     limited_kinds = [name for name in (request.schema or {}).get("properties", {}) if name != "finish"]
     if unlimited_kinds := [kind for kind in increases if kind not in limited_kinds]:
-        raise BadAnswer(f"{unlimited_kinds[0]} is not limited in this run; it limits {', '.join(limited_kinds)}")
+        raise BadAnswer(f"{unlimited_kinds[0]} is not limited in this run; the run limits {', '.join(limited_kinds)}")
     return {"more": increases}
 
 
-def _normal_error_action(answer: Any) -> dict[str, Any]:
+def _normalize_error_action(answer: Any) -> dict[str, Any]:
     example = '{"selected": ["retry"]}, {"selected": ["value"], "value": …}, {"selected": ["skip"]}'
-    parts = _checked_object(answer, ("selected", "action", "value", "arguments"), example)
+    parts = _check_object(answer, ("selected", "action", "value", "arguments"), example)
     selected = parts.get("selected", parts.get("action"))
     action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
-    if not isinstance(action, str) or action not in ERROR_CHOICES:
-        raise BadAnswer(f"{_short_json(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
+    if not isinstance(action, str) or action not in ERROR_ACTIONS:
+        raise BadAnswer(f"{_short_json(selected)} is not offered; select one of {', '.join(ERROR_ACTIONS)}")
     normal_parts: dict[str, Any] = {"action": action}
     for name, required_action in (("value", "value"), ("arguments", "retry")):
         if name in parts and action != required_action:

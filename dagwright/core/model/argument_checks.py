@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from dagwright.core.expressions.paths import format_path, with_parts
+from dagwright.core.expressions.paths import format_path, replace_parts
 from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.core.expressions.stored_values import BindingPath
 from dagwright.core.model.compiled import Binding
@@ -27,20 +27,20 @@ from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, format_names
 
-ENTITY_OTHER_THAN: Final = "x-dagwright-other-than"
-ENTITY_ONLY: Final = "x-dagwright-entity-only"
+OTHER_ENTITY_KEYWORD: Final = "x-dagwright-other-than"
+KIND_CONDITION_KEYWORD: Final = "x-dagwright-entity-only"
 
 ArgumentProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
 
 _NO_KIND = ""
 _UNIONS = ("anyOf", "oneOf")
-_NODES_SEARCHED = 200
-_NODES_LISTED = 3
+_MAX_SEARCHED_NODES = 200
+_MAX_LISTED_NODES = 3
 
 
 def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
-    """Return the problem of the kinds that a schema names; `None` if the resolver does not declare its kinds."""
+    """Return the problem if a schema names unknown kinds; `None` also if the resolver declares no kinds."""
     properties = (tool.input_schema or {}).get("properties")
     for schema in properties.values() if isinstance(properties, Mapping) and resolver.kinds else ():
         kinds = _kinds_of(schema)
@@ -78,7 +78,7 @@ def kind_conditions(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str
     """Return the conditions on the kind of an argument: other argument -> kind -> values that allow only this kind."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
-    kinds = schema.get(ENTITY_ONLY) if isinstance(schema, Mapping) else None
+    kinds = schema.get(KIND_CONDITION_KEYWORD) if isinstance(schema, Mapping) else None
     return kinds if isinstance(kinds, Mapping) else {}
 
 
@@ -140,15 +140,15 @@ class EntityChecks:
             node: id of the node that makes the call.
             arguments: arguments of the call, null at each reference.
         """
-        by_input: Mapping[Reference, Lookup] = {
-            Placeholder(lookup.input): lookup for lookup in lookups if lookup.known_as is None
+        lookups_by_input: Mapping[Reference, Lookup] = {
+            Placeholder(lookup.input_name): lookup for lookup in lookups if lookup.known_as is None
         }
         for path, template in bindings:
             if len(path) != 1 or len(template) != 1:
                 continue
             key, part = str(path[0]), template[0]
             # An empty search text marks a text that the dialect could not parse and has reported.
-            if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
+            if not isinstance(part, str) and (lookup := lookups_by_input.get(part)) is not None:
                 argument_kinds = accepted_kinds_with_condition(tool, key, arguments)
                 yield from self._lookup_problem(tool, key, lookup, argument_kinds) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
@@ -190,10 +190,10 @@ class EntityChecks:
             return
         alternatives = (
             f"{other_node} makes a {producer.returns}"
-            for other_node, producer in islice(self.producers.items(), _NODES_SEARCHED)
+            for other_node, producer in islice(self.producers.items(), _MAX_SEARCHED_NODES)
             if other_node != node and can_make(producer, kinds, self.resolver)
         )
-        hint = "; ".join(islice(alternatives, _NODES_LISTED))
+        hint = "; ".join(islice(alternatives, _MAX_LISTED_NODES))
         yield (key,), f"{tool.name}: {key!r} takes a {argument_kinds.description}, and {reference_text}", hint or None
 
 
@@ -211,22 +211,24 @@ def _same_entity_problems(
     if not isinstance(properties, Mapping) or len(bindings) < 2:
         return
     other_parameters = {
-        name: schema[ENTITY_OTHER_THAN]
+        name: schema[OTHER_ENTITY_KEYWORD]
         for name, schema in properties.items()
-        if isinstance(schema, Mapping) and ENTITY_OTHER_THAN in schema
+        if isinstance(schema, Mapping) and OTHER_ENTITY_KEYWORD in schema
     }
     if not other_parameters:
         return
     # Parameters of different kinds may look up the same id; a lookup with an empty text has been reported before.
-    entity_of: Mapping[Any, Any] = {
-        Placeholder(lookup.input): lookup if lookup.known_as is None else lookup.search_text
+    entity_by_reference: Mapping[Any, Any] = {
+        Placeholder(lookup.input_name): lookup if lookup.known_as is None else lookup.search_text
         for lookup in lookups
         if lookup.search_text
     }
     entities = {
-        parameter_name(str(path[0]), properties): (str(path[0]), entity_of.get(template[0], template[0]))
+        parameter_name(str(path[0]), properties): (str(path[0]), entity_by_reference.get(template[0], template[0]))
         for path, template in bindings
-        if len(path) == 1 and len(template) == 1 and (template[0] in entity_of or isinstance(template[0], ResultOf))
+        if len(path) == 1
+        and len(template) == 1
+        and (template[0] in entity_by_reference or isinstance(template[0], ResultOf))
     }
     for name, other_parameter in other_parameters.items():
         if name in entities and other_parameter in entities and entities[name][1] == entities[other_parameter][1]:
@@ -261,7 +263,7 @@ class SchemaOfTool:
 
     Args:
         schema: JSON Schema of the arguments object.
-        names: names of types in messages; with names other than those of JSON, messages are written for programmers.
+        names: names of types in messages. Names other than `JSON_NAMES` also select messages for programmers.
 
     Raises:
         ValueError: the schema is invalid.
@@ -281,21 +283,23 @@ class SchemaOfTool:
         """Yield the problems of the arguments of one call, as far as they can be known before the run.
 
         Args:
-            has_dashes: whether the dialect writes names with dashes (`order-id`), if no argument shows the spelling.
+            has_dashes: whether the dialect writes `order-id`, not `order_id`; ignored if an argument shows this.
         """
         unknown_paths: list[BindingPath] = [path for path, _ in bindings]
         written_keys: Mapping[Any, str] = {}
-        by_parameter = arguments
+        arguments_by_parameter = arguments
         if not arguments.keys() <= self._parameter_names:
             written_keys = {parameter_name(key, self._properties): key for key in arguments}
-            by_parameter = {name: arguments[key] for name, key in written_keys.items()}
+            arguments_by_parameter = {name: arguments[key] for name, key in written_keys.items()}
             unknown_paths = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown_paths]
         if unknown_paths:
-            by_parameter = with_parts(by_parameter, [(path, _UNKNOWN_VALUE) for path in unknown_paths])
-        if self._validator.is_valid(by_parameter):
+            arguments_by_parameter = replace_parts(
+                arguments_by_parameter, [(path, _UNKNOWN_VALUE) for path in unknown_paths]
+            )
+        if self._validator.is_valid(arguments_by_parameter):
             return
-        near_parameters = self._near_parameters(by_parameter)
-        for error in self._validator.iter_errors(by_parameter):
+        near_parameters = self._near_parameters(arguments_by_parameter)
+        for error in self._validator.iter_errors(arguments_by_parameter):
             if near_parameters and self._missing_parameters(error) & near_parameters:
                 # A misspelt name was reported as unknown already.
                 continue
@@ -309,14 +313,14 @@ class SchemaOfTool:
             )
             yield from self._problems_of_error(error, error_path, uses_dashes=uses_dashes)
 
-    def _near_parameters(self, by_parameter: Mapping[str, Any]) -> frozenset[str]:
+    def _near_parameters(self, arguments_by_parameter: Mapping[str, Any]) -> frozenset[str]:
         """Return the missing parameters that are nearest to the unknown arguments."""
         unknown_names = (
-            [name for name in by_parameter if name not in self._parameter_names]
-            if not by_parameter.keys() <= self._parameter_names
+            [name for name in arguments_by_parameter if name not in self._parameter_names]
+            if not arguments_by_parameter.keys() <= self._parameter_names
             else []
         )
-        missing_names = self._parameter_names - by_parameter.keys() if unknown_names else ()
+        missing_names = self._parameter_names - arguments_by_parameter.keys() if unknown_names else ()
         return frozenset(
             near
             for name in unknown_names
@@ -338,25 +342,25 @@ class SchemaOfTool:
     ) -> Iterator[ArgumentProblem]:
         """Yield the error of the library, with argument names spelled as in the call."""
 
-        def written_name(name: str) -> str:
+        def spell(name: str) -> str:
             return name.replace("_", "-") if uses_dashes else name
 
         unexpected_names = getattr(error.kind, "unexpected", None)
         if unexpected_names and not path:
-            known = [written_name(parameter) for parameter in self._properties]
+            known_names = [spell(parameter) for parameter in self._properties]
             for name in unexpected_names:
-                yield (name,), f"unknown argument {name!r}", self._hints.suggest(name, known)
+                yield (name,), f"unknown argument {name!r}", self._hints.suggest(name, known_names)
             return
         if self._names_of_types is not JSON_NAMES:
             yield path, *self._message_for_programmers(error, path)
             return
         missing_name = None if path else getattr(error.kind, "property", None)
         if isinstance(missing_name, str):
-            yield path, f'"{written_name(missing_name)}" is a required property', None
+            yield path, f'"{spell(missing_name)}" is a required property', None
             return
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
-            yield path, *_not_an_option(error.instance, options, self._hints)
+            yield path, *_option_problem(error.instance, options, self._hints)
             return
         yield (
             path,
@@ -377,7 +381,7 @@ class SchemaOfTool:
             return f"missing argument {missing_name!r}{owner}, of type {expected}", None
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
-            message, hint = _not_an_option(value, options, self._hints)
+            message, hint = _option_problem(value, options, self._hints)
             return f"{label}: {message}", hint
         accepted_types, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
         if given_type not in accepted_types:
@@ -415,7 +419,7 @@ def _short_message(error: jsonschema_rs.ValidationError) -> str:
     return f"{message[:_VALUE_CHARACTERS]}…{reason}"
 
 
-def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
+def _option_problem(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
     """Return the message and the hint for a value that is not in an enumeration."""
     texts = [option if isinstance(option, str) else json.dumps(option) for option in options]
     name = value if isinstance(value, str) else ""
@@ -426,10 +430,10 @@ def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tupl
 def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
     """Return a message with the expected types, if the value has none of them."""
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    kinds = [getattr(branch_error.kind, "types", None) for branch in branches for branch_error in branch]
-    if not kinds or not all(isinstance(kind, list) for kind in kinds):
+    type_lists = [getattr(branch_error.kind, "types", None) for branch in branches for branch_error in branch]
+    if not type_lists or not all(isinstance(types, list) for types in type_lists):
         return None
-    names = dict.fromkeys(str(name) for kind in kinds for name in kind or ())
+    names = dict.fromkeys(str(name) for types in type_lists for name in types or ())
     return f"{json.dumps(error.instance)[:60]} is not of type {' or '.join(names)}"
 
 

@@ -11,15 +11,15 @@ Kind = Literal["tokens", "money", "calls", "nodes", "time"]
 KINDS: Sequence[Kind] = get_args(Kind)
 Limit = int | Decimal
 Limits = Mapping[Kind, Limit]
-OnLimit = Literal["ask", "finish"]
+LimitAction = Literal["ask", "finish"]
 
-_MAX = 10**15
+_MAX_AMOUNT = 10**15
 _MAX_S = Decimal(int(MAX_DURATION.total_seconds()))
 
 
 def max_limit(kind: Kind) -> Limit:
     """Return the largest allowed limit of a kind."""
-    return _MAX_S if kind == "time" else _MAX
+    return _MAX_S if kind == "time" else _MAX_AMOUNT
 
 
 def limits_from_json(encoded: Any, *, allow_null: bool = False) -> dict[Kind, Limit | None]:
@@ -47,29 +47,31 @@ def limit_from_json(kind: str, value: Any) -> Limit:
     """Parse one limit.
 
     Raises:
-        ValueError: the value is invalid; the message continues after the name of the limit.
+        ValueError: the value is invalid; the message lacks its subject, the name of the limit.
     """
     if kind == "money":
-        return _money(value)
+        return _parse_money(value)
     if kind == "time":
-        return _time(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX:
-        raise ValueError(f"must be a whole number from 1 to {_MAX:,}, not {value!r:.60}")
+        return _parse_time(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_AMOUNT:
+        raise ValueError(f"must be a whole number from 1 to {_MAX_AMOUNT:,}, not {value!r:.60}")
     return value
 
 
-def _money(value: Any) -> Decimal:
+def _parse_money(value: Any) -> Decimal:
     try:
         # `str` of a float is its shortest exact text, which is the number as the user wrote it.
         money = Decimal(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     except InvalidOperation:
         money = None
-    if money is None or not money.is_finite() or not 0 < money <= _MAX:
-        raise ValueError(f"must be an amount of money over 0 and at most {_MAX:,}, such as 1.50, not {value!r:.60}")
+    if money is None or not money.is_finite() or not 0 < money <= _MAX_AMOUNT:
+        raise ValueError(
+            f"must be an amount of money over 0 and at most {_MAX_AMOUNT:,}, such as 1.50, not {value!r:.60}"
+        )
     return money
 
 
-def _time(value: Any) -> Decimal:
+def _parse_time(value: Any) -> Decimal:
     if not isinstance(value, str):
         raise ValueError(f"must be a duration such as 30m, not {value!r:.60}")
     try:

@@ -109,20 +109,20 @@ class CallLimit:
         rate: calls that may start in a period.
         concurrency: calls that may run at the same time.
         tokens_per_minute: tokens that model calls may use in a minute.
-        daily: model usage in a day.
+        daily_budget: model usage in a day.
     """
 
     rate: Rate | None = None
     concurrency: int | None = None
     tokens_per_minute: int | None = None
-    daily: DailyBudget | None = None
+    daily_budget: DailyBudget | None = None
 
     def __str__(self) -> str:
         parts = (
             str(self.rate) if self.rate else None,
             f"concurrency={self.concurrency}" if self.concurrency else None,
             f"tokens={self.tokens_per_minute}" if self.tokens_per_minute else None,
-            str(self.daily) if self.daily else None,
+            str(self.daily_budget) if self.daily_budget else None,
         )
         return " ".join(filter(None, parts))
 
@@ -140,8 +140,8 @@ def parse_limit(text: str) -> CallLimit:
             raise CallLimitInvalid(f"the limit {text!r:.200} has two parts of the same kind")
         values[name] = value
     daily_amounts = {name: values.get(f"{name}/day") for name in ("tokens", "money", "calls")}
-    daily = DailyBudget(**daily_amounts) if any(daily_amounts.values()) else None
-    return checked_limit(CallLimit(values.get("rate"), values.get("concurrency"), values.get("tokens"), daily))
+    daily_budget = DailyBudget(**daily_amounts) if any(daily_amounts.values()) else None
+    return check_limit(CallLimit(values.get("rate"), values.get("concurrency"), values.get("tokens"), daily_budget))
 
 
 def _parse_part(text: str) -> tuple[str, Any]:
@@ -167,8 +167,8 @@ def _daily_amount(name: str, amount: str) -> int | Decimal:
     return value
 
 
-def checked_limit(limit: CallLimit) -> CallLimit:
-    """Return a limit whose values are valid.
+def check_limit(limit: CallLimit) -> CallLimit:
+    """Check the values of a limit and return the limit.
 
     Raises:
         CallLimitInvalid: a value is out of range, or the limit is empty.

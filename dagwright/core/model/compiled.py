@@ -253,9 +253,9 @@ def first_model_node(plan: CompiledPlan) -> str | None:
     for node in plan.nodes:
         if agent_tools(node) is not None:
             return node.id
-        inner = first_model_node(node.sub_plan) if node.sub_plan is not None else None
-        if inner is not None:
-            return f"{node.id}/{inner}"
+        inner_path = first_model_node(node.sub_plan) if node.sub_plan is not None else None
+        if inner_path is not None:
+            return f"{node.id}/{inner_path}"
     return None
 
 
@@ -280,7 +280,7 @@ CONVERTED_FIELDS = frozenset(
 )
 """Fields that need a conversion to JSON."""
 _FIELDS = tuple(node_field.name for node_field in fields(CompiledNode))
-_VALUES_OF = attrgetter(*_FIELDS)
+_get_field_values = attrgetter(*_FIELDS)
 NODE_DEFAULTS: Mapping[str, Any] = {name: getattr(_DEFAULT_NODE, name) for name in _FIELDS}
 """Field of a node -> its default, in the order of the fields."""
 _DEFAULTS = tuple(NODE_DEFAULTS.values())
@@ -315,9 +315,9 @@ def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
     return encoded
 
 
-def with_kind(node: CompiledNode, kind: NodeKind) -> CompiledNode:
-    """Return the node with another kind; faster than `replace`, for all nodes of a large plan."""
-    copy = CompiledNode(*_VALUES_OF(node))
+def copy_with_kind(node: CompiledNode, kind: NodeKind) -> CompiledNode:
+    """Return a copy of a node with another kind. It is faster than `replace`, because large plans have many nodes."""
+    copy = CompiledNode(*_get_field_values(node))
     copy.kind = kind
     return copy
 
@@ -326,7 +326,7 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
     """Parse the JSON form of a compiled plan.
 
     Raises:
-        ValueError: the form is of a newer format, or is not an output of `plan_to_json`.
+        ValueError: the format is newer, or the object is not a result of `plan_to_json`.
     """
     if not isinstance(encoded, Mapping):
         raise ValueError("a compiled plan must be an object")
@@ -353,7 +353,7 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
 def node_to_json(node: CompiledNode) -> dict[str, Any]:
     """Return the JSON form of one node, without default values."""
     encoded: dict[str, Any] = {}
-    values = _VALUES_OF(node)
+    values = _get_field_values(node)
     # Most fields of a node are identical to the objects of `_DEFAULTS`.
     for name, value, default in compress(zip(_FIELDS, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)):
         if value != default or type(value) is not type(default):
@@ -478,8 +478,8 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
 def _bindings_to_json(bindings: Sequence[Binding]) -> list[Any] | dict[str, Any]:
     """Return `{key: template}` if each binding is a value of the object, otherwise `[[path, template], …]`."""
     encoded = [[list(path), _template_to_json(template)] for path, template in bindings]
-    by_key = {path[0]: template for path, template in encoded if len(path) == 1 and isinstance(path[0], str)}
-    return by_key if len(by_key) == len(encoded) else encoded
+    templates_by_key = {path[0]: template for path, template in encoded if len(path) == 1 and isinstance(path[0], str)}
+    return templates_by_key if len(templates_by_key) == len(encoded) else encoded
 
 
 def _bindings_from_json(encoded: Sequence[Any] | Mapping[str, Any]) -> tuple[Binding, ...]:

@@ -84,7 +84,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     bind_node = _create_bind_node([*lookup_groups], resolver.bind, first_find_number=len(plan.nodes))
     result_index = {find_id: index for index, find_id in enumerate(lookup_groups)}
     entity_references: dict[str, Reference] = {
-        lookup.input: ResultOf(bind_node.id, "result", (result_index[find_id], "entity", "id"))
+        lookup.input_name: ResultOf(bind_node.id, "result", (result_index[find_id], "entity", "id"))
         for find_id, group in lookup_groups.items()
         for lookup in group
     }
@@ -183,8 +183,8 @@ def with_inherited_lookups(
     arguments: Any, bindings: Sequence[Binding], lookups: Sequence[Lookup]
 ) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments and bindings of a sub-plan with inputs for its lookups, which the parent run binds."""
-    inputs = {lookup.input: None for lookup in lookups}
-    lookup_bindings: list[Binding] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
+    inputs = {lookup.input_name: None for lookup in lookups}
+    lookup_bindings: list[Binding] = [((lookup.input_name,), (Placeholder(lookup.input_name),)) for lookup in lookups]
     return {**arguments, **inputs}, (*bindings, *lookup_bindings)
 
 

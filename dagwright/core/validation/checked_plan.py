@@ -86,7 +86,7 @@ def read_references(
     for key, reference in dialect_references.items():
         if isinstance(reference, Lookup):
             references.lookups[reference] = None
-            references.argument_bindings.append(((key,), (Placeholder(reference.input),)))
+            references.argument_bindings.append(((key,), (Placeholder(reference.input_name),)))
             continue
         references.argument_bindings.append(((key,), (reference,)))
         reader.record((reference,), at=("arguments", key), secrets_allowed=True)
@@ -169,7 +169,7 @@ class _Reader:
         try:
             template = parse_template(text, self.ids)
         except BadReferences as error:
-            for invalid_reference in error.invalid:
+            for invalid_reference in error.invalid_references:
                 message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
                 hint = (
                     item_hint(invalid_reference)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
+from dagwright.core.model.answers import MAX_OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate
@@ -118,8 +118,8 @@ def _problems_of_options(options: Any, bound_fields: set[str | int]) -> Iterator
     elif isinstance(options, str):
         if "options" not in bound_fields:
             yield ("options",), "'options' must be a list or a reference to a list", None
-    elif not 0 < len(options) <= OPTIONS:
-        yield ("options",), f"a SELECTION has 1 to {OPTIONS:,} options, not {len(options):,}", None
+    elif not 0 < len(options) <= MAX_OPTIONS:
+        yield ("options",), f"a SELECTION has 1 to {MAX_OPTIONS:,} options, not {len(options):,}", None
     elif "options" not in bound_fields and len(set(map(pydantic_core.to_json, options))) < len(options):
         yield ("options",), "duplicate option", None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.expressions.condition_parser import Read
-from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.paths import replace_parts
 from dagwright.core.expressions.reference_parser import walk_texts
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import Path
@@ -168,7 +168,7 @@ def schema_of_output(checked_plan: CheckedPlan) -> ValueSchema:
         final_ids = [node.id for number, node in enumerate(checked_plan.nodes) if number not in dependencies]
         return ValueSchema.of_object({node_id: values.results[node_id] for node_id in final_ids})
     parts = [(path, values.of_template(template)) for path, template in checked_plan.output_bindings]
-    return _compose_schema(with_parts(checked_plan.plan.output, parts))
+    return _compose_schema(replace_parts(checked_plan.plan.output, parts))
 
 
 def _compose_schema(value: Any) -> ValueSchema:

@@ -355,7 +355,7 @@ class _Checker:
             try:
                 template = parse_template(text, numbers)
             except BadReferences as error:
-                for invalid_reference in error.invalid:
+                for invalid_reference in error.invalid_references:
                     hint = invalid_reference.hint or self.hints.suggest(invalid_reference.unknown_node, numbers)
                     message = f"Invalid reference: {invalid_reference.text}: {invalid_reference.message}"
                     self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)

@@ -22,7 +22,7 @@ from dagwright.core.model.budget_limits import (
     KINDS,
     Kind,
     Limit,
-    OnLimit,
+    LimitAction,
     limit_from_json,
     limit_text,
     limit_to_json,
@@ -142,7 +142,7 @@ class Budget:
     """
 
     limits: dict[Kind, Limit] = field(default_factory=dict)
-    on_limit: OnLimit = "ask"
+    on_limit: LimitAction = "ask"
     is_child: bool = False
     finish_reason: str | None = None
     reservations: dict[CallName, Reservation] = field(default_factory=dict)
@@ -514,7 +514,7 @@ def budget_of_options(value: Any) -> Budget:
     if not isinstance(value, Mapping) or "on_limit" not in value:
         return Budget({kind: limit for kind, limit in limits_from_json(value).items() if limit is not None})
     rest = {name: part for name, part in value.items() if name != "on_limit"}
-    for on_limit in get_args(OnLimit):
+    for on_limit in get_args(LimitAction):
         if value["on_limit"] == on_limit:
             limits = {kind: limit for kind, limit in limits_from_json(rest).items() if limit is not None}
             return Budget(limits, on_limit)

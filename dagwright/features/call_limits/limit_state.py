@@ -157,7 +157,10 @@ class LimitState:
         if (start_at := self.hold.book_start(now, has_waited=has_waited)) is not None:
             calls_ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
             return LimitAnswer("later", start_at - now, self.hold.reason, calls_ahead)
-        if limit.daily is not None and (used_up_reason := self.today.used_up_reason(limit.daily, now)) is not None:
+        if (
+            limit.daily_budget is not None
+            and (used_up_reason := self.today.used_up_reason(limit.daily_budget, now)) is not None
+        ):
             return LimitAnswer("later", _wait_for_day(call, now), used_up_reason)
         at, reason = self._earliest(limit, now + lead_s)
         is_its_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
@@ -308,10 +311,12 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
 def _applicable_parts(limit: CallLimit, kind: RequestKind) -> CallLimit:
     """Return the parts of a limit that apply to a request."""
     if kind == "tokens":
-        return CallLimit(tokens_per_minute=limit.tokens_per_minute, daily=limit.daily)
+        return CallLimit(tokens_per_minute=limit.tokens_per_minute, daily_budget=limit.daily_budget)
     if kind == "model_call":
         return limit
-    return replace(limit, tokens_per_minute=None, daily=limit.daily if kind == "call_with_models" else None)
+    return replace(
+        limit, tokens_per_minute=None, daily_budget=limit.daily_budget if kind == "call_with_models" else None
+    )
 
 
 def _wait_for_day(call: str, now: float) -> float:

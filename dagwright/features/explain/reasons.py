@@ -438,7 +438,7 @@ def _preview(value: Any) -> Any:
 def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
     """Return a text for each missing or null value that the condition of a node reads."""
 
-    def root_value(read: Read) -> Any:
+    def get_root_value(read: Read) -> Any:
         if read.source == "inputs":
             return scheduler.state.inputs
         record = scheduler.record_of(scheduler.state.newest_id(read.node))
@@ -452,4 +452,4 @@ def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
         condition = parse_checked_condition(node.when or "", lambda name: scheduler.state.number_of(name) is not None)
     except ValueError:
         return []
-    return missing_reads(condition, root_value)
+    return missing_reads(condition, get_root_value)

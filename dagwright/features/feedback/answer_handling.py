@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import UnresolvedReference
-from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normalize_answer, shortened_arguments
+from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normalize_answer, shorten_arguments
 from dagwright.core.model.requests import Closing, Feedback, MessageSource, Purpose, Request, task_id_of_numbered_id
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.approval_gate import rejection
@@ -132,7 +132,7 @@ class AnswerHandler:
     ) -> None:
         """Apply a valid answer to its request."""
         answer_word = _closing_word(request, answer)
-        arguments = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
+        arguments = shorten_arguments(answer["arguments"]) if "arguments" in answer else None
         closing = Closing("answered", at, feedback.by, feedback.source, answer_word, feedback.note, arguments)
         self._requests.close(request, closing)
         if extension is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_problem
+from dagwright.core.model.answers import BadAnswer, adds_nodes, normalize_checked_answer, question_key, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, task_id_of_numbered_id
@@ -153,7 +153,7 @@ class AnswerValidator:
             key = question_key(request)
             try:
                 if key not in answers_by_question:
-                    answers_by_question[key] = normal_form(request, feedback.answer)
+                    answers_by_question[key] = normalize_checked_answer(request, feedback.answer)
                     self.check_arguments(request, answers_by_question[key])
                 if adds_nodes(request, answers_by_question[key]):
                     storage_problem = self._storage_problem(feedback, 1)
@@ -324,7 +324,7 @@ def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | Non
         request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
         if (rejection := request.rejection_of(feedback)) is not None:
             return rejection
-        normal_form(request, feedback.answer)
+        normalize_checked_answer(request, feedback.answer)
     except BadQuestion:
         return None
     except BadAnswer as error:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from dagwright.core.expressions.references import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value
 from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
-from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
+from dagwright.core.model.answers import MAX_OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.plan import Human, question_of
 from dagwright.core.model.requests import Purpose, Request
@@ -132,8 +132,10 @@ def _check_request(request: Request) -> None:
         if not isinstance(final_step["escalate"], str):
             raise BadQuestion(f"on_timeout: expected the assignee to escalate to, not {final_step['escalate']!r:.80}")
         final_step = final_step.get("then", "fail")
-    if request.type == "SELECTION" and not (isinstance(request.options, list) and 0 < len(request.options) <= OPTIONS):
-        raise BadQuestion(f"options: expected a list of 1 to {OPTIONS:,} options, not {request.options!r:.80}")
+    if request.type == "SELECTION" and not (
+        isinstance(request.options, list) and 0 < len(request.options) <= MAX_OPTIONS
+    ):
+        raise BadQuestion(f"options: expected a list of 1 to {MAX_OPTIONS:,} options, not {request.options!r:.80}")
     if request.schema is not None:
         try:
             validator_of(request.schema)

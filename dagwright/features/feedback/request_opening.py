@@ -7,7 +7,7 @@ and order.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.model.answers import ERROR_CHOICES, size_problem
+from dagwright.core.model.answers import ERROR_ACTIONS, size_problem
 from dagwright.core.model.requests import Closing, Feedback, Purpose, RaisedQuestion, Request
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.feedback_state import MAX_CHECKPOINT_BYTES, FeedbackState
@@ -117,7 +117,7 @@ class RequestOpener:
         if is_whole_map or error.code in _FINAL_ERRORS or state.map_batch(ref) is not None:
             return False
         prompt = f"{state.id_of(ref)!r} failed: {error.message}. What should be done?"
-        question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_CHOICES]}
+        question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_ACTIONS]}
         state.record(ref).error = error
         return self.open(ref, question, purpose="error", at=at) is None
 

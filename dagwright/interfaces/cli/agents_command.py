@@ -41,7 +41,7 @@ def add(file: str, output: Output) -> int:
 def list_agents(_: None, output: Output) -> int:
     """List the current agents."""
     with _open_agents() as stored_agents:
-        agents = stored_agents.current()
+        agents = stored_agents.current_versions()
     if output.is_json:
         output.document([_to_json(agent) for agent in agents])
     elif not agents:
@@ -55,7 +55,7 @@ def show(name: str, output: Output) -> int:
     """Show the newest card of an agent and its versions."""
     with _open_agents() as stored_agents:
         versions = stored_agents.versions(name)
-        agent_names = [agent.card.name for agent in stored_agents.current()]
+        agent_names = [agent.card.name for agent in stored_agents.current_versions()]
     if not versions:
         raise _unknown_agent_error(name, agent_names)
     newest = versions[0]
@@ -75,7 +75,7 @@ def show(name: str, output: Output) -> int:
 def remove(name: str, output: Output) -> int:
     """Remove an agent for new plans."""
     with _open_agents() as stored_agents:
-        agent_names = [agent.card.name for agent in stored_agents.current()]
+        agent_names = [agent.card.name for agent in stored_agents.current_versions()]
         if not stored_agents.remove(name):
             raise _unknown_agent_error(name, agent_names)
     message = f"{name} is removed for new plans; runs that use it keep its card"

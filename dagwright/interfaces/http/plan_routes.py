@@ -147,7 +147,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
 def _policy(body: RunBody) -> Policy | None:
     if body.policy is None:
         return None
-    if (problem := size_problem(body.policy, MAX_COMMAND_BYTES, what="the policy")) is not None:
+    if (problem := size_problem(body.policy, MAX_COMMAND_BYTES, value_name="the policy")) is not None:
         raise ApiError(ErrorCode.TOO_LARGE, f"policy: {problem}", param="policy")
     try:
         return policy_from_json(body.policy)

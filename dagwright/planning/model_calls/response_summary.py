@@ -129,7 +129,7 @@ def usage_of_response(value: Any) -> Usage:
 def _at(value: Any, *path: str) -> Any:
     """Return the value at a path of a response, inline or in the store; `None` if the path does not exist."""
     if isinstance(value, StoredValue):
-        stored_part, remaining_path = value.at(path)
+        stored_part, remaining_path = value.part_at(path)
         if isinstance(stored_part, StoredValue):
             part = stored_part.root_part
             return part.value if part is not None and part.state == "whole" else stored_part

@@ -129,7 +129,7 @@ class SubGoalProgress:
         """Return the value of a slot, or its reference to the store; `None` if the slot is empty."""
         result = self.record.result
         if isinstance(result, StoredValue):
-            part, _ = result.at((slot,))
+            part, _ = result.part_at((slot,))
             if isinstance(part, StoredValue):
                 small_part = part.root_part
                 return small_part.value if small_part is not None and small_part.state in ("small", "whole") else part

@@ -103,7 +103,7 @@ def test_invalid_agent_name_is_rejected(tmp_path: Path) -> None:
     [
         ("[1]", "agents.json is not a file of agents: expected an object with the key 'agents'"),
         ('{"agent": {}}', "agents.json: /agent: unknown key; did you mean 'agents'?"),
-        ('{"agents": {}}', "agents.json: /agents: expected an object that maps names to agents, not empty"),
+        ('{"agents": {}}', "agents.json: /agents: expected a non-empty object that maps names to agents"),
         ("{", "the agents: "),
     ],
 )

@@ -64,7 +64,7 @@ def test_only_a_changed_card_is_a_new_version(stored_agents: StoredAgents) -> No
         assert stored_agents.add([each]) == [AddResult("helper", *added)]
     versions = [(version.card, version.number, version.is_current) for version in stored_agents.versions("helper")]
     assert versions == [(first_card, 3, True), (second_card, 2, False), (first_card, 1, False)]
-    assert [(each.card.name, each.number) for each in stored_agents.current()] == [("helper", 3), ("other", 1)]
+    assert [(each.card.name, each.number) for each in stored_agents.current_versions()] == [("helper", 3), ("other", 1)]
 
 
 def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgents) -> None:
@@ -72,7 +72,7 @@ def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgent
     stored_agents.add([first_card])
     stored_agents.add([second_card])
     assert [stored_agents.remove(name) for name in ("helper", "helper", "nobody")] == [True, False, False]
-    assert stored_agents.current() == []
+    assert stored_agents.current_versions() == []
     assert (stored_agents.card("helper", first_card.version), stored_agents.card("helper", "0123456789ab")) == (
         first_card,
         None,

@@ -13,7 +13,7 @@ from dagwright.core.expressions.conditions import (
     evaluate_condition,
     measure_value,
     read_values,
-    with_item,
+    values_for_item,
 )
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler import map_items
@@ -38,7 +38,7 @@ def _evaluate(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
     """Return the value of a condition, evaluated in one step: a run reads the values of all items once."""
     values = read_values(condition, scope)
     if "item" in scope:
-        values = with_item(condition, values, item=scope["item"], index=scope["index"])
+        values = values_for_item(condition, values, item=scope["item"], index=scope["index"])
     return evaluate_condition(condition, values)
 
 

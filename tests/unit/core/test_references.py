@@ -101,14 +101,16 @@ def test_invalid_reference_is_rejected_with_a_hint(
 ) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    assert [(each.message, each.hint, each.unknown_node) for each in caught.value.invalid] == [(message, hint, unknown)]
+    assert [(each.message, each.hint, each.unknown_node) for each in caught.value.invalid_references] == [
+        (message, hint, unknown)
+    ]
 
 
 def test_every_bad_reference_and_every_text_with_braces_is_found() -> None:
     text = "{{b.result}} {{a.result[?]}} {{a.result}} {{c.status}} {{b.result}} \\{{d.result}} {{a.result.x"
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    bad_texts = [each.text for each in caught.value.invalid]
+    bad_texts = [each.text for each in caught.value.invalid_references]
     assert bad_texts == ["{{b.result}}", "{{a.result[?]}}", "{{c.status}}", "{{a.result.x"]
     assert [part for part in caught.value.parts if not isinstance(part, str)] == [ResultOf("a", "result")]
     value = {"b": ["x", "{{1}}", {"c": "{{2}}"}], "a": "{{3}}", "n": 5, "m": None}

@@ -73,7 +73,7 @@ def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> 
         value, "r", size_bytes=1, projections=[((number,), "value") for number in range(10)], name="a.result"
     )
     assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
-    assert isinstance(stored.at((7,))[0], StoredValue)
+    assert isinstance(stored.part_at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
     stored = project_value(
@@ -111,7 +111,7 @@ def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, expec
         ("big", "id"): ProjectedPart("small", 1),
     }
     stored = StoredValue("r", name="a.result", parts=parts)
-    actual = stored.at(path)
+    actual = stored.part_at(path)
     assert actual == (StoredValue("r", name="a.result", parts=parts) if path == () else expected, remaining_path)
 
 
@@ -125,7 +125,7 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
         ('$["rows"][*]["not there"]', "whole"),
     ]
     stored = project_value({"rows": rows}, "r", size_bytes=400_000, projections=projections, name="a.result")
-    actual, _ = stored.at(("rows",))
+    actual, _ = stored.part_at(("rows",))
     assert isinstance(actual, StoredValue)
     items = StoredList(actual, 0, 400)
     parts: dict[Path, ProjectedPart] = {("id",): ProjectedPart("small", "r7"), ("some", "n"): ProjectedPart("small", 7)}
@@ -136,9 +136,9 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
 def test_path_after_a_query_starts_a_new_path() -> None:
     query_result, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
     assert isinstance(query_result, StoredValue)
-    first, _ = query_result.at((0,))
+    first, _ = query_result.part_at((0,))
     assert isinstance(first, StoredValue)
-    deeper, _ = first.at(("id",))
+    deeper, _ = first.part_at(("id",))
     assert isinstance(deeper, StoredValue)
     assert deeper.paths == (("list",), "$[*]", (0, "id"))
 

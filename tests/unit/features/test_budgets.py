@@ -259,7 +259,7 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
     [
         ({}, "expected an object with some of tokens, money, calls, nodes, time"),
         ({"time": 30}, "time must be a duration such as 30m, not 30"),
-        ({"time": "5m"}, "time is not limited in this run; it limits tokens, calls"),
+        ({"time": "5m"}, "time is not limited in this run; the run limits tokens, calls"),
         ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
         ({"token": 5}, "did you mean 'tokens'?"),
         ({"money": "much"}, f"money must be an amount of money {_AMOUNT}"),

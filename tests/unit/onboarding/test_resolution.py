@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from dagwright.core.model.answers import BadAnswer, normal_form
+from dagwright.core.model.answers import BadAnswer, normalize_checked_answer
 from dagwright.features.feedback.questions import request_of, validate_question_fields
 from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind
@@ -340,9 +340,9 @@ def test_invalid_details_do_not_fit_the_form(gateway: EntityGateway, invalid: di
     question = {"type": "INFORMATION", "prompt": "…", "schema": schema}
     request = request_of(question, "r", task="r", purpose="raised", at=0)
     valid = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
-    assert normal_form(request, {"data": valid}) == {"data": valid}
+    assert normalize_checked_answer(request, {"data": valid}) == {"data": valid}
     with pytest.raises(BadAnswer, match=re.escape(problem)):
-        normal_form(request, {"data": {**valid, **invalid}})
+        normalize_checked_answer(request, {"data": {**valid, **invalid}})
 
 
 def test_chosen_party_that_became_inactive_is_not_bound(store: EntityDatabase) -> None:

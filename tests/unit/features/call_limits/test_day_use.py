@@ -24,8 +24,8 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
     state.today.add(Usage(calls=1, prompt_tokens=700, money=Decimal("0.10")), evening)
     assert state.request(limit, "a", evening, kind="model_call").decision == "start"
     state.today.add(Usage(calls=1, completion_tokens=310, money=Decimal("0.10")), evening)
-    assert limit.daily is not None
-    assert state.today.describe(limit.daily, evening) == (
+    assert limit.daily_budget is not None
+    assert state.today.describe(limit.daily_budget, evening) == (
         "tokens: 1,010 of 1,000 used today, money: 0.20 of 0.50 used today"
     )
     restored_state = limit_state_from_json(state.to_json())
