@@ -203,12 +203,12 @@ def _overall_figures(result: EsResults) -> dict[str, Value]:
     return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
-def _figures(group: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+def _figures(group: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     """Yield the figures of a group, without its nested groups; figures with several parts yield each part."""
     for name, value in figures_of(group):
         # The sum of dates is not a date.
         is_meaningful = not isinstance(value, list) and not (
-            isinstance(value, str) and _kind_of(definition.get(name)) == "sum"
+            isinstance(value, str) and _kind_of(aggregations.get(name)) == "sum"
         )
         if is_meaningful:
             yield name, value if isinstance(value, str) else _number(value)
@@ -237,24 +237,24 @@ class _Scope:
     """The documents that are grouped: all matching documents, or the documents of a group.
 
     Args:
-        definition: aggregations of the scope, by name.
-        documents: number of documents; `None` if unknown.
+        aggregations: aggregations of the scope, by name.
+        document_count: number of documents; `None` if unknown.
         group_names: names of the enclosing groups.
     """
 
-    definition: Mapping[str, Any]
-    documents: Number | None
+    aggregations: Mapping[str, Any]
+    document_count: Number | None
     group_names: tuple[str, ...] = ()
 
     def group_scope(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
         """Return the scope of a group in this scope."""
-        definition = aggregations_of(self.definition.get(grouping))
-        return _Scope(definition, _number(bucket.get("doc_count")), (*self.group_names, key or grouping))
+        aggregations = aggregations_of(self.aggregations.get(grouping))
+        return _Scope(aggregations, _number(bucket.get("doc_count")), (*self.group_names, key or grouping))
 
 
-def _grouping_tables(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
+def _grouping_tables(aggregation_results: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
     """Yield a table for each grouping, then a table for each nested grouping, under the key of its group."""
-    for name, result in groups.items():
+    for name, result in aggregation_results.items():
         buckets = bucket_list(result)
         if buckets is None:
             continue
@@ -263,8 +263,8 @@ def _grouping_tables(groups: Mapping[str, Any], scope: _Scope, *, title: str) ->
         grouping = _Grouping(
             title=f"{title}: {path}" if title else path,
             name=name,
-            definition=scope.definition.get(name),
-            documents=scope.documents,
+            definition=scope.aggregations.get(name),
+            document_count=scope.document_count,
             grouped_count=sum(counts),
             omitted_count=omitted_documents(result),
         )
@@ -281,7 +281,7 @@ class _Grouping:
         title: title of the table.
         name: name of the grouping.
         definition: definition of the grouping in the query.
-        documents: number of documents to group; `None` if unknown.
+        document_count: number of documents to group; `None` if unknown.
         grouped_count: number of documents in the groups; overlapping groups count documents more than once.
         omitted_count: number of documents in groups that the server omitted.
     """
@@ -289,7 +289,7 @@ class _Grouping:
     title: str
     name: str
     definition: Any
-    documents: Number | None
+    document_count: Number | None
     grouped_count: Number
     omitted_count: int
 
@@ -298,19 +298,19 @@ class _Grouping:
         """Whether the group sizes can be added up: each document is in one group, or in one omitted group."""
         kind = _kind_of(self.definition)
         parameters = self.definition[kind] if kind in _PARTITIONING_KINDS else None
-        if not isinstance(parameters, Mapping) or self.documents is None:
+        if not isinstance(parameters, Mapping) or self.document_count is None:
             return False
         # `min_doc_count: 1`, which every histogram here has, only omits empty groups.
         is_limited = any(name in parameters for name in _LIMITING_PARAMETERS) or parameters.get(
             "min_doc_count", 1
         ) not in (0, 1)
         # A larger sum means that the field has several values per document.
-        return not is_limited and self.grouped_count + self.omitted_count <= self.documents
+        return not is_limited and self.grouped_count + self.omitted_count <= self.document_count
 
     @property
-    def covers_all(self) -> bool:
+    def covers_all_documents(self) -> bool:
         """Whether each document is in one of the groups, so that sums of groups are sums of all documents."""
-        return self.is_additive and self.grouped_count == self.documents
+        return self.is_additive and self.grouped_count == self.document_count
 
     def notes(self) -> tuple[str, ...]:
         if not self.omitted_count:
@@ -322,9 +322,9 @@ class _Grouping:
 
 
 def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Grouping) -> Table:
-    definition = aggregations_of(grouping.definition)
+    aggregations = aggregations_of(grouping.definition)
     figures_of_buckets = [
-        {_DOCUMENT_COUNT: _number(bucket.get("doc_count")), **dict(_figures(bucket, definition))}
+        {_DOCUMENT_COUNT: _number(bucket.get("doc_count")), **dict(_figures(bucket, aggregations))}
         for _, bucket in buckets
     ]
     names = list(dict.fromkeys(name for bucket_figures in figures_of_buckets for name in bucket_figures))
@@ -372,12 +372,14 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
         yield from _columns_with_shares(
             name,
             values,
-            grouping.documents,
+            grouping.document_count,
             omitted_count=grouping.omitted_count,
             grand_total=grouping.grouped_count + grouping.omitted_count,
         )
     elif (
-        _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS and numbers and grouping.covers_all
+        _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS
+        and numbers
+        and grouping.covers_all_documents
     ):
         total = _round(sum(numbers))
         yield from _columns_with_shares(name, values, total, omitted_count=0, grand_total=total)

@@ -63,9 +63,9 @@ def bind_parties(database: EntityDatabase, lookup_results: Sequence[Mapping[str,
         return error.entries
 
 
-def _bind_and_create(call: VerbCall, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    entries = _bind_all(call.session, lookups)
-    for position, entry in enumerate(lookups):
+def _bind_and_create(call: VerbCall, lookup_results: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    entries = _bind_all(call.session, lookup_results)
+    for position, entry in enumerate(lookup_results):
         if "create" in entry:
             entries[position] = _create(call, entry)
     if any("problem" in entry for entry in entries):
@@ -86,13 +86,13 @@ def _create(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
     return {"entity": created_party, "reason": entry["reason"], "created": party.created}
 
 
-def _bind_all(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def _bind_all(session: Session, lookup_results: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Return the entries with the current state of each party; entries with `create` stay unchanged.
 
     Raises:
         _BindingFailed: a party can no longer be used.
     """
-    entries = [_current_entry(session, entry) if "entity" in entry else dict(entry) for entry in lookups]
+    entries = [_current_entry(session, entry) if "entity" in entry else dict(entry) for entry in lookup_results]
     if any("problem" in entry for entry in entries):
         raise _BindingFailed(_problems_of(entries))
     return entries

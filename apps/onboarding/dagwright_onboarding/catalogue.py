@@ -67,7 +67,7 @@ PersonRole = Literal[
 ]
 """Roles that only a person can have."""
 
-OpenRole = Literal[
+AnyPartyRole = Literal[
     "DIRECTOR",
     "COMPANY_SECRETARY",
     "BENEFICIAL_OWNER",
@@ -97,7 +97,7 @@ OpenRole = Literal[
 ]
 """Roles that a person or an organisation can have."""
 
-Role = Literal[OpenRole, PersonRole]
+Role = Literal[AnyPartyRole, PersonRole]
 
 PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
 ROLES: tuple[str, ...] = get_args(Role)
@@ -108,14 +108,14 @@ Link = Literal["PARENT", "MANAGEMENT_COMPANY", "RELATED"]
 LINKS: tuple[str, ...] = get_args(Link)
 
 
-def _id_of(*kinds: PartyKind) -> WithJsonSchema:
+def _id_schema(*kinds: PartyKind) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", ENTITY_KEYWORD: [kind.value for kind in kinds]})
 
 
-AnyPartyId = Annotated[str, _id_of(*PartyKind)]
-OrganisationId = Annotated[str, _id_of(PartyKind.COMPANY, PartyKind.FUND)]
-CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
-FundId = Annotated[str, _id_of(PartyKind.FUND)]
+AnyPartyId = Annotated[str, _id_schema(*PartyKind)]
+OrganisationId = Annotated[str, _id_schema(PartyKind.COMPANY, PartyKind.FUND)]
+CompanyId = Annotated[str, _id_schema(PartyKind.COMPANY)]
+FundId = Annotated[str, _id_schema(PartyKind.FUND)]
 
 
 def _id_schema_other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
@@ -129,13 +129,13 @@ RoleHolderId = Annotated[str, WithJsonSchema({**_id_schema_other_than_cbu(*Party
 OtherOrganisationId = Annotated[str, WithJsonSchema(_id_schema_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
 
 
-def _text_of(text_format: str) -> WithJsonSchema:
+def _text_schema(text_format: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", TEXT_FORMAT: text_format})
 
 
-Name = Annotated[str, _text_of("name")]
-Jurisdiction = Annotated[str, _text_of("jurisdiction")]
-DateOfBirth = Annotated[str, _text_of("date_of_birth")]
+Name = Annotated[str, _text_schema("name")]
+Jurisdiction = Annotated[str, _text_schema("jurisdiction")]
+DateOfBirth = Annotated[str, _text_schema("date_of_birth")]
 
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")

@@ -138,7 +138,7 @@ class _SearchText:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filter:
+class _Criteria:
     """Conditions on the parties apart from the name; `None` means any."""
 
     kinds: tuple[str, ...] | None
@@ -168,7 +168,7 @@ class _Filter:
         return conditions
 
 
-_NO_FILTER = _Filter(None, None)
+_NO_CRITERIA = _Criteria(None, None)
 _ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
 _NAME_WITHOUT_FORM, _REORDERED_NAME = "same name without the legal form", "same words in another order"
 _IDENTIFIER, _PARTY_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
@@ -212,7 +212,7 @@ class PartyFinder:
         kinds = RESOLVER.kinds_of(entity_type)
         if kinds is not None and kinds[0] in RESOLVER.terms:
             return _find_terms(_parse_search_text(search_text), TermNames(kinds[0]))
-        criteria = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
+        criteria = _Criteria(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
         text = _parse_search_text(search_text)
         exact_matches = self._exact_matches(text, criteria)
         hits = exact_matches.active
@@ -226,7 +226,7 @@ class PartyFinder:
             if not hits:
                 filtered_candidates = [
                     replace(match, reason=criteria.mismatch(match) or match.reason, binds=False)
-                    for match in self._exact_matches(text, _NO_FILTER).active
+                    for match in self._exact_matches(text, _NO_CRITERIA).active
                 ]
                 return Findings((), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive)
         if inactive:
@@ -234,7 +234,7 @@ class PartyFinder:
             hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN_REASONS) for hit in hits]
         return Findings(tuple(_rank(hits)), (), inactive)
 
-    def _exact_matches(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
+    def _exact_matches(self, text: _SearchText, criteria: _Criteria) -> _ExactMatches:
         """Return the parties with this identifier, otherwise the parties with this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
         identified_ids = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
@@ -250,7 +250,7 @@ class PartyFinder:
             [*identified_parties, *((party, _exact_reason(party, text)) for party in self._parties(ids, criteria))]
         )
 
-    def _inactive_matches(self, text: _SearchText, criteria: _Filter) -> list[Candidate]:
+    def _inactive_matches(self, text: _SearchText, criteria: _Criteria) -> list[Candidate]:
         """Return inactive parties with the whole name, in any word order and any spelling of the legal form."""
         stored_key = func.coalesce(PartyName.name_key, Party.name_key)
         query = (
@@ -271,7 +271,7 @@ class PartyFinder:
             if text.is_whole_name(stored_name) and text.has_legal_form_of_text(stored_name)
         ]
 
-    def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Filter) -> list[Party]:
+    def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Criteria) -> list[Party]:
         """Return the parties with these ids that meet the conditions."""
         # Two queries, and no condition on the kind: otherwise a database may scan all parties of the kind.
         party_ids = set(self._session.scalars(ids.limit(_EXACT_LIMIT)))

@@ -148,7 +148,7 @@ class NameIndex:
         """Return (`PartySearch.id`, `KnownName.core`) of names; if there are many, only of parties with the tags."""
         # Filtering by tag takes longer than reading the names of other kinds, unless there are many.
         for match in (expression, self._restrict_to_tags(expression)) if self._tags else (expression,):
-            query = f"SELECT s.id, s.tokens, s.core {self._source_of_matches()} LIMIT {_MAX_COMPARED_NAMES}"
+            query = f"SELECT s.id, s.tokens, s.core {self._match_clause()} LIMIT {_MAX_COMPARED_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
             cores = [(search_id, _core(tokens, core)) for search_id, tokens, core in rows]
             if len(cores) < _MAX_COMPARED_NAMES:
@@ -263,7 +263,7 @@ class NameIndex:
         return f"{_quote_token(word)} *" if self._is_sqlite else f"{_quote_lexeme(word)}:*"
 
     def _names_that_match(self, expression: str, *, like_pattern: str | None = None) -> list[KnownName]:
-        query = f"SELECT s.* {self._source_of_matches()}"
+        query = f"SELECT s.* {self._match_clause()}"
         values: dict[str, Any] = {"match": self._restrict_to_tags(expression)}
         if like_pattern is not None:
             query += r" AND ' ' || s.tokens LIKE :like_pattern ESCAPE '\'"
@@ -279,8 +279,8 @@ class NameIndex:
             [expression, self._or_expression(self._and_expression(map(quote, tags)) for tags in self._tags)]
         )
 
-    def _source_of_matches(self) -> str:
-        """Return the part of a query that finds the names `s` matching `:match`."""
+    def _match_clause(self) -> str:
+        """Return the clauses of a query that find the names `s` matching `:match`."""
         if self._is_sqlite:
             return "FROM party_words g CROSS JOIN party_search s ON s.id = g.rowid WHERE g.party_words MATCH :match"
         return "FROM party_search s WHERE array_to_tsvector(string_to_array(s.tokens, ' ')) @@ CAST(:match AS tsquery)"

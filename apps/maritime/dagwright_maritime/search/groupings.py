@@ -237,7 +237,7 @@ def _check_field_only(check: Check, value: Any, path: Path, enclosing_groups: in
 
 def _check_sum(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
     checked_body = _check_field_only(check, value, path, enclosing_groups)
-    if check.fields is not None and check.fields.get(checked_body.get("field", "")) in _DATE_TYPES:
+    if check.field_types is not None and check.field_types.get(checked_body.get("field", "")) in _DATE_TYPES:
         check.add_problem((*path, "field"), "dates cannot be summed; use min, max or avg")
     return checked_body
 

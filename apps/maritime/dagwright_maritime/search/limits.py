@@ -74,11 +74,11 @@ class Check:
     """The check of one query: limits, counters and problems.
 
     Args:
-        fields: type of each field; `None` if unknown, in which case any field name is accepted.
+        field_types: type of each field; `None` if unknown, in which case any field name is accepted.
     """
 
     limits: QueryLimits
-    fields: Mapping[str, str] | None = None
+    field_types: Mapping[str, str] | None = None
     problems: list[str] = field(default_factory=list)
     clauses: int = 0
     buckets: int = 0
@@ -113,8 +113,8 @@ class Check:
         if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS or _FIELD.fullmatch(value) is None:
             self.add_problem(path, f"{_short_json(value)} is not a field name")
             return None
-        if self.fields is not None and value not in self.fields:
-            hint = suggestion(value, list(self.fields))
+        if self.field_types is not None and value not in self.field_types:
+            hint = suggestion(value, list(self.field_types))
             self.add_problem(path, f"there is no field {value!r}{f'; {hint}' if hint else ''}")
             return None
         return value
