@@ -39,7 +39,7 @@ from dagwright.protocol.attempts import encode_attempt
 from dagwright.protocol.conversion import decode_failure
 from dagwright.protocol.idempotency import derived_key
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.errors import MissingSecret, SecretRefused
+from dagwright.tools.errors import MissingSecret, SecretNotAllowed
 from dagwright.tools.secret_bindings import problem_of_secret
 
 
@@ -211,7 +211,7 @@ def values_of_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environmen
         tool: the tool that receives the arguments.
 
     Raises:
-        SecretRefused: a secret is not bound to the tool.
+        SecretNotAllowed: a secret is not bound to the tool.
         MissingSecret: environment variables are not set; the message names all of them.
     """
     if not bindings:
@@ -219,7 +219,7 @@ def values_of_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environmen
     names = sorted(secret_names(bindings))
     for name in names:
         if (problem := problem_of_secret(tool, name, environment.binding_of(name))) is not None:
-            raise SecretRefused(problem[:1].upper() + problem[1:])
+            raise SecretNotAllowed(problem[:1].upper() + problem[1:])
     secrets = {name: environment.secret(name) for name in names}
     missing_variables = [f"DAGWRIGHT_SECRET_{name}" for name, value in secrets.items() if value is None]
     if missing_variables:

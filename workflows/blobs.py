@@ -1,7 +1,7 @@
 """Storage of long texts of a run in the payload store: its state, and the results of a map batch.
 
 A store that does not respond delays the run without a limit. A permanent rejection (an operator failed the activity, or
-a worker of another application took it) raises `TextRefused`, so that the rejection is not reported as a bug.
+a worker of another application took it) raises `TextRejected`, so that the rejection is not reported as a bug.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
 from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 
-class TextRefused(Exception):
+class TextRejected(Exception):
     """A text cannot be stored, and another attempt would fail as well."""
 
 
@@ -29,7 +29,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
     """Store a text of at most a megabyte and return its reference.
 
     Raises:
-        TextRefused: the text cannot be stored; retries would fail as well.
+        TextRejected: the text cannot be stored; retries would fail as well.
         asyncio.CancelledError: the caller was cancelled.
     """
     try:
@@ -49,15 +49,15 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             raise asyncio.CancelledError from error
         cause = error.__cause__
         message = cause.message if isinstance(cause, FailureError) else str(cause)
-        raise TextRefused(cut_bytes(message or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
+        raise TextRejected(cut_bytes(message or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
 
 
 def _ref_of(response: RawValue) -> str:
     try:
         result = read_message(response.payload)
     except MessageInvalid as error:
-        raise TextRefused(f"invalid result of {wire.ACTIVITY_PUT_BLOB}: {error}") from None
+        raise TextRejected(f"invalid result of {wire.ACTIVITY_PUT_BLOB}: {error}") from None
     ref = result.get("ref") if isinstance(result, Mapping) else None
     if not isinstance(ref, str) or len(ref) > MAX_REF_BYTES:
-        raise TextRefused(f"the result of {wire.ACTIVITY_PUT_BLOB} has no reference")
+        raise TextRejected(f"the result of {wire.ACTIVITY_PUT_BLOB} has no reference")
     return ref

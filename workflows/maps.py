@@ -24,7 +24,7 @@ from dagwright.protocol.map_batch_runs import (
     record_of_map,
 )
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, json_payload, priority_of
-from dagwright.workflows.blobs import TextRefused, put_text
+from dagwright.workflows.blobs import TextRejected, put_text
 from dagwright.workflows.retries import JOIN_ITEMS_RETRIES, UNLIMITED_ATTEMPTS
 
 
@@ -89,7 +89,7 @@ async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     ]
     try:
         refs = await asyncio.gather(*uploads)
-    except TextRefused as error:
+    except TextRejected as error:
         message = f"the items are done, but the payload store permanently rejected their results: {error}"
         return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, message))
     return map_batch_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

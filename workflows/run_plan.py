@@ -62,7 +62,7 @@ from dagwright.protocol.run_start import (
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunScope, json_payload, memo_of_run
-from dagwright.workflows.blobs import TextRefused
+from dagwright.workflows.blobs import TextRejected
 from dagwright.workflows.command_messages import CommandMessages
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_as_canceled
@@ -77,7 +77,7 @@ from dagwright.workflows.sub_plans import end_of, report_end, report_turn
 from dagwright.workflows.timers import now_s
 
 
-class PlanRefused(Exception):
+class PlanRejected(Exception):
     """A run cannot start; `error` is the error of its result document."""
 
     def __init__(self, error: dict[str, Any]) -> None:
@@ -136,8 +136,8 @@ class PlanWorkflow(Steerable):
             if run_input.snapshot is not None and run_input.snapshot.origin is None:
                 self._started_at = run_input.snapshot.started_at
             await self._run_plan(run_input)
-        except (MessageInvalid, PlanRefused) as error:
-            self._error = error.error if isinstance(error, PlanRefused) else _error_of(error)
+        except (MessageInvalid, PlanRejected) as error:
+            self._error = error.error if isinstance(error, PlanRejected) else _error_of(error)
         except asyncio.CancelledError as error:
             cancellation = error
             if self._engine is not None:
@@ -150,7 +150,7 @@ class PlanWorkflow(Steerable):
         if problems := invalid_inputs(plan.inputs, run_input.inputs):
             # The inputs of a sub-plan may be results, which could not be checked before.
             entries = [problem.to_json() for problem in problems]
-            raise PlanRefused({**error_json(problems[0].code, problems[0].text), "errors": entries})
+            raise PlanRejected({**error_json(problems[0].code, problems[0].text), "errors": entries})
         info = workflow.info()
         scope = RunScope(
             run_input.scope or info.first_execution_run_id,
@@ -194,7 +194,7 @@ class PlanWorkflow(Steerable):
         try:
             return await items_of_map_batch(map_batch, node, time_left=self._remaining_time(deadline_s))
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the items cannot be loaded")) from None
+            raise PlanRejected(_refusal(error, "the items cannot be loaded")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
 
@@ -211,7 +211,7 @@ class PlanWorkflow(Steerable):
             restore_state(scheduler, await state_of(snapshot, time_left=self._remaining_time(deadline_s)))
             start_restored_run(scheduler, run_input, at=now_s())
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the run cannot continue")) from None
+            raise PlanRejected(_refusal(error, "the run cannot continue")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
         lost_tasks = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
@@ -235,7 +235,7 @@ class PlanWorkflow(Steerable):
         if len(state) > limits.MAX_INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             try:
                 refs = await engine.run_while_idle(put_state(state, numbers=self._piece_numbers))
-            except TextRefused as error:
+            except TextRejected as error:
                 message = (
                     f"the history is full, and the payload store permanently rejected the state of the run: {error}"
                 )
@@ -282,11 +282,11 @@ class PlanWorkflow(Steerable):
                 run_input.pages, time_left=self._remaining_time(deadline_of(None, run_input))
             ), run_input
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
+            raise PlanRejected(_refusal(error, "the plan cannot be loaded")) from None
         except PlanTooLarge as error:
-            raise PlanRefused(error_json("too_large", str(error))) from None
+            raise PlanRejected(error_json("too_large", str(error))) from None
         except ValueError as error:
-            raise PlanRefused(error_json("invalid", f"the plan cannot be loaded: {error}")) from None
+            raise PlanRejected(error_json("invalid", f"the plan cannot be loaded: {error}")) from None
 
     async def _compile(self, run_input: RunInput) -> dict[str, Any]:
         """Compile the plan document in an activity, and return the result of `compile_plan`."""
@@ -302,7 +302,7 @@ class PlanWorkflow(Steerable):
             # Numbers may be longer here than in the document, and the server ends a run that sends 2 MB.
             limit_text = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
             text = f"the plan and its inputs have {len(encoded):,} bytes; {limit_text}"
-            raise PlanRefused(error_json("too_large", text))
+            raise PlanRejected(error_json("too_large", text))
         try:
             compile_result: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
@@ -317,7 +317,7 @@ class PlanWorkflow(Steerable):
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
             self._read_attributes(details[1] if len(details) > 1 else None)
-            raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
+            raise PlanRejected(_refusal(error, "the plan cannot be loaded")) from None
         self._read_attributes(compile_result)
         return compile_result
 

@@ -22,7 +22,7 @@ from dagwright.protocol.run_snapshot import (
 )
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
-from dagwright.workflows.blobs import TextRefused, put_text
+from dagwright.workflows.blobs import TextRejected, put_text
 from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 MAX_INLINE_CHARACTERS = 4_000
@@ -38,7 +38,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
         numbers: numbers of the pieces, unique in one execution: an aborted attempt may still be storing a piece.
 
     Raises:
-        TextRefused: the store has rejected a piece permanently.
+        TextRejected: the store has rejected a piece permanently.
     """
     refs = []
     for piece, number in zip(pieces_of(text), numbers, strict=False):
@@ -63,7 +63,7 @@ async def compensation_snapshot(scheduler: RunScheduler, *, numbers: Iterator[in
     try:
         state = state_to_text(state_to_json(scheduler))
         refs = await put_state(state, numbers=numbers) if len(state) > MAX_INLINE_CHARACTERS else []
-    except (SnapshotTooLarge, TextRefused):
+    except (SnapshotTooLarge, TextRejected):
         return None
     return snapshot_to_json(RunSnapshot(0.0, "" if refs else state, refs, deadline_s=math.inf))
 

@@ -11,7 +11,7 @@ ToolError                 subclasses differ in what happens next
 ├── InvalidResult         final: fix the tool
 ├── ResultTooLarge        final: return less
 ├── MissingSecret         final: set the variable
-├── SecretRefused         final: bind the secret to the tool or to the host
+├── SecretNotAllowed         final: bind the secret to the tool or to the host
 ├── MissingPart           final: the stored value has no value at the path of a reference
 ├── ValueLost             final: a stored value is missing from the payload store, or damaged
 ├── ArgumentNotLoaded     retried: the payload store did not respond, and nothing had started
@@ -97,7 +97,7 @@ class MissingSecret(ToolError):
     """The plan names a secret that the worker's environment does not have."""
 
 
-class SecretRefused(ToolError):
+class SecretNotAllowed(ToolError):
     """A secret is not bound to the tool that would receive it, or to the host that it would be sent to."""
 
 

@@ -27,7 +27,7 @@ from dagwright.tools.errors import (
     ResultNotStored,
     ResultTooLarge,
     RetryLater,
-    SecretRefused,
+    SecretNotAllowed,
     ToolChanged,
     ValueLost,
 )
@@ -66,7 +66,7 @@ _TOOL_ERRORS: tuple[BaseException, ...] = (
     ResultNotStored("?"),
     ResultTooLarge("?"),
     RetryLater("?", after=timedelta(seconds=1)),
-    SecretRefused("?"),
+    SecretNotAllowed("?"),
     ToolChanged("?"),
     ValueLost("?"),
     ArgumentNotLoaded("?"),

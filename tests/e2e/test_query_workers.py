@@ -14,8 +14,8 @@ from dagwright.tools.worker_tools import SubGoal
 from dagwright_maritime.query_execution import es_query_exec, page_query
 from dagwright_maritime.query_generation import es_query_gen
 from dagwright_maritime.result_display import show_results
-from dagwright_maritime.search.limits import QueryRefused
-from dagwright_maritime.search.requests import AccessRefused, RequestFailed
+from dagwright_maritime.search.limits import QueryRejected
+from dagwright_maritime.search.requests import AccessDenied, RequestFailed
 from dagwright_maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
 from tests.support.search import Maritime
 
@@ -56,7 +56,7 @@ async def test_documents_are_returned_with_the_number_of_matches(maritime: Marit
     ],
 )
 async def test_query_is_checked_before_it_runs(maritime: Maritime, body: dict[str, Any], problem: str) -> None:
-    with pytest.raises(QueryRefused) as caught:
+    with pytest.raises(QueryRejected) as caught:
         await run_query(maritime, query_of(maritime, **body))
     assert caught.value.problems[0].startswith(problem)
 
@@ -73,7 +73,7 @@ async def test_missing_index_is_reported_with_a_remedy(maritime: Maritime) -> No
 async def test_query_that_the_server_rejects_fails_with_its_reason(maritime: Maritime) -> None:
     with pytest.raises(RequestFailed, match=r"failed to parse date field \[soon\]") as caught:
         await run_query(maritime, query_of(maritime, query={"range": {"eta_date": {"gte": "soon"}}}))
-    assert not isinstance(caught.value, AccessRefused)
+    assert not isinstance(caught.value, AccessDenied)
 
 
 # page_query
@@ -129,7 +129,7 @@ async def test_helpdesk_has_pages_and_groups_have_none(maritime: Maritime) -> No
     assert len({hit["article_id"] for page in pages for hit in page["page_results"]["hits"]}) > 15
     groups = query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}})
     for query in (groups, EsQuery(index=maritime.indices.names, body={})):
-        with pytest.raises(QueryRefused):
+        with pytest.raises(QueryRejected):
             async with maritime.call(node="sg4"):
                 await page_query(query)
 
@@ -219,7 +219,7 @@ async def test_no_model_is_called_without_a_single_allowed_index(maritime: Marit
             await generate_query(
                 maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone")
             )
-        with pytest.raises(QueryRefused, match="/index: "):
+        with pytest.raises(QueryRejected, match="/index: "):
             await generate_query(maritime, server, metadata_results=MetadataResults(index="secret"))
         two_indices = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
         with pytest.raises(ValueError, match="A query needs one index"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
+from dagwright_maritime.search.limits import Check, QueryLimits, QueryRejected
 from dagwright_maritime.search.read_only import parse_query
 from tests.support.example_counts import examples
 from tests.support.json_paths import paths_of, replace_at, value_at
@@ -174,7 +174,7 @@ INDICES = st.sampled_from(
 def parse_or_none(index: Any, body: Any) -> Any:
     try:
         return parse_query(index, body, prefix=PREFIX, check=Check(LIMITS, FIELDS))
-    except QueryRefused as error:
+    except QueryRejected as error:
         rejection = error
     assert rejection.problems
     assert str(rejection).encode()

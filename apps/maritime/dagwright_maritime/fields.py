@@ -65,7 +65,7 @@ async def read_fields(search: Search, index: str) -> IndexFields:
     """Return the fields of an index, in the order of its mapping.
 
     Raises:
-        QueryRefused: reading the index is not allowed.
+        QueryRejected: reading the index is not allowed.
         GiveUp: the index does not exist, or access is denied.
         RetryLater: the server is unavailable.
     """

@@ -13,7 +13,7 @@ from dagwright.tools import WorkerResult
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import worker_tool
 from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
-from dagwright_maritime.search.limits import Check, QueryRefused
+from dagwright_maritime.search.limits import Check, QueryRejected
 from dagwright_maritime.search.read_only import CheckedQuery, parse_query
 from dagwright_maritime.search.requests import IndexMissing, execute_query, read_types
 from dagwright_maritime.search.results import Gap, SearchResult
@@ -120,7 +120,7 @@ async def check_query(search: Search, es_query: EsQuery) -> CheckedQuery:
     """Check a query and its fields: the server would treat an unknown field as a field without values.
 
     Raises:
-        QueryRefused: the query is not allowed, or has an unknown field.
+        QueryRejected: the query is not allowed, or has an unknown field.
         GiveUp: the index does not exist, or access is denied.
         RetryLater: the server is unavailable.
     """
@@ -131,7 +131,7 @@ def check_internal_query(search: Search, es_query: EsQuery) -> CheckedQuery:
     """Check an internal query, whose fields are known to exist.
 
     Raises:
-        QueryRefused: the query is not allowed.
+        QueryRejected: the query is not allowed.
     """
     return _check_with_types(None, search, es_query)
 
@@ -140,7 +140,7 @@ def check_index(search: Search, index: str) -> None:
     """Check that an index may be read.
 
     Raises:
-        QueryRefused: the index is not one of the allowed indices.
+        QueryRejected: the index is not one of the allowed indices.
     """
     check_internal_query(search, EsQuery(index=index, body={}))
 
@@ -195,14 +195,14 @@ def _query_of_page(search: Search, es_query: EsQuery, offset: int | list[Any] | 
     """Return the query of a page, with fewer rows at the end of the server's offset window.
 
     Raises:
-        QueryRefused: the query has aggregations, or its index has no identifier.
+        QueryRejected: the query has aggregations, or its index has no identifier.
     """
     body = {name: value for name, value in es_query.body.items() if name not in ("from", "search_after", "size")}
     if body.keys() & {"aggs", "aggregations"}:
-        raise QueryRefused(["/aggs: groups have no pages; request more of them in the query, or remove aggs"])
+        raise QueryRejected(["/aggs: groups have no pages; request more of them in the query, or remove aggs"])
     identifier_fields = _identifier_fields(search)
     if es_query.index not in identifier_fields:
-        raise QueryRefused([f"/index: only {' or '.join(identifier_fields)} have pages, not {es_query.index!r:.100}"])
+        raise QueryRejected([f"/index: only {' or '.join(identifier_fields)} have pages, not {es_query.index!r:.100}"])
     body["sort"] = _append_identifier(body.get("sort", []), identifier_fields[es_query.index])
     if isinstance(offset, list):
         return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})

@@ -16,7 +16,7 @@ from dagwright_maritime.fields import IndexFields, read_fields
 from dagwright_maritime.model_answers import InvalidAnswer, request_answer
 from dagwright_maritime.query_execution import index_missing_error
 from dagwright_maritime.query_prompt import ANSWER, TASK
-from dagwright_maritime.search.limits import Check, QueryRefused
+from dagwright_maritime.search.limits import Check, QueryRejected
 from dagwright_maritime.search.read_only import CheckedQuery, parse_query
 from dagwright_maritime.search.requests import IndexMissing, validation_error
 from dagwright_maritime.search.results import SearchResultTooLarge
@@ -95,7 +95,7 @@ def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is
     check = Check(search.limits, fields.types)
     try:
         query = parse_query(fields.index, body, prefix=search.indices.prefix, check=check)
-    except QueryRefused as error:
+    except QueryRejected as error:
         raise InvalidAnswer(str(error)) from None
     return ParsedQuery(query, _ambiguity(answer["ambiguity"]))
 

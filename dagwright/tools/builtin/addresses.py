@@ -20,7 +20,7 @@ HostResolver = Callable[[str, int], Awaitable[list[str]]]
 MAX_TRIED_ADDRESSES = 3
 
 
-class AddressRefused(GiveUp):
+class AddressNotAllowed(GiveUp):
     """The settings do not allow the address of a request."""
 
 
@@ -73,7 +73,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             raise NotStarted(f"The host {host!r} has no address")
         for address in addresses:
             if not self._allow_private and not is_public(ipaddress.ip_address(address)):
-                raise AddressRefused(
+                raise AddressNotAllowed(
                     f"The host {host!r} is at {address}, which is not a public address; "
                     "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true on the worker allows it"
                 )

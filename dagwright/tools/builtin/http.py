@@ -17,7 +17,7 @@ from dagwright.core.text import one_line
 from dagwright.tools.builtin.addresses import HostResolver, PinnedTransport, resolve_host
 from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
+from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretNotAllowed
 from dagwright.tools.retry_after import requested_delay, requesting_service
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.spec import tool
@@ -136,11 +136,11 @@ def _check_secret_hosts(url: httpx.URL) -> None:
     if hosts is None or may_send_to(url.scheme, url.host, port, hosts):
         return
     if may_send_to("https", url.host, port, hosts):
-        raise SecretRefused(
+        raise SecretNotAllowed(
             f"A secret of the request is bound to the host {url.host!r} over https only, and this url is plain "
             f"{url.scheme}; use https, or write http://{url.host} in DAGWRIGHT_SECRET_NAME_HOSTS on the worker"
         )
-    raise SecretRefused(
+    raise SecretNotAllowed(
         f"A secret of the request is not bound to the host {url.host!r}; set its hosts in "
         "DAGWRIGHT_SECRET_NAME_HOSTS on the worker"
     )

@@ -16,7 +16,7 @@ from dagwright_maritime.fields import (
 )
 from dagwright_maritime.indices import SHIPMENT_FIELDS, Indices
 from dagwright_maritime.name_finding import find_name
-from dagwright_maritime.search.limits import QueryLimits, QueryRefused
+from dagwright_maritime.search.limits import QueryLimits, QueryRejected
 from dagwright_maritime.search.requests import QueryTimeout
 
 INDEX = "maritime-shipments"
@@ -81,7 +81,7 @@ async def test_documents_of_an_index_without_fields_are_counted() -> None:
 
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
 async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
-    with pytest.raises(QueryRefused, match="is not a field name"):
+    with pytest.raises(QueryRejected, match="is not a field name"):
         await read_aggregations(FakeSearchClient().open_search(), INDEX, exists(name))
 
 
@@ -132,7 +132,7 @@ async def test_partial_index_list_is_rejected(response_fields: dict[str, Any], w
 async def test_queries_of_a_worker_tool_are_checked_too() -> None:
     server = FakeSearchClient()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
-        with pytest.raises(QueryRefused):
+        with pytest.raises(QueryRejected):
             await run_internal_query(server.open_search(), index, body)
     assert server.requests == []
     await find_name(server.open_search(), "Kite Harbour")
@@ -157,6 +157,6 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
 @pytest.mark.parametrize("index", ["secret", "maritime-*", "maritime-a,secret", "", "_all"])
 async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> None:
     server = FakeSearchClient()
-    with pytest.raises(QueryRefused, match="/index: "):
+    with pytest.raises(QueryRejected, match="/index: "):
         await read_fields(server.open_search(), index)
     assert server.requests == []

@@ -11,7 +11,7 @@ from dagwright.tools.errors import GiveUp
 from dagwright_maritime.connection import Search
 from dagwright_maritime.indices import Indices
 from dagwright_maritime.query_execution import es_query_exec, page_query
-from dagwright_maritime.search.limits import QueryLimits, QueryRefused
+from dagwright_maritime.search.limits import QueryLimits, QueryRejected
 from dagwright_maritime.slots import EsQuery
 
 INDEX = "maritime-shipments"
@@ -80,7 +80,7 @@ async def test_last_documents_in_the_offset_window_are_a_page_and_later_pages_co
     use_client(FakeSearchClient(10_003), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
     assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
-    with pytest.raises(QueryRefused, match="from and size together are limited to 10,000 documents; use search_after"):
+    with pytest.raises(QueryRejected, match="from and size together are limited to 10,000 documents; use search_after"):
         await pages(10_000)
 
 
@@ -95,7 +95,7 @@ async def test_query_with_the_maximum_number_of_sorts_has_pages(use_client: Any)
     sorts = ["teu", "status", "eta_date", "commodity", "carrier_name"]
     await page_query(EsQuery(index=INDEX, body={"sort": sorts}))
     assert [next(iter(each)) for each in client.requests[0]["sort"]] == [*sorts, "shipment_id"]
-    with pytest.raises(QueryRefused, match="at most 6 sort fields are allowed"):
+    with pytest.raises(QueryRejected, match="at most 6 sort fields are allowed"):
         await page_query(EsQuery(index=INDEX, body={"sort": [*sorts, "arrival_date"]}))
 
 
@@ -125,11 +125,11 @@ async def test_index_without_the_identifier_has_no_pages(use_client: Any) -> Non
 async def test_unknown_field_is_reported_with_the_nearest_name_before_any_request(use_client: Any) -> None:
     client = use_client(FakeSearchClient(3), QueryLimits())
     total = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
-    with pytest.raises(QueryRefused, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):
+    with pytest.raises(QueryRejected, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):
         await es_query_exec(total)
     condition = EsQuery(index=INDEX, body={"query": {"term": {"carier_name": "MAERSK"}}})
     for worker in (es_query_exec, page_query):
-        with pytest.raises(QueryRefused, match=r"/query/term/carier_name: there is no field .*'carrier_name'"):
+        with pytest.raises(QueryRejected, match=r"/query/term/carier_name: there is no field .*'carrier_name'"):
             await worker(condition)
     assert client.requests == []
 

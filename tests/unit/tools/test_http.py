@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from dagwright.tools import GiveUp, NotStarted, RetryLater
-from dagwright.tools.builtin.addresses import AddressRefused
+from dagwright.tools.builtin.addresses import AddressNotAllowed
 from dagwright.tools.builtin.http import HttpCall, _send, decode_body, http_tools
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.errors import SecretRefused
+from dagwright.tools.errors import SecretNotAllowed
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.testing import RecordedCall, tool_context
 
@@ -160,13 +160,13 @@ async def test_the_resolved_address_is_checked_and_used(service: Service, call: 
     ],
 )
 async def test_private_address_is_rejected_in_every_notation(service: Service, call: RecordedCall, url: str) -> None:
-    with pytest.raises(AddressRefused, match="not a public address"):
+    with pytest.raises(AddressNotAllowed, match="not a public address"):
         await http_request(allow_private=False)(url.format(port=service.port))
     assert service.received == []
 
 
 async def test_private_address_among_public_addresses_is_rejected(call: RecordedCall) -> None:
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressNotAllowed):
         await http_request(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
 
 
@@ -377,7 +377,7 @@ async def test_secrets_are_sent_only_to_bound_hosts(
             service.responses = [Response(200, b"ok")]
             await http_request()(f"http://127.0.0.1:{service.port}/")
         else:
-            with pytest.raises(SecretRefused, match=r"not bound to the host '127\.0\.0\.1'"):
+            with pytest.raises(SecretNotAllowed, match=r"not bound to the host '127\.0\.0\.1'"):
                 await http_request()(f"http://127.0.0.1:{service.port}/")
 
 
@@ -433,7 +433,7 @@ async def test_secret_bound_to_a_host_is_not_sent_over_plain_http(service: Servi
     url = f"http://svc.example:{service.port}/"
     with (
         tool_context(secret_hosts=(("svc.example",),)),
-        pytest.raises(SecretRefused, match=r"over https only.*http://svc\.example"),
+        pytest.raises(SecretNotAllowed, match=r"over https only.*http://svc\.example"),
     ):
         await http_request(names=names)(url, headers={"X-Token": "secret"})
     assert service.received == []

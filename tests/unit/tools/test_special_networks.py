@@ -12,7 +12,7 @@ import httpcore
 import pytest
 
 from dagwright.tools import NotStarted
-from dagwright.tools.builtin.addresses import AddressRefused
+from dagwright.tools.builtin.addresses import AddressNotAllowed
 from dagwright.tools.builtin.http import http_tools
 from dagwright.tools.builtin.special_networks import REACHABLE, UNREACHABLE, is_public
 from dagwright.tools.environment import ToolEnvironment
@@ -158,7 +158,7 @@ async def test_the_connection_uses_the_checked_address(network: Network) -> None
 async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
     network.responses = [redirect(f"http://{NAME}/again")]
-    with pytest.raises(AddressRefused, match=r"is at 127\.0\.0\.1, which is not a public address"):
+    with pytest.raises(AddressNotAllowed, match=r"is at 127\.0\.0\.1, which is not a public address"):
         await get(f"http://{NAME}/")
     assert (network.connected, network.addresses) == ([(PUBLIC_ADDRESS, 80)], [])
 
@@ -181,7 +181,7 @@ async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> N
 async def test_a_redirect_into_a_private_network_is_rejected(network: Network, target: str) -> None:
     network.addresses = [PUBLIC_ADDRESS, "10.0.0.1"]
     network.responses = [redirect(target)]
-    with pytest.raises((AddressRefused, NotStarted)):
+    with pytest.raises((AddressNotAllowed, NotStarted)):
         await get(f"http://{NAME}/")
     assert network.connected == [(PUBLIC_ADDRESS, 80)]
 
@@ -189,5 +189,5 @@ async def test_a_redirect_into_a_private_network_is_rejected(network: Network, t
 async def test_concurrent_requests_never_connect_to_an_unchecked_address(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"] * 20
     failures = await asyncio.gather(*(get(f"http://{NAME}/") for _ in range(40)), return_exceptions=True)
-    assert {type(failure) for failure in failures} == {NotStarted, AddressRefused}
+    assert {type(failure) for failure in failures} == {NotStarted, AddressNotAllowed}
     assert set(network.connected) == {(PUBLIC_ADDRESS, 80)}

@@ -53,7 +53,7 @@ class QueryLimits:
     body_bytes: int = 64 * 1024
 
 
-class QueryRefused(ValueError):
+class QueryRejected(ValueError):
     """A query is not allowed; the message lists each problem with its location.
 
     Args:

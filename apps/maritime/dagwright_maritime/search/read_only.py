@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright_maritime.search.conditions import check_condition
 from dagwright_maritime.search.groupings import check_groupings
-from dagwright_maritime.search.limits import Check, Json, QueryRefused, present_members
+from dagwright_maritime.search.limits import Check, Json, QueryRejected, present_members
 from dagwright_maritime.search.rows import check_sort, check_source
 
 DEFAULT_ROWS = 50
@@ -55,13 +55,13 @@ def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQ
         check: the limits and the known fields; new for every query.
 
     Raises:
-        QueryRefused: a part of the query is not allowed; the error lists all problems.
+        QueryRejected: a part of the query is not allowed; the error lists all problems.
     """
     name = _check_index(index, prefix, check)
     if _check_size(body, check):
         body = _check_body(check, body)
     if check.problems:
-        raise QueryRefused(check.problems)
+        raise QueryRejected(check.problems)
     return CheckedQuery(name, body)
 
 

@@ -3,7 +3,7 @@
     RequestFailed             the request cannot succeed; the message says what would help
     ├── QueryInvalid          the server rejects the query: change it
     ├── IndexMissing          the index does not exist: load the data
-    └── AccessRefused         access to the server or index is denied
+    └── AccessDenied         access to the server or index is denied
     (RetryLater)              the server is unavailable or overloaded: the same query may work later
     └── QueryTimeout          the query timed out or the server ran out of memory: often the query is too expensive
         └── ServerUnresponsive  the server does not answer any request
@@ -54,7 +54,7 @@ class IndexMissing(RequestFailed):
     """The index does not exist."""
 
 
-class AccessRefused(RequestFailed):
+class AccessDenied(RequestFailed):
     """Access to the server or the index is denied."""
 
 
@@ -200,7 +200,7 @@ def translate_error(error: "OpenSearchException", index: str) -> RequestFailed |
     if "index_not_found_exception" in error_types:
         return IndexMissing(f"There is no index {index!r} on the search server")
     if error.status_code in (401, 403):
-        return AccessRefused(f"The search server denies access to {index!r}: {detail}")
+        return AccessDenied(f"The search server denies access to {index!r}: {detail}")
     if "circuit_breaking_exception" in error_types:
         if reason.startswith(_REQUEST_MEMORY_LIMITS):
             return QueryInvalid(

@@ -10,7 +10,7 @@ from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright_maritime.search.limits import Check, QueryLimits
 from dagwright_maritime.search.read_only import parse_query
 from dagwright_maritime.search.requests import (
-    AccessRefused,
+    AccessDenied,
     IndexMissing,
     QueryInvalid,
     QueryTimeout,
@@ -73,7 +73,7 @@ NULL_POINTER = transport_error(
         (BAD_ORDER, QueryInvalid, "The search server rejects the query: 500: order"),
         (
             transport_error(403, "security_exception", "no"),
-            AccessRefused,
+            AccessDenied,
             "The search server denies access to 'goods-a': 403",
         ),
         (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server rejects the query: 413"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
+from dagwright_maritime.search.limits import Check, QueryLimits, QueryRejected
 from dagwright_maritime.search.read_only import parse_query
 
 LIMITS = QueryLimits(
@@ -18,7 +18,7 @@ def body_of(body: Any) -> dict[str, Any]:
 
 
 def problems_of(body: Any, index: Any = "maritime-shipments") -> tuple[str, ...]:
-    with pytest.raises(QueryRefused) as error:
+    with pytest.raises(QueryRejected) as error:
         parse_query(index, body, prefix="maritime", check=Check(LIMITS, FIELDS))
     return error.value.problems
 
@@ -158,5 +158,5 @@ def test_all_problems_are_reported_at_once_and_many_are_counted() -> None:
     body = {"explain": True, "size": -1, "query": {"bool": {"must": [{"term": {f"f{each}": 1}} for each in range(8)]}}}
     assert len(problems_of(body)) == 10
     invalid_body: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}
-    with pytest.raises(QueryRefused, match=r"; and 2 more$"):
+    with pytest.raises(QueryRejected, match=r"; and 2 more$"):
         body_of(invalid_body)
