@@ -53,7 +53,7 @@ INVALID_RESULT = "invalid_result"
 TOOL_CHANGED = "tool_changed"
 TOO_LARGE = "too_large"
 MISSING_SECRET = "missing_secret"
-SECRET_REFUSED = "secret_refused"
+SECRET_NOT_ALLOWED = "secret_not_allowed"
 MISSING_DATA = "missing_data"
 VALUE_LOST = "value_lost"
 STORE_UNAVAILABLE = "store_unavailable"
@@ -73,7 +73,7 @@ _FINAL_CODES: Mapping[type[Exception], str] = {
     ToolChanged: TOOL_CHANGED,
     ResultTooLarge: TOO_LARGE,
     MissingSecret: MISSING_SECRET,
-    SecretNotAllowed: SECRET_REFUSED,
+    SecretNotAllowed: SECRET_NOT_ALLOWED,
     MissingPart: MISSING_DATA,
     ValueLost: VALUE_LOST,
     AskPerson: ERROR_ASK_PERSON,

@@ -34,7 +34,7 @@ StoreFailure = Callable[[Mapping[str, str]], Awaitable[str | None]]
 """Full text of a failure -> its reference."""
 
 _NEEDS_ACTIVITY = NodeError(
-    "needs_own_call",
+    "needs_own_activity",
     "the node calls a model, which the pure nodes of a large plan cannot do; give the node a `heartbeat`, such as "
     "30s, so that it runs as a separate activity",
     retryable=False,

@@ -59,10 +59,10 @@ class CallLimitWorkflow:
         """Grant calls until the settings are removed and the hold has ended; return the last settings.
 
         Raises:
-            ApplicationError: `Refused` if the input is invalid.
+            ApplicationError: `Rejected` if the input is invalid.
         """
         if self._problem is not None:
-            raise ApplicationError(self._problem, type=wire.ERROR_REFUSED, non_retryable=True)
+            raise ApplicationError(self._problem, type=wire.ERROR_REJECTED, non_retryable=True)
         if self._run_id_to_delete is not None:
             self._delete_task = asyncio.create_task(_delete(self._run_id_to_delete))
         while not (self._has_ended or self._is_full):
@@ -167,4 +167,4 @@ async def _delete(run_id: str) -> None:
 
 
 def _refused_error(error: Exception) -> ApplicationError:
-    return ApplicationError(str(error), type=wire.ERROR_REFUSED, non_retryable=True)
+    return ApplicationError(str(error), type=wire.ERROR_REJECTED, non_retryable=True)

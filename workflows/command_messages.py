@@ -50,7 +50,7 @@ class CommandMessages:
         """Validate an update without side effects, because a rejected update is not in the history.
 
         Raises:
-            ApplicationError: `Refused`, with the reason.
+            ApplicationError: `Rejected`, with the reason.
         """
         scheduler = self._engine.scheduler if self._engine is not None else None
         read_payload = partial(read_message, message.payload)
@@ -60,7 +60,7 @@ class CommandMessages:
         """Apply the command of an update and return the confirmation.
 
         Raises:
-            ApplicationError: `Refused`, with the reason, if the command cannot be applied any more.
+            ApplicationError: `Rejected`, with the reason, if the command cannot be applied any more.
         """
         result = self._handle(name, message, source="update")
         _raise_if_refused(result.refusal)
@@ -81,4 +81,4 @@ class CommandMessages:
 
 def _raise_if_refused(refusal: str | None) -> None:
     if refusal is not None:
-        raise ApplicationError(refusal, type=wire.ERROR_REFUSED, non_retryable=True)
+        raise ApplicationError(refusal, type=wire.ERROR_REJECTED, non_retryable=True)

@@ -320,7 +320,7 @@ class Engine:
 
     def _note_refusals(self) -> None:
         for refusal in self.scheduler.features.feedback.requests.take_rejections():
-            self._note("refused", refusal)
+            self._note("message_rejected", refusal)
 
     def _publish_changes(self, at: float) -> None:
         self._note_refusals()

@@ -91,5 +91,5 @@ async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
         refs = await asyncio.gather(*uploads)
     except TextRejected as error:
         message = f"the items are done, but the payload store permanently rejected their results: {error}"
-        return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, message))
+        return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REJECTED, message))
     return map_batch_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

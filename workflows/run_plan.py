@@ -113,7 +113,7 @@ class PlanWorkflow(Steerable):
         """Run the plan of the message.
 
         Raises:
-            ApplicationError: `PlanFailed` if the plan failed, with the document as its detail; `Bug` for an error in
+            ApplicationError: `PlanFailed` if the plan failed, with the document as its detail; `InternalError` for an error in
                 Dagwright.
             CancelledError: Temporal's own cancel was requested; all running tasks have been stopped.
         """
@@ -125,7 +125,7 @@ class PlanWorkflow(Steerable):
         except Exception as error:
             workflow.logger.exception("the run ended because of a bug")
             raise ApplicationError(
-                f"{type(error).__name__}: {error}", type=wire.ERROR_BUG, non_retryable=True
+                f"{type(error).__name__}: {error}", type=wire.ERROR_INTERNAL, non_retryable=True
             ) from error
 
     async def _run(self, message: RawValue) -> Any:
@@ -239,7 +239,7 @@ class PlanWorkflow(Steerable):
                 message = (
                     f"the history is full, and the payload store permanently rejected the state of the run: {error}"
                 )
-                engine.end_in_this_execution(NodeError(wire.ERROR_STORE_REFUSED, message))
+                engine.end_in_this_execution(NodeError(wire.ERROR_STORE_REJECTED, message))
                 return
             if refs is None:
                 return

@@ -71,21 +71,21 @@ class SessionWorkflow:
         """Run turns until the session is ended.
 
         Raises:
-            ApplicationError: `Refused` if the input or the memo of the session is invalid; `Bug` if Dagwright fails.
+            ApplicationError: `Rejected` if the input or the memo of the session is invalid; `InternalError` if Dagwright fails.
         """
         try:
             if (problem := self._input_problem(message)) is not None and workflow.patched(_CHECKED_INPUT):
                 # Sessions that an older version started with such an input stay open: their histories have no marker.
-                raise ApplicationError(problem, type=wire.ERROR_REFUSED, non_retryable=True)
+                raise ApplicationError(problem, type=wire.ERROR_REJECTED, non_retryable=True)
             if self._memo_problem is not None:
-                raise ApplicationError(self._memo_problem, type=wire.ERROR_REFUSED, non_retryable=True)
+                raise ApplicationError(self._memo_problem, type=wire.ERROR_REJECTED, non_retryable=True)
             return await self._run_turns()
         except ApplicationError:
             raise
         # The process edge, as for a run.
         except Exception as error:
             workflow.logger.exception("the session ended because of a bug")
-            raise ApplicationError(bug_message(error), type=wire.ERROR_BUG, non_retryable=True) from error
+            raise ApplicationError(bug_message(error), type=wire.ERROR_INTERNAL, non_retryable=True) from error
 
     def _input_problem(self, message: RawValue) -> str | None:
         """Return the problem of the input, or `None`."""
@@ -225,7 +225,7 @@ class SessionWorkflow:
         """Return the turn that a message requests.
 
         Raises:
-            ApplicationError: `Refused`, with the problem and its code.
+            ApplicationError: `Rejected`, with the problem and its code.
         """
         try:
             start = turn_start_from_json(read_message(message.payload))
@@ -238,7 +238,7 @@ class SessionWorkflow:
         if refusal is None:
             return start
         details = {"code": refusal.code, "run_id": refusal.run_id, "version": self._session.version}
-        raise ApplicationError(refusal.message, details, type=wire.ERROR_REFUSED, non_retryable=True)
+        raise ApplicationError(refusal.message, details, type=wire.ERROR_REJECTED, non_retryable=True)
 
     @workflow.signal(name=wire.SIGNAL_TURN_ENDED)
     def turn_ended(self, message: RawValue) -> None:

@@ -121,7 +121,7 @@ class SubPlans:
             self._note_unsent(message, error.message)
 
     def _note_unsent(self, message: ChildSignal, reason: str) -> None:
-        self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
+        self._note("message_rejected", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
 
     def adopt(self, task_id: str) -> None:
         """Take over a sub-plan that a previous execution has started; the report of the sub-plan announces its end."""
@@ -224,7 +224,7 @@ class SubPlans:
         # end.
         except Exception as error:
             workflow.logger.exception("following a sub-plan failed because of a bug", extra={"node_id": task.id})
-            bug_error = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
+            bug_error = NodeError(wire.ERROR_INTERNAL, f"{type(error).__name__}: {error}")
             self._handle_end(SubPlanEnd(call_id, RunStatus.FAILED, None, bug_error.to_json()))
 
     # Sub-plans of previous executions.

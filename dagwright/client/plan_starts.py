@@ -15,7 +15,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, parse_plan_text, read_plan_file, read_text_file
-from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, summarized_repairs
 from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
     check_plan,
@@ -175,6 +175,6 @@ def _check_plan(
     checked_plan, repairs = check_written_plan(
         document, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools
     )
-    if cut_repairs := [repair for repair in repairs if repair.code == CUT_OFF]:
-        raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut_repairs[0].message}")])
+    if cut_repairs := [repair for repair in repairs if repair.code == TRUNCATED]:
+        raise PlanInvalid([Problem(TRUNCATED, f"a part of the plan is missing: {cut_repairs[0].message}")])
     return checked_plan, repairs

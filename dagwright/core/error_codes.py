@@ -23,14 +23,14 @@ class DescribedCode(DescribedEnum):
 class ProblemCode(DescribedCode):
     """Code of a problem of a plan, which is found before anything runs."""
 
-    ACCEPTED_CHANGED = (
-        "accepted_changed",
+    ACCEPTED_NODE_CHANGED = (
+        "accepted_node_changed",
         "A new version of the plan changes a node that has started.",
         "Keep the node as it was.",
     )
     AMBIGUOUS = ("ambiguous", "A text can be read in several ways.", "Write it in the way that you mean.")
-    CUT_OFF = (
-        "cut_off",
+    TRUNCATED = (
+        "truncated",
         "The text of a model ends before the plan does.",
         "Ask again; `check --repair` shows the complete steps.",
     )
@@ -69,14 +69,14 @@ class ProblemCode(DescribedCode):
     )
     MISSING_INPUT = ("missing_input", "An input has no value.", "Give it with `--input`, or let the run ask for it.")
     NO_DELIVERABLE = ("no_deliverable", "No slot of the answer is a deliverable.", "Name a slot of a deliverable.")
-    NOT_AVAILABLE = ("not_available", "The feature does not exist yet.", "Omit the field.")
+    NOT_SUPPORTED = ("not_supported", "The feature does not exist yet.", "Omit the field.")
     PRECONDITION_MISSING = (
         "precondition_missing",
         "A required slot of a worker tool is not filled.",
         "Refer to a slot that fills it.",
     )
-    REFUSED = (
-        "refused",
+    NOT_ALLOWED = (
+        "not_allowed",
         "The policy does not allow an agent in the plan.",
         "Use an agent with a card, or change the policy.",
     )
@@ -110,14 +110,18 @@ class FailureCode(DescribedCode):
         "A call asks a person where this is not possible.",
         "Ask in a node of the plan; `pure` tools cannot ask.",
     )
-    ASKS_TOO_MUCH = ("asks_too_much", "The answers to a call are over the limit.", "Ask in nodes of the plan.")
-    ASKS_TOO_OFTEN = ("asks_too_often", "A call makes too many requests to people.", "Ask in nodes of the plan.")
+    ANSWERS_TOO_LARGE = ("answers_too_large", "The answers to a call are over the limit.", "Ask in nodes of the plan.")
+    TOO_MANY_HUMAN_REQUESTS = (
+        "too_many_human_requests",
+        "A call makes too many requests to people.",
+        "Ask in nodes of the plan.",
+    )
     BUDGET_SPENT = (
         "budget_spent",
         "The [budget](../guides/budgets.md) was used up before a round was planned.",
         "Raise the budget.",
     )
-    BUG = ("Bug", "A defect of Dagwright.", "Report it with the log of the worker.")
+    INTERNAL_ERROR = ("InternalError", "A defect of Dagwright.", "Report it with the log of the worker.")
     COMPENSATED = ("compensated", "The parent run compensates this run.", "See the error of the parent run.")
     DEADLINE_EXCEEDED = (
         "deadline_exceeded",
@@ -150,8 +154,8 @@ class FailureCode(DescribedCode):
     )
     INVALID_FOR_EACH = ("invalid_for_each", "The `for_each` is not a list.", "Refer to a list.")
     INVALID_KEY = ("invalid_key", "The `key` of an item is empty, too long or not a text.", "Choose another `key`.")
-    INVALID_QUESTION = (
-        "invalid_question",
+    INVALID_HUMAN_REQUEST = (
+        "invalid_human_request",
         "A request to a person is invalid.",
         "Correct the node or tool that makes it.",
     )
@@ -173,8 +177,8 @@ class FailureCode(DescribedCode):
         "The worker has no value for a secret.",
         "Set the variable of the [secret](../guides/secrets.md).",
     )
-    NEEDS_OWN_CALL = (
-        "needs_own_call",
+    NEEDS_OWN_ACTIVITY = (
+        "needs_own_activity",
         "A `pure` node of a very large plan needs a model.",
         "Give the node a `heartbeat`, so that it runs as a separate activity.",
     )
@@ -225,7 +229,11 @@ class FailureCode(DescribedCode):
         "A required slot of a worker tool is null.",
         "Correct the node that makes it.",
     )
-    REFUSED = ("refused", "The policy refuses the call, or an answer is not allowed.", "Change the policy.")
+    NOT_ALLOWED = (
+        "not_allowed",
+        "The policy does not allow the call, or an answer is not allowed.",
+        "Change the policy.",
+    )
     REGION_FAILED = (
         "region_failed",
         "A group of `pure` nodes made no progress.",
@@ -237,8 +245,8 @@ class FailureCode(DescribedCode):
         "[Restore it](../deploy/store-outages.md#after-a-loss), or `fork` the run.",
     )
     REJECTED = ("rejected", "A person rejected the call or the plan.", "Change the plan.")
-    SECRET_REFUSED = (
-        "secret_refused",
+    SECRET_NOT_ALLOWED = (
+        "secret_not_allowed",
         "A secret is not bound to the tool or host.",
         "[Bind it](../guides/secrets.md#bind-a-secret).",
     )
@@ -247,8 +255,8 @@ class FailureCode(DescribedCode):
         "The state of a long run is no longer in the payload store.",
         "[Restore it](../deploy/store-outages.md#after-a-loss), then `fork` the run.",
     )
-    STORE_REFUSED = (
-        "store_refused",
+    STORE_REJECTED = (
+        "store_rejected",
         "The payload store rejects the state or the results of a run.",
         "Correct the [store](../deploy/storage.md), then `fork` the run.",
     )

@@ -28,7 +28,7 @@ from dagwright.dialects.foreign import (
     translate_references,
 )
 from dagwright.dialects.json_reader import describe
-from dagwright.dialects.written_values import CUT_OFF, UnreadableValue, read_value, skip_space
+from dagwright.dialects.written_values import TRUNCATED, UnreadableValue, read_value, skip_space
 
 TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
 """Start of a task's line."""
@@ -176,7 +176,7 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
             return positional, keyword_arguments, at + 1
         name = _NAME.match(text, at)
         parsed_value = read_value(text, name.end() if name else at, unquoted_text=_UNQUOTED_REFERENCE)
-        if any(repair.code == CUT_OFF for repair in parsed_value.repairs):
+        if any(repair.code == TRUNCATED for repair in parsed_value.repairs):
             return positional, keyword_arguments, -1
         if name is not None:
             keyword_arguments[name[1]] = parsed_value.value

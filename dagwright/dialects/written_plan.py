@@ -20,7 +20,7 @@ from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
 from dagwright.dialects.written_references import repair_references, with_text_ids
 from dagwright.dialects.written_text import answer_start, read_written_json
-from dagwright.dialects.written_values import CUT_OFF, Repair, limited_repairs, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, limited_repairs, summarized_repairs
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 """The longest responses of models have about 100,000 tokens; a longer text is not a response."""
@@ -103,7 +103,7 @@ def _complete_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
         return text, ()
     count = max(len(tasks), len(steps)) - 1
     message = f"the text ends early; complete steps: {count}; step {count + 1} is incomplete and was omitted"
-    return text[: starts[0]], [Repair(CUT_OFF, message, offset + len(text))]
+    return text[: starts[0]], [Repair(TRUNCATED, message, offset + len(text))]
 
 
 def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) -> tuple[Document, list[Repair]]:

@@ -22,7 +22,7 @@ from dagwright.dialects.json_reader import (
     printable,
 )
 
-CUT_OFF: Final = "cut_off"
+TRUNCATED: Final = "truncated"
 """Code of the repair that omitted a truncated part of the text."""
 
 NOT_A_NUMBER: Final = "not_a_number"
@@ -372,7 +372,7 @@ class _Reader:
                 raise self._error("the text ends before anything in it is complete")
             omitted_part = f"the key {_shorten(root.key)}" if root.has_key else "the rest"
             self.root = root.items
-            self._add_repair(CUT_OFF, f"the text ends early; {omitted_part} was omitted", at=len(self.text))
+            self._add_repair(TRUNCATED, f"the text ends early; {omitted_part} was omitted", at=len(self.text))
             return
         entries = self.frames[number].items
         if not entries:
@@ -385,7 +385,7 @@ class _Reader:
             f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more steps may be missing"
         )
         message = f"the text ends early; complete steps: {len(entries)}; {incomplete_part}"
-        self.repairs.append(Repair(CUT_OFF, message, len(self.text), at))
+        self.repairs.append(Repair(TRUNCATED, message, len(self.text), at))
         self.root = self.frames[0].items
 
     def _main_list_index(self) -> int | None:

@@ -391,7 +391,7 @@ class HistoryReplay:
             if not self._dispatch_next():
                 break
         for rejection in self.scheduler.features.feedback.requests.take_rejections():
-            self._notes.add("refused", rejection)
+            self._notes.add("message_rejected", rejection)
         notifications = self.scheduler.features.feedback.requests.notifications
         self.opened_requests |= {
             notification.request.id: notification.request

@@ -216,7 +216,7 @@ class ModelClient:
             message = (
                 "cannot be called: its key contains a line break, a space, or a character that headers do not allow"
             )
-            raise self._to_failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared_call)
+            raise self._to_failure(ServiceError("answer", message, error=ModelError.KEY_REJECTED), prepared_call)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
             message = "cannot be called: this is not a URL such as https://models.example.com/v1"
             raise self._to_failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared_call)

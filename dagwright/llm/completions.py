@@ -334,7 +334,7 @@ def _check_complete(completion: CompletionContent) -> None:
         raise ServiceError("answer", f"declined: {completion.refusal}", error=ModelError.REFUSED)
     match completion.finish_reason:
         case "length":
-            raise ServiceError("answer", "stopped its answer at the token limit", error=ModelError.CUT_OFF)
+            raise ServiceError("answer", "stopped its answer at the token limit", error=ModelError.TRUNCATED)
         case "content_filter":
             raise ServiceError("answer", "withheld its answer because of its content filter", error=ModelError.FILTERED)
 

@@ -98,7 +98,7 @@ _ADVICE: Mapping[ModelError, str] = {
     ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
     ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_WORKER_ENVIRONMENT}, or "
     "OPENAI_BASE_URL for a service that needs no key",
-    ModelError.KEY_REFUSED: "set OPENAI_API_KEY for the worker to a key that {base_url} accepts",
+    ModelError.KEY_REJECTED: "set OPENAI_API_KEY for the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
     ModelError.MODEL_MISSING: f"name a model in the request, or set DAGWRIGHT_MODEL {_WORKER_ENVIRONMENT}",
     ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
@@ -106,7 +106,7 @@ _ADVICE: Mapping[ModelError, str] = {
     ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",
     ModelError.REFUSED: "rephrase the request, or do this step without a model",
     ModelError.FILTERED: "rephrase the request, or change the filter of the service at {base_url}",
-    ModelError.CUT_OFF: "raise max_tokens{max_tokens}, or split the request",
+    ModelError.TRUNCATED: "raise max_tokens{max_tokens}, or split the request",
     ModelError.REQUEST_INVALID: "remove or change the field that the service names, or choose a model that accepts it",
 }
 
@@ -183,7 +183,7 @@ def _classify_body(service_error: ServiceError) -> ModelError | None:
     if codes & _UNKNOWN_MODEL_CODES or (status in (400, 404) and _UNKNOWN_MODEL.search(description)):
         return ModelError.MODEL_UNKNOWN
     if codes & _KEY_CODES:
-        return ModelError.KEY_REFUSED
+        return ModelError.KEY_REJECTED
     if codes & _BAD_OUTPUT_CODES:
         return ModelError.OUTPUT_INVALID
     return None
@@ -192,7 +192,7 @@ def _classify_body(service_error: ServiceError) -> ModelError | None:
 def _classify_status(status: int | None) -> ModelError:
     match status:
         case 401:
-            return ModelError.KEY_REFUSED
+            return ModelError.KEY_REJECTED
         case 403:
             return ModelError.FORBIDDEN
         case 404 | 405:

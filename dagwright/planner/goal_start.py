@@ -106,7 +106,7 @@ def prepare_goal(
     )
     request = validate_goal(text, catalogue)
     policy = options.policy or default_policy("model")
-    inline_agents = policy.verdict_on_inline_agent(()) != "refuse"
+    inline_agents = policy.verdict_on_inline_agent(()) != "deny"
     max_replans = 0 if options.plan_only else options.max_replans
     goal = Goal(
         request,

@@ -20,7 +20,7 @@ from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import repair_tool_names
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import CUT_OFF, Repair
+from dagwright.dialects.written_values import TRUNCATED, Repair
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problems_of, reject_oversized_plan
 from dagwright.planner.verbs import intent_verbs
@@ -53,9 +53,9 @@ def parse_intents(
         answer, field_repairs = _with_decoded_fields(answer)
         repairs = [*repairs, *field_repairs]
     missing_parts = [
-        Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
+        Problem(TRUNCATED, f"a part of the answer is missing: {repair.message}")
         for repair in repairs
-        if repair.code == CUT_OFF
+        if repair.code == TRUNCATED
     ]
     if isinstance(answer, dict) and answer.get("intents") == [] and not missing_parts:
         return _plan_without_nodes(answer)

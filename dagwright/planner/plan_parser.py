@@ -21,7 +21,7 @@ from dagwright.core.model.policy import ASK_FOR_CHANGES
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import depth_of
-from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, summarized_repairs
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids
@@ -154,9 +154,9 @@ def parse_plan(
             raise
         return ParsedPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
     cut_off_problems = [
-        Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}")
+        Problem(TRUNCATED, f"a part of the plan is missing: {repair.message}")
         for repair in repairs
-        if repair.code == CUT_OFF
+        if repair.code == TRUNCATED
     ]
     inline_agent_problems = [] if inline_agents else _inline_agent_problems(checked)
     if problems := [*cut_off_problems, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:

@@ -14,7 +14,7 @@ from dagwright.core.text import cut_for_model
 from dagwright.core.validation.worker_tools import WorkerTool, worker_tools_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Repair
+from dagwright.dialects.written_values import TRUNCATED, NOT_A_NUMBER, Repair
 from dagwright.planner.prompts import repair_message
 from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
 from dagwright.planner.sub_goal_fields import FieldParser, decode_json_strings
@@ -74,9 +74,9 @@ def _parse_answer(
     answer: Any, round_context: RoundContext, worker_tools: Mapping[str, WorkerTool], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
     if missing_parts := [
-        Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
+        Problem(TRUNCATED, f"a part of the answer is missing: {repair.message}")
         for repair in repairs
-        if repair.code == CUT_OFF
+        if repair.code == TRUNCATED
     ]:
         raise PlanInvalid(missing_parts)
     if nan_repairs := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:

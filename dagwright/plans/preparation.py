@@ -18,7 +18,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agents import AgentCard, tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
-from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_REFUSED, Policy
+from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline_agent
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import CheckedPlan
@@ -33,7 +33,7 @@ from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.written_plan import read_written_plan
-from dagwright.dialects.written_values import CUT_OFF, Repair
+from dagwright.dialects.written_values import TRUNCATED, Repair
 from dagwright.features.plan_edits.accepted_nodes import append_accepted_nodes
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.agent_nodes import with_agents
@@ -142,7 +142,7 @@ def check_written_plan(
     except PlanInvalid as invalid:
         # A truncated plan often has further problems that result from the missing part.
         cut_off_problems = [
-            Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF
+            Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == TRUNCATED
         ]
         raise PlanInvalid([*cut_off_problems, *invalid.problems]) from None
 
@@ -199,9 +199,9 @@ def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
     problems = []
     for index, node in enumerate(checked.nodes):
         card = inline_card(checked, node.agent_name)
-        if card is not None and policy.verdict_on_inline_agent(card.tools) == "refuse":
+        if card is not None and policy.verdict_on_inline_agent(card.tools) == "deny":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
-            problems.append(Problem("refused", INLINE_AGENT_REFUSED, at, node.id, INLINE_AGENT_HINT))
+            problems.append(Problem("not_allowed", INLINE_AGENT_NOT_ALLOWED, at, node.id, INLINE_AGENT_HINT))
     return [
         *problems,
         *(problem for sub_plan in checked.sub_plans.values() for problem in policy_problems(sub_plan, policy)),

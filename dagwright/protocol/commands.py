@@ -427,4 +427,4 @@ def is_expected_report(end: SubPlanEnd, scheduler: "RunScheduler", notes: Notes)
 
 def note_unknown_signal(name: str, notes: Notes) -> None:
     """Add a note about a signal that runs do not handle."""
-    notes.add("refused", f"{name[:200]!r} is not a signal of a run")
+    notes.add("message_rejected", f"{name[:200]!r} is not a signal of a run")

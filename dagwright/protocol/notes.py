@@ -30,7 +30,7 @@ class Notes:
             message_name: name of the signal or update.
         """
         if reason is not None:
-            self.add("refused", f"{message_name}: {reason}")
+            self.add("message_rejected", f"{message_name}: {reason}")
 
     def prepend(self, notes: Sequence[Mapping[str, Any]], omitted: int) -> None:
         """Insert the notes of the previous executions at the front. They are loaded after the first messages."""
@@ -82,4 +82,4 @@ ReadMessage = Callable[[], Any]
 
 def bug_message(error: Exception) -> str:
     """Return the rejection of a message whose handling raised an unexpected exception."""
-    return f"{wire.ERROR_BUG}: {type(error).__name__}: {error}"
+    return f"{wire.ERROR_INTERNAL}: {type(error).__name__}: {error}"

@@ -418,7 +418,7 @@ START_OPTIONS: Mapping[str, StartOption] = {
     "notify": StartOption(
         _boolean, "Whether requests to people are sent to the [webhook](../guides/notifications.md)."
     ),
-    "policy": StartOption(_policy, "Which calls need an [approval](../guides/approvals.md), and which are refused."),
+    "policy": StartOption(_policy, "Which calls need an [approval](../guides/approvals.md), and which are denied."),
     "approve_plan": StartOption(_boolean, "Whether a person approves the plan before its first node starts."),
     "interactive": StartOption(
         _boolean, "Whether people are asked for missing inputs and unclear lookups; `true` by default."

@@ -257,7 +257,7 @@ async def _update(client: Client, subject: Subject, name: str, message: dict[str
             # For any other error type, the update is sent again: the execution continued as new before it accepted the
             # update.
             cause = error.cause
-            if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REFUSED:
+            if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REJECTED:
                 raise LimitMessageRejected(f"the limit of {subject} rejects the message: {cause}") from None
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND or time.monotonic() > deadline:

@@ -36,7 +36,7 @@ class Summary(TypedDict):
 
     orders: list[Order]
     total: float
-    refused: int
+    without_amount: int
 
 
 def _get(url: str) -> Any:
@@ -72,7 +72,7 @@ def clean(pages: list[list[dict[str, Any]]]) -> Summary:
     return {
         "orders": orders,
         "total": sum(order["cents"] for order in orders) / 100,
-        "refused": len(all_orders) - len(orders),
+        "without_amount": len(all_orders) - len(orders),
     }
 
 
@@ -96,7 +96,9 @@ def build_plan() -> Plan:
     )
     summary = plan.add(clean, pages=order_pages)
     question = plan.text(
-        "Load orders of {total} in total? {refused} have no amount.", total=summary["total"], refused=summary["refused"]
+        "Load orders of {total} in total? {without_amount} have no amount.",
+        total=summary["total"],
+        without_amount=summary["without_amount"],
     )
     approval = plan.add(ask_human(question, assignee="ops"), id="approve")
     plan.output = plan.add(load, database=database, orders=summary["orders"], when=approval["approved"])

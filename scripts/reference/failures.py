@@ -37,7 +37,7 @@ from scripts.reference.sources import calls_of, members_of, texts_of
 _INTERNAL = frozenset(
     {
         "PlanFailed",
-        "Refused",
+        "Rejected",
         "UnknownWorkflowType",
         "batch_lost",
         "not_sent",

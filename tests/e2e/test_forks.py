@@ -99,7 +99,10 @@ async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan
     )
     assert [each.code for each in (unknown_input, unknown_node, unknown_run)] == [2, 2, 2]
     assert unknown_input.document["errors"][0]["message"] == "the plan has no input 'y'"
-    assert unknown_node.document == {"status": "refused", "message": "rerun 'b': the fork has no such node or item"}
+    assert unknown_node.document == {
+        "status": "command_rejected",
+        "message": "rerun 'b': the fork has no such node or item",
+    }
     assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
     assert terminal[0] == 2
     assert "Start the fork? [y/N]" in terminal[1]

@@ -59,7 +59,7 @@ async def test_run_requests_an_answer_and_all_documents_report_it(serve: Serve) 
         explanation = (await live.http.get(f"/v1/runs/{run}/explain", params={"node": "after"})).json()
         runs = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
     assert (request["request_id"], request["answer_schema"]["required"]) == ("check", ["approved"])
-    assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "answer_refused")
+    assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "answer_rejected")
     assert run in inbox
     assert (accepted_response.status_code, accepted_response.json()["ok"]) == (200, True)
     assert {name for name, status in states(actual) if status in ENDED} == {"double", "check", "after"}

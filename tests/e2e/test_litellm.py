@@ -108,11 +108,11 @@ async def test_request_rejected_by_the_proxied_service_is_sent_in_another_form(
         (busy(retry_after=3), ModelError.BUSY),
         (HttpError(400, "maximum context length is 5", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
         (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), ModelError.QUOTA_SPENT),
-        (HttpError(401, "Incorrect API key provided", code="invalid_api_key"), ModelError.KEY_REFUSED),
+        (HttpError(401, "Incorrect API key provided", code="invalid_api_key"), ModelError.KEY_REJECTED),
         (HttpError(500, "boom", type="server_error"), ModelError.UNAVAILABLE),
         (Reset(), ModelError.UNAVAILABLE),
         (text("So", finish_reason="content_filter"), ModelError.FILTERED),
-        (text("So", finish_reason="length"), ModelError.CUT_OFF),
+        (text("So", finish_reason="length"), ModelError.TRUNCATED),
         (Completion(refusal="I decline."), ModelError.REFUSED),
     ],
     ids=lambda value: value.value if isinstance(value, ModelError) else "",
@@ -146,7 +146,7 @@ async def test_proxy_rejects_wrong_keys_and_unknown_models(proxy: Proxy, model_c
             await wrong_key_client.complete(HI)
         with pytest.raises(ModelFailure) as unknown_model:
             await model_client.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
-    assert (wrong_key.value.error, unknown_model.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)
+    assert (wrong_key.value.error, unknown_model.value.error) == (ModelError.KEY_REJECTED, ModelError.MODEL_UNKNOWN)
 
 
 @pytest.mark.server

@@ -32,10 +32,10 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
-    """Check all invariants of a started run; return the final status, or the error type `Bug`.
+    """Check all invariants of a started run; return the final status, or the error type `InternalError`.
 
     Args:
-        may_be_bug: whether the run may fail with the error type `Bug`, because no client sends such an input.
+        may_be_bug: whether the run may fail with the error type `InternalError`, because no client sends such an input.
 
     Raises:
         AssertionError: an invariant is violated.
@@ -44,7 +44,7 @@ async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
     for history in histories:
         await check_history(history)
     if may_be_bug and _is_bug(histories[0]):
-        return wire.ERROR_BUG
+        return wire.ERROR_INTERNAL
     document = await document_of(handle)
     check_document(document)
     check_status_query(await handle.query(wire.QUERY_STATUS), document)
@@ -56,7 +56,7 @@ async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
 
 def _is_bug(history: WorkflowHistory) -> bool:
     attributes = history.events[-1].workflow_execution_failed_event_attributes
-    return attributes.failure.application_failure_info.type == wire.ERROR_BUG
+    return attributes.failure.application_failure_info.type == wire.ERROR_INTERNAL
 
 
 def check_document(document: Document) -> None:

@@ -86,7 +86,7 @@ async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_
     with pytest.raises(WorkflowUpdateFailedError) as error:
         await handle.execute_update(update, message)
     assert isinstance(error.value.cause, ApplicationError)
-    assert error.value.cause.type == wire.ERROR_REFUSED
+    assert error.value.cause.type == wire.ERROR_REJECTED
     assert await _updates_in_history(handle) == update_events
     return error.value.cause.message
 

@@ -259,7 +259,7 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
             document = await document_of(handle)
             view = await view_of(runs, handle)
             await runs.check_runs()
-    assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
+    assert (document["status"], document["error"]["code"]) == ("failed", "store_rejected")
     made_names = [name.removeprefix("+") for name in ledger.steps_of("t") if name.startswith("+")]
     undone = [name.removeprefix("-") for name in ledger.steps_of("t") if name.startswith("-")]
     not_compensated = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]

@@ -148,10 +148,12 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
     result = await handle.execute_update(wire.SET_POLICY, {"policy": {"otherwise": "run"}, "by": "ann"})
     assert result == {"ok": True, "message": "the policy is changed"}
     await wait_for_requests(runs.client, handle.id, "check")
-    await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
+    await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "deny"}})
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"]["b"] == failed_node("refused: the policy of the run refuses this call of 'change'")
+    assert bare(document)["nodes"]["b"] == failed_node(
+        "not_allowed: the policy of the run denies this call of 'change'"
+    )
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
 
 
@@ -236,7 +238,7 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
     for name, (_, expected) in cases.items():
-        message = f"invalid_question: invalid question of the tool: {expected}"
+        message = f"invalid_human_request: invalid question of the tool: {expected}"
         assert document["nodes"][name]["error"].startswith(message)
 
 
@@ -246,7 +248,9 @@ async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
         plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
         document = await runs.run(plan)
         await runs.check_runs()
-    assert document["nodes"] == {"a": failed_node("asks_too_often: it asked 3 times, and asks again", attempts=4)}
+    assert document["nodes"] == {
+        "a": failed_node("too_many_human_requests: it asked 3 times, and asks again", attempts=4)
+    }
 
 
 # Inputs.

@@ -166,7 +166,7 @@ async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Scr
         ):
             await handle.signal("budget_report", {"task": "a", "claims": claims, "settled": settled})
         view = await wait_for_request(runs, handle)
-        assert sum(note["code"] == "refused" for note in view.document()["notes"]) == 4
+        assert sum(note["code"] == "message_rejected" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
         document = await checked_document(runs, handle)
         assert document["status"] == "completed"

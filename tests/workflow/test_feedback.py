@@ -64,7 +64,7 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
     await signal(handle, "pick", {"selected": ["y"]})
     document = await document_of(handle)
     assert document["notes"] == notes
-    assert [note["code"] for note in notes] == ["refused"] * 3
+    assert [note["code"] for note in notes] == ["message_rejected"] * 3
     assert [note["message"].partition(":")[0] for note in notes] == ["feedback"] * 3
     assert '"z"' in notes[0]["message"]
     assert bare(document)["nodes"] == {
@@ -124,7 +124,7 @@ async def test_invalid_answer_that_is_forwarded_to_a_child_run_is_noted_there(ru
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
 
     async def is_noted() -> bool:
-        return [note["code"] for note in (await view_of(runs, child)).notes] == ["refused"]
+        return [note["code"] for note in (await view_of(runs, child)).notes] == ["message_rejected"]
 
     await eventually(is_noted)
     await signal(handle, "sub/check", {"approved": True})

@@ -325,7 +325,7 @@ def test_replan_that_changes_or_reads_nodes_wrongly_is_returned_to_the_model() -
     assert (document["status"], document["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
     problems = document["nodes"]["read#2"]["result"]["problems"]
-    expected = [("accepted_changed", "c"), ("invalid_reference", "d")]
+    expected = [("accepted_node_changed", "c"), ("invalid_reference", "d")]
     assert [(problem["code"], problem["node_id"]) for problem in problems] == expected
 
 

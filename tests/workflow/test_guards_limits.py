@@ -84,7 +84,7 @@ async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkey
         await handle.result()
     cause = failure.value.cause
     assert isinstance(cause, ApplicationError)
-    assert (cause.type, cause.message) == (wire.ERROR_BUG, "RecursionError: deep")
+    assert (cause.type, cause.message) == (wire.ERROR_INTERNAL, "RecursionError: deep")
     cached_runs.exclude_from_checks(handle)
 
 
@@ -100,7 +100,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
     monkeypatch.setattr(Scheduler, method, raise_key_error)
     tool = {"complete": "echo", "fail": "fail"}[method]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
-    assert await end_of_run(handle) == wire.ERROR_BUG
+    assert await end_of_run(handle) == wire.ERROR_INTERNAL
     cached_runs.exclude_from_checks(handle)
 
 
@@ -121,7 +121,7 @@ async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
     await handle.signal(wire.CANCEL, {"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    assert {note["code"] for note in document["notes"]} >= {"refused"}
+    assert {note["code"] for note in document["notes"]} >= {"message_rejected"}
     await runs.check_runs()
 
 
@@ -237,7 +237,7 @@ async def test_plans_with_colliding_ids_end(runs: Runs) -> None:
     messages = [*(_with_echo(runs, *nodes) for nodes in plans), *({"plan": _as_plan(nodes)} for nodes in plans)]
     handles = await asyncio.gather(*(runs.start_raw(message) for message in messages))
     ends = await asyncio.gather(*map(end_of_run, handles))
-    assert set(ends) <= {"completed", "completed_with_failures", "failed", wire.ERROR_BUG}
+    assert set(ends) <= {"completed", "completed_with_failures", "failed", wire.ERROR_INTERNAL}
 
 
 def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:

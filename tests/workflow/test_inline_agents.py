@@ -1,4 +1,4 @@
-"""Inline agents, which are defined in a plan: their runs, and the policies that refuse them."""
+"""Inline agents, which are defined in a plan: their runs, and the policies that deny them."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
-REFUSING_POLICY = {"rules": [{"tool": "agent.inline", "then": "refuse"}]}
+DENYING_POLICY = {"rules": [{"tool": "agent.inline", "then": "deny"}]}
 ALLOWING_POLICY = Policy((Rule("run", tool="agent.inline"), *ASK_FOR_WRITES.rules))
 _REFUSAL = "the policy of the run allows no inline agents"
 
@@ -65,16 +65,16 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
     )
 
 
-async def test_plan_with_an_inline_agent_that_the_policy_refuses_is_rejected(serve_script: Scripted) -> None:
+async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serve_script: Scripted) -> None:
     plan = {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline("in", "Do it.")]}}]}
     async with serve_script() as (_, runs):
-        options: list[Any] = [{"policy": REFUSING_POLICY}, {"approve_plan": True}]
+        options: list[Any] = [{"policy": DENYING_POLICY}, {"approve_plan": True}]
         handles = [await runs.start_raw({"plan": plan, "options": option}) for option in options]
         documents = [await document_of(handle) for handle in handles]
     for document in documents:
         assert (document["status"], document["nodes"]) == ("failed", {})
         [problem] = document["error"]["errors"]
-        expected = ("refused", "/nodes/1/plan/nodes/0/agent", _REFUSAL)
+        expected = ("not_allowed", "/nodes/1/plan/nodes/0/agent", _REFUSAL)
         assert (problem["code"], problem["pointer"], problem["message"]) == expected
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
@@ -89,7 +89,7 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_scri
     policy = {
         "rules": [
             {"tool": "agent.inline", "arguments": {"properties": {"tools": {"maxItems": 0}}}, "then": "ask"},
-            {"tool": "agent.inline", "then": "refuse"},
+            {"tool": "agent.inline", "then": "deny"},
         ]
     }
     async with serve_script("It is done.", bench=bench) as (_, runs):
@@ -98,13 +98,13 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_scri
         await handle.execute_update(wire.SET_POLICY, {"policy": policy, "by": "ann"})
         command = {"nodes": [_inline("more", "Do more.", "hold")]}
         refusal = await refusal_of(handle, command, update=wire.ADD_NODES)
-        assert refusal.startswith(f"refused at /nodes/0/agent: {_REFUSAL}")
+        assert refusal.startswith(f"not_allowed at /nodes/0/agent: {_REFUSAL}")
         bench.open(unique_name)
         await wait_for_requests(runs.client, handle.id, "asked")
         await answer(handle, "asked", {"approved": True})
         document = await checked_agent_document(runs, handle)
     assert document["nodes"]["asked"] == completed_node("It is done.")
-    assert document["nodes"]["late"]["error"].startswith(f"refused: {_REFUSAL}")
+    assert document["nodes"]["late"]["error"].startswith(f"not_allowed: {_REFUSAL}")
 
 
 async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them(serve_script: Scripted) -> None:
@@ -113,7 +113,7 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
     async with serve_script(invalid_text, valid_text, "Tea.") as (model, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "echo")))
     assert (document["status"], document["output"]) == ("completed", "Tea.")
-    assert [problem["code"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["refused"]
+    assert [problem["code"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["not_allowed"]
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
 
 
@@ -148,5 +148,5 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
 
 def test_policy_for_inline_agents_is_unchanged_after_a_round_trip_through_json() -> None:
     assert policy_from_json(ALLOWING_POLICY.to_json()) == ALLOWING_POLICY
-    assert ASK_FOR_WRITES.verdict_on_inline_agent(["echo"]) == "refuse"
+    assert ASK_FOR_WRITES.verdict_on_inline_agent(["echo"]) == "deny"
     assert Policy().verdict_on_inline_agent([]) == "run"

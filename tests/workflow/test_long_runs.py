@@ -194,7 +194,7 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results
             document = bare(await document_of(handle))
             await runs.check_runs()
     message = "the history is full, and the payload store permanently rejected the state of the run: given up manually"
-    assert (document["status"], document["error"]) == ("failed", f"store_refused: {message}")
+    assert (document["status"], document["error"]) == ("failed", f"store_rejected: {message}")
     assert document["nodes"]["n0"] == completed_node(1.0)
     assert document["nodes"]["n59"] == cancelled_node(message)
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
@@ -299,7 +299,11 @@ async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest(
     document = bare(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"got": unique_name})
     assert document["nodes"]["n59"] == completed_node(60.0)
-    note = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
+    note = {
+        "code": "message_rejected",
+        "node_id": None,
+        "message": "sub_plan_ended: 'n59' is not a sub-plan of this run",
+    }
     assert document["notes"] == [note]
 
 

@@ -293,5 +293,5 @@ async def test_map_batches_whose_results_the_store_rejects_fail_with_the_reason(
     with patch.object(FolderStore, "put", side_effect=error):
         document = await runs.run(_map_plan(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
     message = "the items are done, but the payload store permanently rejected their results: given up manually"
-    failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"
+    failure = f"store_rejected: 24 of 24 items failed; the first: m[0-5]: {message}"
     assert (document["status"], document["nodes"]["m"]) == ("failed", failed_node(failure))

@@ -148,7 +148,7 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, m
         final_result = await call("answer_feedback", run_id=run, approved=True)
         late_answer = await call.error_result("answer_feedback", run_id=run, request_id="check", approved=True)
     assert two_answers["message"].startswith("send exactly one of approved, selected, text, data")
-    assert wrong_type["status"] == "refused"
+    assert wrong_type["status"] == "command_rejected"
     assert "approved" in wrong_type["message"]
     assert (final_result["status"], final_result["output"]) == ("completed", True)
     assert final_result["message"] == "'check' is answered. The run completed."
@@ -170,7 +170,7 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
         final_result = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
     open_requests = "each[0], each[1], each[2]"
     assert ambiguous["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: {open_requests}"
-    assert invalid_result["status"] == "refused"
+    assert invalid_result["status"] == "command_rejected"
     assert [each["request_id"] for each in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
     assert final_result["status"] in ("completed", "completed_with_failures")
 

@@ -172,7 +172,7 @@ async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: B
     bench.open(unique_name)
     document = bare(await document_of(handle))
     assert document["nodes"] == {"a": completed_node(unique_name)}
-    assert [note["code"] for note in document["notes"]] == ["refused"] * 3 * (len(INVALID_ARGUMENTS) + 2)
+    assert [note["code"] for note in document["notes"]] == ["message_rejected"] * 3 * (len(INVALID_ARGUMENTS) + 2)
 
 
 async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -273,7 +273,7 @@ _DEADLINE_S = 0.5
 
 async def test_run_of_an_invalid_compiled_plan_ends(runs: Runs) -> None:
     ends = await _ends_of(runs, *(({"id": "a", "tool": "echo", **fields}, {}) for fields in _INVALID_FIELDS))
-    assert set(ends) <= {"failed", "Bug"}
+    assert set(ends) <= {"failed", "InternalError"}
 
 
 async def test_compiled_tool_on_an_invalid_queue_fails_the_run(runs: Runs) -> None:

@@ -149,7 +149,7 @@ async def test_pure_tools_reject_secrets_in_compiled_plans_too(runs: Runs, monke
     tools = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
     compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, tools), {}))
     assert (await runs.run_raw({"compiled": compiled}))["nodes"] == {
-        "known": failed_node("secret_refused: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
+        "known": failed_node("secret_not_allowed: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
     }
 
 

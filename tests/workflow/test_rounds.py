@@ -98,7 +98,7 @@ async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Pa
     ("policy", "message"),
     [
         (None, "no requests to people are opened while a question is answered in rounds"),
-        (Policy(), "refused: it asks a person, but no requests to people are opened"),
+        (Policy(), "not_allowed: it asks a person, but no requests to people are opened"),
     ],
     ids=["approval", "request of the tool"],
 )

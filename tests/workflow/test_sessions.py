@@ -265,7 +265,7 @@ async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionB
             await handle.execute_update(wire.UPDATE_START_TURN, args=message)
         cause = error.value.cause
         assert isinstance(cause, ApplicationError)
-        assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REFUSED, code)
+        assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REJECTED, code)
     await bench.close(unique_name)
 
 
@@ -307,7 +307,7 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
             *arguments, workflow_id=session_id(unique_name), workflow=wire.WORKFLOW_SESSION
         )
         failure = await _failure_of(handle)
-        assert (failure.type, received in failure.message) == (wire.ERROR_REFUSED, True), failure
+        assert (failure.type, received in failure.message) == (wire.ERROR_REJECTED, True), failure
         assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{received}"
     handle = await bench.runs.start_raw(
         {"session_id": unique_name}, workflow_id=unique_name, workflow=wire.WORKFLOW_SESSION
@@ -362,7 +362,7 @@ async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: Ses
 
 async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_name: str) -> None:
     handle = await _start_session(bench, unique_name, memo={wire.MEMO_SESSION_STATE: {"version": "x"}})
-    assert (await _failure_of(handle)).type == wire.ERROR_REFUSED
+    assert (await _failure_of(handle)).type == wire.ERROR_REJECTED
     with pytest.raises(SessionNotFound, match="cannot be read"):
         await bench.sessions.find(unique_name)
 

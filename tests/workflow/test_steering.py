@@ -80,9 +80,9 @@ async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_re
     assert bare(document)["nodes"] == {"held": completed_node(unique_name), "after": completed_node({})}
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
-        _note("refused", "pause: the run is paused already, paused by ann: too early"),
-        _note("refused", "'ring' is not a signal of a run"),
-        _note("refused", "sub_plan_ended: 'after' is not a sub-plan of this run"),
+        _note("message_rejected", "pause: the run is paused already, paused by ann: too early"),
+        _note("message_rejected", "'ring' is not a signal of a run"),
+        _note("message_rejected", "sub_plan_ended: 'after' is not a sub-plan of this run"),
         _note("resume", "resumed by bob"),
     ]
     assert (await view_of(runs, handle)).document()["notes"] == document["notes"]
@@ -102,7 +102,7 @@ async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, uniq
     assert (document["status"], document["nodes"]["held"]["status"]) == ("cancelled", "completed")
     assert document["notes"] == [
         _note("cancel", "cancelled by ann: enough"),
-        _note("refused", "cancel: the run is being stopped already"),
+        _note("message_rejected", "cancel: the run is being stopped already"),
     ]
 
 

@@ -204,7 +204,7 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
             await handle.signal(wire.SIGNAL_PLANNED, message)
             gate.set()
             document = await checked_document(runs, handle)
-            assert [note["code"] for note in document["notes"]] == ["refused"], reason
+            assert [note["code"] for note in document["notes"]] == ["message_rejected"], reason
             assert reason in document["notes"][0]["message"]
             assert nodes_of(document) == ["plan", "read", "a", "answer"]
 
@@ -217,7 +217,7 @@ async def test_no_node_starts_before_the_plan_is_approved(serve_script: Scripted
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
         await answer(handle, "approve", {"approved": True})
         document = await checked_document(runs, handle)
-    assert [note["code"] for note in document["notes"]] == ["refused"]
+    assert [note["code"] for note in document["notes"]] == ["message_rejected"]
     assert nodes_of(document) == ["plan", "read", "approve", "a", "answer"]
 
 

@@ -74,7 +74,7 @@ def _unsupported_features(checked_plan: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked_plan.nodes):
         for name, feature in _unavailable_parts(node, checked_plan.tools):
             field_pointer = checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, name))
-            yield Problem("not_available", f"{feature}: not available yet", field_pointer, node.id)
+            yield Problem("not_supported", f"{feature}: not supported yet", field_pointer, node.id)
         if index in checked_plan.sub_plans:
             yield from _unsupported_features(checked_plan.sub_plans[index])
 
@@ -88,7 +88,7 @@ def _planner_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
             )
             message = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
             yield Problem(
-                "not_available",
+                "not_supported",
                 message,
                 field_pointer,
                 node.id,

@@ -1,4 +1,4 @@
-"""Policy: which calls of tools need approval or are refused. It is a list of rules; the first matching rule decides.
+"""Policy: which calls of tools need approval or are denied. It is a list of rules; the first matching rule decides.
 
 A policy is plain JSON, so that it can be stored in a file, travel with a run and be changed while the run is active:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
@@ -23,7 +23,7 @@ from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
 
-Verdict = Literal["run", "ask", "refuse"]
+Verdict = Literal["run", "ask", "deny"]
 VERDICTS: Sequence[Verdict] = get_args(Verdict)
 Author = Literal["person", "model"]
 
@@ -94,7 +94,7 @@ class Policy:
         return self.otherwise == "run" and all(rule.then == "run" for rule in self.rules)
 
     def may_stop_call(self, tool: ToolDeclaration) -> bool:
-        """Return whether a call of a tool may need approval or be refused."""
+        """Return whether a call of a tool may need approval or be denied."""
         if tool.effects is Effects.PURE:
             return False
         return self.otherwise != "run" or any(rule.then != "run" and rule.may_match(tool) for rule in self.rules)
@@ -127,7 +127,7 @@ class Policy:
 
 
 def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
-    """Return a policy that runs calls of these tools without approval; refused calls stay refused.
+    """Return a policy that runs calls of these tools without approval; denied calls stay denied.
 
     If the new rules would exceed `MAX_RULES`, the remaining tools still need approval.
     """
@@ -151,17 +151,17 @@ def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
 """Stands for inline agents in rules; its argument `tools` has the names of the agent's tools."""
-INLINE_AGENT_REFUSED = "the policy of the run allows no inline agents"
+INLINE_AGENT_NOT_ALLOWED = "the policy of the run allows no inline agents"
 INLINE_AGENT_HINT = (
     "use the name of an existing agent, or allow inline agents with a rule in the policy of the run: "
     f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to approve each'
 )
 ALLOW_ALL = Policy()
 """The policy of a plan that a person submitted."""
-ASK_FOR_WRITES = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
+ASK_FOR_WRITES = Policy((Rule("deny", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
 """Default policy for plans of models in runs that were started before `ASK_FOR_CHANGES` existed."""
-ASK_FOR_CHANGES = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
-"""Default policy for a plan that a model wrote: changing calls need approval, and inline agents are refused."""
+ASK_FOR_CHANGES = Policy((Rule("deny", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
+"""Default policy for a plan that a model wrote: changing calls need approval, and inline agents are denied."""
 
 
 def default_policy(author: Author) -> Policy:
@@ -209,7 +209,7 @@ def _rule_from_json(encoded: Any, path: str) -> Rule:
         except ValueError as error:
             raise ValueError(f"{path}.arguments: {error}") from None
     if "then" not in encoded:
-        raise ValueError(f"{path}: 'then' is missing: run, ask or refuse")
+        raise ValueError(f"{path}: 'then' is missing: run, ask or deny")
     then = _verdict_of(encoded["then"], f"{path}.then")
     return Rule(then, tool, None if effects is None else tuple(effects), arguments, undo)
 
@@ -225,7 +225,7 @@ def _verdict_of(value: Any, path: str) -> Verdict:
     for verdict in VERDICTS:
         if value == verdict:
             return verdict
-    raise ValueError(f"{path}: expected run, ask or refuse, not {value!r:.60}")
+    raise ValueError(f"{path}: expected run, ask or deny, not {value!r:.60}")
 
 
 def _reject_unknown_keys(encoded: Mapping[Any, Any], known_keys: Sequence[str], path: str) -> None:

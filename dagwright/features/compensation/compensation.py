@@ -46,7 +46,7 @@ _MAX_NAMES, _MAX_NOTES = 5, 50
 """Maximum number of uncompensated calls named in the message, and in notes."""
 _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _CODES_BEFORE_CALL = frozenset(
-    {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "refused"}
+    {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "not_allowed"}
 )
 """Codes of failures that happen before a tool could change anything."""
 _UNKNOWN_OUTCOMES = frozenset({"outcome_unknown", "timeout", "terminated"})

@@ -226,7 +226,7 @@ class AnswerValidator:
         )
         if (
             depends_on_policy
-            and self._state.policy.verdict(replace(tool, effects=effects), lambda: answer["arguments"]) == "refuse"
+            and self._state.policy.verdict(replace(tool, effects=effects), lambda: answer["arguments"]) == "deny"
         ):
             raise BadAnswer(refusal_message(node.tool))
 

@@ -8,7 +8,7 @@ from dagwright.core.expressions.references import resolve_bindings
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
-from dagwright.core.model.policy import INLINE_AGENT, INLINE_AGENT_HINT, INLINE_AGENT_REFUSED
+from dagwright.core.model.policy import INLINE_AGENT, INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED
 from dagwright.core.model.requests import (
     Feedback,
     Purpose,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def refusal_message(tool: str) -> str:
-    """Return the message for a call that the policy refuses."""
-    return f"the policy of the run refuses this call of {tool!r}"
+    """Return the message for a call that the policy denies."""
+    return f"the policy of the run denies this call of {tool!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,14 @@ class ApprovalGate:
         if not may_need_approval or node.compensates is not None:
             return None
         verdict = self.verdict(ref)
-        # The plan decides about approvals, but cannot allow a call that the policy of the run refuses.
-        if verdict == "refuse":
+        # The plan decides about approvals, but cannot allow a call that the policy of the run denies.
+        if verdict == "deny":
             message = (
-                refusal_message(node.tool) if node.kind == "tool" else f"{INLINE_AGENT_REFUSED}; {INLINE_AGENT_HINT}"
+                refusal_message(node.tool)
+                if node.kind == "tool"
+                else f"{INLINE_AGENT_NOT_ALLOWED}; {INLINE_AGENT_HINT}"
             )
-            return NodeError("refused", message)
+            return NodeError("not_allowed", message)
         if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
             return None
         if override is not None and override.approved:
@@ -96,7 +98,7 @@ class ApprovalGate:
         return problem_of_call(tool, arguments, unknown_paths=[path for path, _ in find_value_refs(arguments)])
 
     def verdict(self, ref: TaskRef) -> str:
-        """Return the verdict of the policy on a call: `run`, `ask` or `refuse`.
+        """Return the verdict of the policy on a call: `run`, `ask` or `deny`.
 
         Raises:
             UnresolvedReference, ComputeBudgetExceeded: a rule depends on arguments that cannot be resolved.

@@ -29,7 +29,7 @@ class BadQuestion(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.error = NodeError("invalid_question", message)
+        self.error = NodeError("invalid_human_request", message)
 
 
 def _field_problem(path: tuple[str | int, ...], kind: str, message: str) -> str:

@@ -20,7 +20,7 @@ MAX_REQUESTS_OF_CALL = 100
 """Maximum number of requests of one call: a tool that always asks, and gets default answers, would never end."""
 ANSWERS_BYTES = 512 * 1024
 """Size limit of the answers to one call that asks again: each repetition of the call receives all of them."""
-_FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
+_FINAL_ERRORS = frozenset({"rejected", "not_allowed", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that do not open a request, because people or the plan have already decided."""
 
 _NO_REQUESTS = "no requests to people are opened while a question is answered in rounds"
@@ -58,7 +58,7 @@ class RequestOpener:
         """Open a request, and apply an early answer to it; return the error if the request is rejected."""
         state = self._state
         if state.plan.is_non_interactive:
-            return NodeError("refused", _REFUSAL_OF_PURPOSE[purpose])
+            return NodeError("not_allowed", _REFUSAL_OF_PURPOSE[purpose])
         node, record, task_id = state.plan.nodes[ref.node], state.record(ref), state.id_of(ref)
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
         try:
@@ -96,11 +96,11 @@ class RequestOpener:
         override = state.overrides.get(task_id)
         answers = override.answers if override is not None else []
         if len(answers) >= MAX_REQUESTS_OF_CALL:
-            return NodeError("asks_too_often", f"it asked {MAX_REQUESTS_OF_CALL} times, and asks again")
+            return NodeError("too_many_human_requests", f"it asked {MAX_REQUESTS_OF_CALL} times, and asks again")
         if size_problem(answers, ANSWERS_BYTES) is not None:
-            return NodeError("asks_too_much", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
+            return NodeError("answers_too_large", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
         if (problem := size_problem(raised_question.checkpoint, MAX_CHECKPOINT_BYTES)) is not None:
-            return NodeError("invalid_question", f"its checkpoint cannot be stored: {problem}")
+            return NodeError("invalid_human_request", f"its checkpoint cannot be stored: {problem}")
         try:
             question = validate_question_fields(raised_question.request)
         except BadQuestion as error:

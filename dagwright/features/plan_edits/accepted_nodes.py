@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.core.errors import Problem, pointer
 from dagwright.core.model.document import Document
 
-ACCEPTED_CHANGED = "accepted_changed"
+ACCEPTED_NODE_CHANGED = "accepted_node_changed"
 
 
 def append_accepted_nodes(document: Document, accepted_nodes: Sequence[Any]) -> Document:
@@ -37,7 +37,7 @@ def append_accepted_nodes(document: Document, accepted_nodes: Sequence[Any]) -> 
             node_pointer = document.written_pointer(pointer("nodes", index))
             message = f"{node_id!r} was already started and cannot be changed"
             hint = "leave it unchanged, or give the new node another id, also in references to it"
-            problems.append(Problem(ACCEPTED_CHANGED, message, node_pointer, node_id, hint))
+            problems.append(Problem(ACCEPTED_NODE_CHANGED, message, node_pointer, node_id, hint))
         # A second node with the same id stays in the document, so that validation reports it.
         merged_nodes.append(accepted_by_id[node_id] if node_id not in repeated_ids else node)
         repeated_ids.append(node_id)

@@ -23,7 +23,7 @@ from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
-from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_REFUSED, Policy
+from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLOWED, Policy
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET
@@ -120,16 +120,18 @@ def _renumber_problem(problem: Problem, nodes: Sequence[Any], *, existing_ids: C
 def _policy_problems(
     nodes: Sequence[CompiledNode], policy: Policy, *, outer_id: str | None = None
 ) -> Iterator[Problem]:
-    """Yield a problem for each inline agent that the policy of the run refuses.
+    """Yield a problem for each inline agent that the policy of the run denies.
 
     Args:
         outer_id: id of the node whose sub-plan has these nodes.
     """
     for index, node in enumerate(nodes):
         agent_tools = inline_tools(node)
-        if agent_tools is not None and policy.verdict_on_inline_agent(agent_tools) == "refuse":
+        if agent_tools is not None and policy.verdict_on_inline_agent(agent_tools) == "deny":
             agent_pointer = pointer("nodes", index, "agent") if outer_id is None else "/nodes"
-            yield Problem("refused", INLINE_AGENT_REFUSED, agent_pointer, outer_id or node.id, INLINE_AGENT_HINT)
+            yield Problem(
+                "not_allowed", INLINE_AGENT_NOT_ALLOWED, agent_pointer, outer_id or node.id, INLINE_AGENT_HINT
+            )
         elif agent_tools is None and node.sub_plan is not None:
             yield from _policy_problems(node.sub_plan.nodes, policy, outer_id=outer_id or node.id)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_EXTENSIONS = 100
 """Maximum number of extensions without an event between them; normally an event precedes each extension."""
-_BUG = "Bug"
+_INTERNAL_ERROR = "InternalError"
 
 
 class PlanExtension(SchedulerComponent):
@@ -61,7 +61,7 @@ class PlanExtension(SchedulerComponent):
             self._scheduler.rebuild.edit(at).extend(next_extension)
             self._scheduler.propagation.update(at)
         message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
-        self._scheduler.abort(NodeError(_BUG, message), at)
+        self._scheduler.abort(NodeError(_INTERNAL_ERROR, message), at)
 
     def goal_error(self) -> NodeError | None:
         """Return why a run that has ended has not reached its goal, or `None`."""
@@ -84,5 +84,5 @@ def _next_extension_or_error(extender: PlanExtender, state: "RunState") -> Exten
         return unreachable.error
     # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
     except Exception as error:
-        return NodeError(_BUG, f"the plan could not be extended: {type(error).__name__}: {error}")
+        return NodeError(_INTERNAL_ERROR, f"the plan could not be extended: {type(error).__name__}: {error}")
     return extension if refusal is None else NodeError("too_large", f"the plan cannot be extended: {refusal}")

@@ -162,7 +162,7 @@ def _expected_error(error: Exception) -> tuple[ErrorStatus, str] | None:
             return (
                 (ErrorStatus.NO_SERVER, _UNREACHABLE_MESSAGE)
                 if code_name in _UNREACHABLE_CODES
-                else (ErrorStatus.SERVER_REFUSED, text)
+                else (ErrorStatus.SERVER_REJECTED, text)
             )
     return None
 

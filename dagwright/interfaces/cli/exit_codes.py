@@ -210,9 +210,14 @@ class ErrorStatus(DescribedCode):
         "The workers of the task queue use another payload store.",
         "Use the settings of the workers.",
     )
-    REFUSED = ("refused", ExitCode.REJECTED, "The run rejects the command.", "See the message.")
+    COMMAND_REJECTED = ("command_rejected", ExitCode.REJECTED, "The run rejects the command.", "See the message.")
     REJECTED = ("rejected", ExitCode.REJECTED, "A person rejected the plan.", "Ask again with other words.")
-    SERVER_REFUSED = ("server_refused", ExitCode.FAILED, "The Temporal server rejects the request.", "See the message.")
+    SERVER_REJECTED = (
+        "server_rejected",
+        ExitCode.FAILED,
+        "The Temporal server rejects the request.",
+        "See the message.",
+    )
     SESSION_BUSY = (
         "session_busy",
         ExitCode.REJECTED,
@@ -251,8 +256,8 @@ class ErrorStatus(DescribedCode):
 
     @classmethod
     def of(cls, code: str) -> "ErrorStatus":
-        """Return the status with the code of a rejected turn or request; `REFUSED` for an unknown code."""
-        return next((error_status for error_status in cls if error_status == code), cls.REFUSED)
+        """Return the status with the code of a rejected turn or request; `COMMAND_REJECTED` for an unknown code."""
+        return next((error_status for error_status in cls if error_status == code), cls.COMMAND_REJECTED)
 
 
 class CommandError(Exception):

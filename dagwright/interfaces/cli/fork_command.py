@@ -62,7 +62,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 _print_problems(request, invalid, output)
                 return ExitCode.REJECTED
             except ForkRejected as rejection:
-                raise CommandError(str(rejection), status=ErrorStatus.REFUSED) from None
+                raise CommandError(str(rejection), status=ErrorStatus.COMMAND_REJECTED) from None
         _print_fork(draft, fork_run, output)
         return ExitCode.COMPLETED
 

@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
 from dagwright.core.validation.checked_plan import CheckedPlan
-from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, summarized_repairs
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
@@ -174,9 +174,9 @@ def _repair_plan(
     )
     for repair in summarized_repairs(repairs):
         output.log(f"repaired: {one_line(repair.message, limit=500)}")
-        if repair.code == CUT_OFF:
+        if repair.code == TRUNCATED:
             hint = "ask the model for the rest, or complete the plan manually"
-            raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}", hint=hint)])
+            raise PlanInvalid([Problem(TRUNCATED, f"a part of the plan is missing: {repair.message}", hint=hint)])
     return text, checked_plan, repairs
 
 

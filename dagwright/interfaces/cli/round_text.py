@@ -105,7 +105,7 @@ def lines_of_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     newest_round = {number: round_part["round"] for round_part in rounds for number in round_part["sub_goals"]}
     for round_part in rounds:
         action, reason = round_part["action"], _line_or_empty(round_part["reasoning"])
-        reason = " — ".join(filter(None, [reason, _line_or_empty(round_part.get("refused"))]))
+        reason = " — ".join(filter(None, [reason, _line_or_empty(round_part.get("plan_problems"))]))
         if action or reason or round_part["sub_goals"]:
             name = f"Round {round_part['round']}"
             yield RoundLine(

@@ -152,5 +152,5 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
         run_id = ""
     if not (run_id and run_id.isprintable()):
         error_text = "the arguments of the call of answer_feedback were changed; send them back as they were received"
-        raise ApiError(ErrorCode.ANSWER_REFUSED, error_text, param="messages")
+        raise ApiError(ErrorCode.ANSWER_REJECTED, error_text, param="messages")
     return FeedbackAnswer(call, run_id, text_of(message))

@@ -50,7 +50,7 @@ class ErrorCode(DescribedCode):
         "The address of the model service is wrong.",
         "Correct `OPENAI_BASE_URL` of the gateway.",
     )
-    ANSWER_REFUSED = ("answer_refused", 400, "The answer is invalid.", "Send an answer that matches `answer_schema`.")
+    ANSWER_REJECTED = ("answer_rejected", 400, "The answer is invalid.", "Send an answer that matches `answer_schema`.")
     ANSWER_REQUIRED = (
         "answer_required",
         RUN_FAILED_STATUS,
@@ -86,7 +86,7 @@ class ErrorCode(DescribedCode):
         "A page of another origin sent the request.",
         "Add the origin to `DAGWRIGHT_API_ORIGINS`.",
     )
-    FORK_REFUSED = ("fork_refused", 400, "The fork is not possible.", "See the message.")
+    FORK_REJECTED = ("fork_rejected", 400, "The fork is not possible.", "See the message.")
     IDEMPOTENCY_KEY_IN_USE = ("idempotency_key_in_use", 409, "The key belongs to another request.", "Use another key.")
     INPUTS_EXPECTED = (
         "inputs_expected",
@@ -137,8 +137,8 @@ class ErrorCode(DescribedCode):
         "The key of the gateway may not use the model.",
         "Grant it at the model service, or choose another model.",
     )
-    KEY_REFUSED = (
-        "key_refused",
+    KEY_REJECTED = (
+        "key_rejected",
         503,
         "The model service rejects the key of the gateway.",
         "Correct `OPENAI_API_KEY` of the gateway.",
@@ -217,7 +217,7 @@ class ErrorCode(DescribedCode):
         "Retry after `Retry-After` seconds.",
         _IS_RETRYABLE,
     )
-    REFUSED = ("refused", 400, "The run or the server rejects the command.", "See the message.")
+    COMMAND_REJECTED = ("command_rejected", 400, "The run or the server rejects the command.", "See the message.")
     REQUEST_TOO_LARGE = ("request_too_large", 413, "The body is too large.", "Send less.")
     ROUTING_MODE_UNFIT = (
         "routing_mode_unfit",

@@ -193,7 +193,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.ANSWER_BROKEN: ErrorCode.MODEL_ANSWER_BROKEN,
     ModelError.OUTPUT_INVALID: ErrorCode.MODEL_OUTPUT_INVALID,
     ModelError.KEY_MISSING: ErrorCode.NO_KEY,
-    ModelError.KEY_REFUSED: ErrorCode.KEY_REFUSED,
+    ModelError.KEY_REJECTED: ErrorCode.KEY_REJECTED,
     ModelError.FORBIDDEN: ErrorCode.KEY_FORBIDDEN,
     ModelError.ADDRESS_WRONG: ErrorCode.ADDRESS_WRONG,
     ModelError.MODEL_MISSING: ErrorCode.MODEL_MISSING,
@@ -201,7 +201,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.CONTEXT_EXCEEDED: ErrorCode.CONTEXT_LENGTH_EXCEEDED,
     ModelError.REFUSED: ErrorCode.CONTENT_POLICY_VIOLATION,
     ModelError.FILTERED: ErrorCode.CONTENT_FILTER,
-    ModelError.CUT_OFF: ErrorCode.MAX_TOKENS,
+    ModelError.TRUNCATED: ErrorCode.MAX_TOKENS,
     ModelError.REQUEST_INVALID: ErrorCode.INVALID_REQUEST,
 }
 """Error of a model call -> code. Errors of the gateway's key for the service are server errors."""
@@ -214,8 +214,8 @@ _PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
     (RunNotFound, ErrorCode.NOT_FOUND, None),
     (NodeNotFound, ErrorCode.NOT_FOUND, "node"),
     (RunClosed, ErrorCode.RUN_ENDED, None),
-    (CommandRejected, ErrorCode.REFUSED, None),
-    (FeedbackRejected, ErrorCode.ANSWER_REFUSED, _MESSAGES),
+    (CommandRejected, ErrorCode.COMMAND_REJECTED, None),
+    (FeedbackRejected, ErrorCode.ANSWER_REJECTED, _MESSAGES),
 )
 """Exceptions whose messages are sent unchanged, with the code and field of their responses."""
 
@@ -235,7 +235,7 @@ def api_error(error: Exception) -> ApiError | None:
         case ForkRejected():
             # Command-line options are request fields here.
             message = str(error).replace("--rerun", "rerun").replace("--plan", "plan")
-            return ApiError(ErrorCode.FORK_REFUSED, message.replace(_RESTART_BY_COMMAND, _RESTART_BY_REQUEST))
+            return ApiError(ErrorCode.FORK_REJECTED, message.replace(_RESTART_BY_COMMAND, _RESTART_BY_REQUEST))
         case ModelFailure():
             return _model_error(error)
         case GoalRejected():
@@ -260,7 +260,7 @@ def _temporal_error(error: RPCError) -> ApiError | None:
         message, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
         return ApiError(ErrorCode.SERVER_BUSY, message, headers=headers)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
-        return ApiError(ErrorCode.REFUSED, f"the Temporal server rejected the request: {error.message}")
+        return ApiError(ErrorCode.COMMAND_REJECTED, f"the Temporal server rejected the request: {error.message}")
     return None
 
 
@@ -362,7 +362,7 @@ def _error_of_request(error: Exception, request: Request) -> ApiError:
         # Only requests to `_MESSAGE_PATHS` have the field `messages`.
         api_failure = replace(api_failure, param=None)
     if isinstance(error, FeedbackRejected) and not path.endswith(_FEEDBACK_SUFFIX):
-        api_failure = replace(api_failure, code=ErrorCode.REFUSED)
+        api_failure = replace(api_failure, code=ErrorCode.COMMAND_REJECTED)
     return api_failure
 
 

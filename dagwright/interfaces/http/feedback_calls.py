@@ -70,7 +70,7 @@ def reject_undeclared_function(body: ChatBody) -> None:
             f"the result of {ANSWER_FUNCTION} is not the answer of a person: the request does not declare this function"
         )
         hint = f"declare {ANSWER_FUNCTION}, or answer in the console or with POST /v1/runs/ID/feedback"
-        raise ApiError(ErrorCode.ANSWER_REFUSED, f"{message}; {hint}", param="tools")
+        raise ApiError(ErrorCode.ANSWER_REJECTED, f"{message}; {hint}", param="tools")
 
 
 def _declared_functions(body: ChatBody) -> list[str]:
@@ -270,7 +270,7 @@ def _as_list(value: Any) -> list[Any]:
 
 def _invalid_answer_error(request: RequestDocument, message: str) -> ApiError:
     return ApiError(
-        ErrorCode.ANSWER_REFUSED,
+        ErrorCode.ANSWER_REJECTED,
         f"the result is not an answer to {request['request_id']!r}: {message}",
         param="messages",
     )

@@ -92,7 +92,7 @@ async def route_by_model(
     try:
         answer = await client.complete(call)
     except ModelFailure as failure:
-        if failure.error in (ModelError.OUTPUT_INVALID, ModelError.REFUSED, ModelError.FILTERED, ModelError.CUT_OFF):
+        if failure.error in (ModelError.OUTPUT_INVALID, ModelError.REFUSED, ModelError.FILTERED, ModelError.TRUNCATED):
             return RoutingMode.DIRECT
         raise
     return RoutingMode(answer.output["route"])

@@ -184,4 +184,4 @@ def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> A
 
 
 def _invalid_answer_error(message: str, *, param: str) -> ApiError:
-    return ApiError(ErrorCode.ANSWER_REFUSED, message, param=param)
+    return ApiError(ErrorCode.ANSWER_REJECTED, message, param=param)

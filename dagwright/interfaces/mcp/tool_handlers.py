@@ -167,14 +167,14 @@ class ToolHandlers:
         except (RunNotFound, SessionNotFound) as error:
             return error_result("not_found", str(error))
         except RunClosed as error:
-            return error_result("refused", f"{error}; {tool_definitions.GET_RUN} returns its result")
+            return error_result("command_rejected", f"{error}; {tool_definitions.GET_RUN} returns its result")
         except FeedbackRejected as error:
-            return error_result("refused", str(error))
+            return error_result("command_rejected", str(error))
         except StoreError as error:
             return error_result("no_store", str(error))
         except RPCError as error:
             if error.status not in UNREACHABLE_STATUSES:
-                return error_result("refused", f"the Temporal server rejected the request: {error.message}")
+                return error_result("command_rejected", f"the Temporal server rejected the request: {error.message}")
             hint = f"started runs continue, and {tool_definitions.GET_RUN} returns them later"
             return error_result("no_server", f"the Temporal server does not respond; {hint}")
 
@@ -274,7 +274,9 @@ class ToolHandlers:
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_rejected:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
-            raise McpCallRejected("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
+            raise McpCallRejected(
+                "command_rejected", message if target.requests and not is_ambiguous else f"{message}; {hint}"
+            )
         request_ids = {request.id for request in target.requests} or {target.request_id}
         elicitations = Elicitations(call.context, skipped_ids={*request_ids}, answered_ids={*request_ids})
         return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")

@@ -65,8 +65,8 @@ class ModelError(DescribedCode):
         "Add credit, then retry the node.",
     )
     KEY_MISSING = ("model_key_missing", Action.GIVE_UP, "The worker has no key.", "Set `OPENAI_API_KEY` of the worker.")
-    KEY_REFUSED = (
-        "model_key_refused",
+    KEY_REJECTED = (
+        "model_key_rejected",
         Action.GIVE_UP,
         "The service does not accept the key (401).",
         "Correct `OPENAI_API_KEY` of the worker.",
@@ -108,8 +108,8 @@ class ModelError(DescribedCode):
         "A content filter blocked the request or the answer.",
         "Rephrase the request, or change the filter of the service.",
     )
-    CUT_OFF = (
-        "model_cut_off",
+    TRUNCATED = (
+        "model_truncated",
         Action.GIVE_UP,
         "The answer is longer than `max_tokens`.",
         "Raise `max_tokens`, or split the request.",

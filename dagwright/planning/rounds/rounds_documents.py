@@ -75,7 +75,7 @@ MAX_DESCRIPTION_BYTES = 8 * 1024
 MAX_INPUTS_BYTES = 1024
 """Limit for the `params` of a sub-goal, and for its `inputs`."""
 MAX_ERROR_BYTES = 1_000
-"""Limit for `error`, `message` and `refused`, each."""
+"""Limit for `error`, `message` and `plan_problems`, each."""
 MAX_MESSAGES = 60
 """Maximum number of `messages` in addition to the question. The oldest messages are omitted."""
 MAX_MESSAGE_BYTES = 300
@@ -263,7 +263,9 @@ def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     shown_call = next((call for call in calls if call.action is not None), None)
     shown_call = shown_call or next((call for call in calls if call.parsed_answer is not None), calls[0])
     problems = (
-        {"refused": cut_bytes(shown_call.problems_text, max_bytes=MAX_ERROR_BYTES)} if shown_call.problems_text else {}
+        {"plan_problems": cut_bytes(shown_call.problems_text, max_bytes=MAX_ERROR_BYTES)}
+        if shown_call.problems_text
+        else {}
     )
     return {
         "round": number,

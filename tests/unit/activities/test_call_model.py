@@ -198,7 +198,7 @@ async def test_response_is_stored_after_an_outage_without_a_second_model_call() 
 async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
     async with ModelServer(text("So", finish_reason="length", tokens=Tokens(3, 4))) as server:
         failure = await Bench(server).failure(request())
-    assert (failure.type, failure.non_retryable) == ("model_cut_off", True)
+    assert (failure.type, failure.non_retryable) == ("model_truncated", True)
     assert failure.details[0] == {
         "attempt": 2,
         "started_at": "2024-02-03T04:05:06.789Z",

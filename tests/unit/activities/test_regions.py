@@ -140,7 +140,7 @@ def test_call_that_uses_a_model_stays_open_while_the_other_nodes_run() -> None:
 def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
     actual = region_results(frozenset())
     assert (actual["a"], actual["b"]) == (2, 4)
-    assert [actual[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
+    assert [actual[name].code for name in ("asks", "asks too")] == ["needs_own_activity"] * 2
 
 
 @tool(effects="pure")

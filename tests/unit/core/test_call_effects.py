@@ -223,16 +223,16 @@ def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy((Rule("refuse", arguments=_TO_EVE), Rule("ask", effects=("write",)))),
-        Policy((Rule("refuse", arguments=_TO_EVE), Rule("ask", tool="p*"), Rule("ask", tool="m*"))),
-        Policy((Rule("refuse", arguments=_TO_EVE),), otherwise="ask"),
+        Policy((Rule("deny", arguments=_TO_EVE), Rule("ask", effects=("write",)))),
+        Policy((Rule("deny", arguments=_TO_EVE), Rule("ask", tool="p*"), Rule("ask", tool="m*"))),
+        Policy((Rule("deny", arguments=_TO_EVE),), otherwise="ask"),
     ],
     ids=["by effects", "by name", "otherwise"],
 )
-def test_approved_tools_run_and_refused_calls_stay_refused(policy: Policy) -> None:
+def test_approved_tools_run_and_denied_calls_stay_denied(policy: Policy) -> None:
     extended_policy = allow_tools(policy, ["pay"])
     assert _verdicts(extended_policy, "bob") == ("run", "ask")
-    assert _verdicts(extended_policy, "eve") == ("refuse", "refuse")
+    assert _verdicts(extended_policy, "eve") == ("deny", "deny")
 
 
 def test_approved_tools_are_added_up_to_max_rules() -> None:

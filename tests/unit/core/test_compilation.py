@@ -134,9 +134,9 @@ def test_fields_that_need_a_planner_are_rejected_with_their_location() -> None:
     with pytest.raises(PlanInvalid) as caught:
         compile_plan(check(raw, tools=tools))
     assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
-        ("not_available", "/nodes/2/retry", "c", "retry of an agent of type llm: not available yet"),
-        ("not_available", "/nodes/1/on_error", "b", _NO_PLANNER),
-        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _NO_PLANNER),
+        ("not_supported", "/nodes/2/retry", "c", "retry of an agent of type llm: not supported yet"),
+        ("not_supported", "/nodes/1/on_error", "b", _NO_PLANNER),
+        ("not_supported", "/nodes/3/plan/nodes/1/on_error", "i", _NO_PLANNER),
     ]
     replanning_plan = plan_of(node("a", on_error="replan"))
     assert [node.on_error for node in compile_with_planner(check(replanning_plan)).nodes] == ["replan"]

@@ -68,11 +68,11 @@ def node(name: Any, tool: str = "t", **arguments: Any) -> dict[str, Any]:
         ('[{"a": 1} {"b": 2}]', [{"a": 1}, {"b": 2}], ["missing_comma"]),
         ('{"a": 1, "a": 1}', {"a": 1}, ["duplicate_key"]),
         ('{"a": 1}\nAgain:\n{"a": 1}', {"a": 1}, ["repeated"]),
-        ('{"nodes": [{"id": "a"}, {"id": "b", "x": {"y": "1', {"nodes": [{"id": "a"}]}, ["cut_off"]),
-        ('{"nodes": [{"id": "a"}, ', {"nodes": [{"id": "a"}]}, ["cut_off"]),
-        ('{"nodes": [{"id": "a"}], "output": "x', {"nodes": [{"id": "a"}]}, ["cut_off"]),
-        ('[{"id": "a"}, {"id": 1', [{"id": "a"}], ["cut_off"]),
-        ('{"r": {"nodes": [{"id": "a"}, {"i', {"r": {"nodes": [{"id": "a"}]}}, ["cut_off"]),
+        ('{"nodes": [{"id": "a"}, {"id": "b", "x": {"y": "1', {"nodes": [{"id": "a"}]}, ["truncated"]),
+        ('{"nodes": [{"id": "a"}, ', {"nodes": [{"id": "a"}]}, ["truncated"]),
+        ('{"nodes": [{"id": "a"}], "output": "x', {"nodes": [{"id": "a"}]}, ["truncated"]),
+        ('[{"id": "a"}, {"id": 1', [{"id": "a"}], ["truncated"]),
+        ('{"r": {"nodes": [{"id": "a"}, {"i', {"r": {"nodes": [{"id": "a"}]}}, ["truncated"]),
         ("[]", [], []),
     ],
 )
@@ -216,7 +216,7 @@ def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed
 def test_text_plan_in_a_response_is_parsed_without_its_cut_off_last_step(text: str, dialect: str, first: str) -> None:
     document, repairs = read_written_plan(text, tools=TOOLS)
     assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == (dialect, [first])
-    assert "cut_off" in [repair.code for repair in repairs]
+    assert "truncated" in [repair.code for repair in repairs]
 
 
 def test_repairs_of_one_kind_are_limited() -> None:

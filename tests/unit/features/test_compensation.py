@@ -337,7 +337,7 @@ def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
     assert ids_of(ended_tasks) == ["a", "undo a", "z", "undo a#2"]
 
 
-@pytest.mark.parametrize("verdict", ["ask", "refuse"])
+@pytest.mark.parametrize("verdict", ["ask", "deny"])
 def test_policy_does_not_apply_to_compensation(verdict: Verdict) -> None:
     scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
     assert apply_command(SetPolicy(Policy((Rule(verdict),))), scheduler, at=2.0) is None

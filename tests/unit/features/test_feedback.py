@@ -97,18 +97,18 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
 # Policies.
 
 _TO_ALL = {"type": "object", "properties": {"to": {"const": "all"}}, "required": ["to"]}
-_POLICY = Policy((Rule("refuse", arguments=_TO_ALL), Rule("ask")))
+_POLICY = Policy((Rule("deny", arguments=_TO_ALL), Rule("ask")))
 
 
 def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
     return started_scheduler(compiled_plan(plan_of(*nodes)), policy=policy)
 
 
-def test_approval_with_arguments_that_the_policy_refuses_is_rejected_and_the_request_stays_open() -> None:
+def test_approval_with_arguments_that_the_policy_denies_is_rejected_and_the_request_stays_open() -> None:
     scheduler = _under_policy(node("a", arguments={"to": "ann"}))
     before = state_to_json(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
-    refusal = "'a': the policy of the run refuses this call of 'any'"
+    refusal = "'a': the policy of the run denies this call of 'any'"
     assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
     assert answer_request(scheduler, "a", answer, at=1.0) == refusal
     assert state_to_json(scheduler) == before
@@ -216,7 +216,7 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
         assert apply_command(retry, scheduler, at=3.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == []
     assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
-        "refused", "the policy of the run refuses this call of 'any'"
+        "not_allowed", "the policy of the run denies this call of 'any'"
     )
 
 

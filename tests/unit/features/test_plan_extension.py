@@ -99,7 +99,7 @@ def _extend_without_end(state: RunState) -> Extension:
 @pytest.mark.parametrize(
     ("next_extension", "error"),
     [
-        (_raise_key_error, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
+        (_raise_key_error, NodeError("InternalError", "the plan could not be extended: KeyError: 'lost'")),
         (_give_up, NodeError("rejected", "nobody wants it")),
         (
             _add_duplicate,
@@ -107,7 +107,7 @@ def _extend_without_end(state: RunState) -> Extension:
         ),
         (
             _extend_without_end,
-            NodeError("Bug", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"),
+            NodeError("InternalError", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"),
         ),
     ],
 )

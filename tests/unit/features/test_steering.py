@@ -177,7 +177,7 @@ def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None
     assert run.reported == [
         ("pause", "paused by ann"),
         ("set_limits", "max_parallel 1 set by ann"),
-        ("refused", "pause: the run is paused already, paused by ann"),
+        ("message_rejected", "pause: the run is paused already, paused by ann"),
         ("resume", "resumed"),
     ]
 
@@ -218,7 +218,7 @@ def test_rejected_messages_leave_one_note_each() -> None:
     run.send(wire.CANCEL, {"by": "ann"}, source="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
-    refusal_note = ("refused", "cancel: the run is being stopped already")
+    refusal_note = ("message_rejected", "cancel: the run is being stopped already")
     assert run.reported == [("cancel", "cancelled by ann"), refusal_note, refusal_note]
     run = _FakeRun()
     for number in range(MAX_EARLY_ANSWERS + 1):
@@ -248,7 +248,7 @@ def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> N
     refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
     results = [run.send(name, message, source="update"), run.send(name, message)]
     assert (refusal, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)
-    assert (scheduler.is_finished, run.reported) == (True, [("refused", f"{name}: the run has ended")])
+    assert (scheduler.is_finished, run.reported) == (True, [("message_rejected", f"{name}: the run has ended")])
 
 
 def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reasons() -> None:
@@ -262,8 +262,11 @@ def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reason
     scheduler = run.start(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
     assert run.reported == [
-        ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),
-        ("refused", f"feedback: {scheduler.features.feedback.requests.closed['check'].reason('check')}"),
+        (
+            "message_rejected",
+            'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17',
+        ),
+        ("message_rejected", f"feedback: {scheduler.features.feedback.requests.closed['check'].reason('check')}"),
     ]
     assert scheduler.features.feedback.requests.closed["check"].by == "ann"
 
@@ -281,7 +284,7 @@ def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -
         == run.read(wire.SET_LIMITS, _raise_message_invalid, source="update").refusal
     )
     assert run.commands.refusal_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
-    assert run.reported == [("refused", f"set_limits: {reason}")]
+    assert run.reported == [("message_rejected", f"set_limits: {reason}")]
 
 
 def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,13 +292,17 @@ def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest
     scheduler = run.start()
     monkeypatch.setattr(commands, "decode_command", _raise_key_error)
     result = run.send(wire.RETRY_NODE, {"node_id": "a"})
-    assert (result.refusal, type(result.error)) == ("Bug: KeyError: 'x'", KeyError)
-    assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
+    assert (result.refusal, type(result.error)) == ("InternalError: KeyError: 'x'", KeyError)
+    assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "InternalError: KeyError: 'x'"
     assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
         confirmation="the run is being stopped", note=("cancel", "cancelled")
     )
-    bug = "Bug: KeyError: 'x'"
-    assert run.reported == [("refused", f"retry_node: {bug}"), ("refused", f"cancel: {bug}"), ("cancel", "cancelled")]
+    bug = "InternalError: KeyError: 'x'"
+    assert run.reported == [
+        ("message_rejected", f"retry_node: {bug}"),
+        ("message_rejected", f"cancel: {bug}"),
+        ("cancel", "cancelled"),
+    ]
     assert scheduler.status() is RunStatus.CANCELLED
 
 
@@ -305,7 +312,10 @@ def test_defect_of_an_early_command_does_not_affect_others(monkeypatch: pytest.M
     run.send(wire.PAUSE, {"by": "ann"})
     monkeypatch.setattr(Rebuild, "set_max_in_flight", _raise_key_error)
     assert ids_of(start_ready_tasks(run.start())) == []
-    assert run.reported == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
+    assert run.reported == [
+        ("message_rejected", "set_limits: InternalError: KeyError: 'x'"),
+        ("pause", "paused by ann"),
+    ]
 
 
 def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,8 +329,8 @@ def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "sub_plan_end_from_json", _raise_key_error)
     assert read_sub_plan_report(lambda: None, run.notes) is None
     assert run.reported == [
-        ("refused", "sub_plan_ended: 'a' is not a sub-plan of this run"),
-        ("refused", "sub_plan_ended: a report of a sub-plan must be an object with the id of its task"),
-        ("refused", "'ring' is not a signal of a run"),
-        ("refused", "sub_plan_ended: Bug: KeyError: 'x'"),
+        ("message_rejected", "sub_plan_ended: 'a' is not a sub-plan of this run"),
+        ("message_rejected", "sub_plan_ended: a report of a sub-plan must be an object with the id of its task"),
+        ("message_rejected", "'ring' is not a signal of a run"),
+        ("message_rejected", "sub_plan_ended: InternalError: KeyError: 'x'"),
     ]

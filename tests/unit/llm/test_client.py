@@ -163,7 +163,7 @@ async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
 async def test_key_that_is_invalid_in_a_header_is_rejected_and_hidden(key: str) -> None:
     async with ModelServer() as server:
         failure = await failure_of_call(Endpoint(server.base_url, key))
-    assert (failure.error, "its key contains a line break" in str(failure)) == (ModelError.KEY_REFUSED, True)
+    assert (failure.error, "its key contains a line break" in str(failure)) == (ModelError.KEY_REJECTED, True)
     assert [part for part in (KEY, "ключ") if part in repr(failure)] == []
 
 

@@ -70,8 +70,8 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (openai_error(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_SPENT, "add credit"),
     (error(402, "Insufficient credits", 402), E.QUOTA_SPENT, "credit"),
     (BUDGET, E.QUOTA_SPENT, "raise the limit"),
-    (openai_error(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REFUSED, "OPENAI_API_KEY"),
-    (NO_DB, E.KEY_REFUSED, "OPENAI_API_KEY"),
+    (openai_error(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REJECTED, "OPENAI_API_KEY"),
+    (NO_DB, E.KEY_REJECTED, "OPENAI_API_KEY"),
     (openai_error(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
     (openai_error(404, "The model `small` does not exist", "model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
     (VLLM, E.MODEL_UNKNOWN, "does not exist"),
@@ -107,7 +107,7 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     # Unusable responses.
     (Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; rephrase"),
     (text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
-    (text("So", finish_reason="length"), E.CUT_OFF, "raise max_tokens (now 9)"),
+    (text("So", finish_reason="length"), E.TRUNCATED, "raise max_tokens (now 9)"),
 ]
 
 

@@ -143,7 +143,7 @@ async def test_first_rejection_is_reported_if_no_mode_works() -> None:
     ("rejection", "error"),
     [
         (HttpError(400, "Unsupported value", param="temperature"), ModelError.REQUEST_INVALID),
-        (HttpError(401, "no"), ModelError.KEY_REFUSED),
+        (HttpError(401, "no"), ModelError.KEY_REJECTED),
         (HttpError(429, "wait"), ModelError.BUSY),
         (HttpError(400, "too long", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
     ],

@@ -215,7 +215,7 @@ def test_strict_empty_and_large_answers_are_accepted_and_a_cut_off_answer_is_rej
     assert actual.summary == "The model is 90% sure: “It has custody already.”\nNothing is to be done."
     text = json.dumps(answer(FUND, CUSTODY))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
-        assert {"cut_off", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
+        assert {"truncated", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
     actual = parse(answer(FUND, *[CUSTODY] * 199))
     assert len(actual.planned.nodes) == 200
     assert len(json.dumps(actual.to_json())) < PLANNED_BYTES

@@ -359,8 +359,8 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
     question = Question()
     (task,) = question.start()
-    question.scheduler.fail(task.id, NodeError("model_key_refused", "no such key"), at=2.0)
-    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
+    question.scheduler.fail(task.id, NodeError("model_key_rejected", "no such key"), at=2.0)
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_rejected")
 
 
 @pytest.mark.parametrize("continues_as_new", [False, True])

@@ -349,7 +349,7 @@ def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
     truncated = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition(
         "yyyyyyyy"
     )[0]
-    assert problems_of(truncated)[0][0] == "cut_off"
+    assert problems_of(truncated)[0][0] == "truncated"
 
 
 def _with_params(params: str) -> dict[str, Any]:

@@ -361,7 +361,7 @@ def test_all_problems_of_the_options_are_reported() -> None:
             "options.deadline must be a duration: 'soon' is not a duration; write a number and a unit, such as 500ms, "
             "30s, 5m, 2h or 7d",
         ),
-        ("/options/policy", "options.policy is not a policy: rules[0].then: expected run, ask or refuse, not 'stop'"),
+        ("/options/policy", "options.policy is not a policy: rules[0].then: expected run, ask or deny, not 'stop'"),
         ("/options/approve_plan", "options.approve_plan must be true or false, not 'yes'"),
     ]
     assert str(caught.value) == "; ".join(problem.text for problem in caught.value.problems)

@@ -153,8 +153,8 @@ def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nod
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 
-def test_refuse_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:
-    policy = policy_from_json({"rules": [{"tool": "pay", "then": "refuse"}]})
+def test_deny_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:
+    policy = policy_from_json({"rules": [{"tool": "pay", "then": "deny"}]})
     assert states(_start(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
 

@@ -59,7 +59,7 @@ def encode(usage: Usage) -> bytes:
 def failure(details: Any) -> ActivityError:
     fields: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "a"}
     error = ActivityError("failed", **fields, activity_type="any", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED)
-    error.__cause__ = ApplicationError("no", details, type="model_cut_off")
+    error.__cause__ = ApplicationError("no", details, type="model_truncated")
     return error
 
 

@@ -112,7 +112,7 @@ async def test_a_failure_reports_its_advice_and_its_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), HttpError(401, "Incorrect API key", code="invalid_api_key"))
     async with ModelServer(*steps) as server:
         failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
-    assert (failure.type, failure.non_retryable) == ("model_key_refused", True)
+    assert (failure.type, failure.non_retryable) == ("model_key_rejected", True)
     [result] = failure.details
     expected = (Action.GIVE_UP, Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1))
     assert (result["action"], usage_from_json(result["usage"])) == expected

@@ -200,7 +200,7 @@ async def test_error_without_a_model_explains_how_to_name_a_model() -> None:
 
 async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
     async with ModelServer(busy(), HttpError(401, code="invalid_api_key")) as server:
-        for error in ("model_busy", "model_key_refused"):
+        for error in ("model_busy", "model_key_rejected"):
             with pytest.raises(ModelFailure) as caught:
                 await calculate(server, SEED)
             assert caught.value.error == error

@@ -132,7 +132,7 @@ async def test_a_secret_is_passed_only_to_tools_that_declare_it(
         assert calls == [SECRETS["TOKEN"]]
         return
     failure = await FunctionBench(use_token).failure({"token": None}, **{HEADER_BINDINGS: bindings})
-    assert (failure.type, failure.non_retryable, calls) == ("secret_refused", True, [])
+    assert (failure.type, failure.non_retryable, calls) == ("secret_not_allowed", True, [])
     assert problem in failure.message
 
 

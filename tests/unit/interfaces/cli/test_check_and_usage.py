@@ -372,11 +372,11 @@ def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
     Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first_node, first_node]})[:-20], encoding="utf-8")
     code, out, _ = command("run", "cut.txt", "--repair", "--json")
     hint = "ask the model for the rest, or complete the plan manually"
-    assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("cut_off", hint)])
+    assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("truncated", hint)])
     plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first_node, {**first_node, "id": "b"}]}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
     code, out, _ = command("check", "cut.txt", "--repair", "--json")
-    assert (code, [error[0] for error in _errors(out)]) == (2, ["cut_off", "invalid_reference"])
+    assert (code, [error[0] for error in _errors(out)]) == (2, ["truncated", "invalid_reference"])
 
 
 async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def _rpc(status: RPCStatusCode) -> RPCError:
         (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
-        (_rpc(RPCStatusCode.RESOURCE_EXHAUSTED), "server_refused", ExitCode.FAILED),
+        (_rpc(RPCStatusCode.RESOURCE_EXHAUSTED), "server_rejected", ExitCode.FAILED),
     ],
 )
 def test_expected_errors_are_documents_with_their_code(

@@ -190,7 +190,7 @@ def test_round_without_a_plan_names_the_problem() -> None:
     question.run()
     (line,) = [line for line in lines_of_rounds(_document_of(question)) if line.key == "round 1"]
     assert (line.text.startswith("Again. — "), "nobody" in line.text) == (True, True)
-    assert "refused" not in _document_of(_started_question())["rounds"][0]
+    assert "plan_problems" not in _document_of(_started_question())["rounds"][0]
 
 
 def test_problem_of_a_plan_is_shown_during_its_repair() -> None:

@@ -172,7 +172,7 @@ NO_RETRY = {"x-should-retry": "false"}
     [
         (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
         (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
-        (ForkRejected("x"), 400, "fork_refused", {}),
+        (ForkRejected("x"), 400, "fork_rejected", {}),
         (RunIdInUse("x"), 409, "idempotency_key_in_use", NO_RETRY),
         (TurnRejected("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
         (TurnRejected("session_ending", "x"), 409, "session_ending", {}),
