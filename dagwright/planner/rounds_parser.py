@@ -14,7 +14,7 @@ from dagwright.core.text import cut_for_model
 from dagwright.core.validation.worker_tools import WorkerTool, worker_tools_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import TRUNCATED, NOT_A_NUMBER, Repair
+from dagwright.dialects.written_values import NOT_A_NUMBER, TRUNCATED, Repair
 from dagwright.planner.prompts import repair_message
 from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
 from dagwright.planner.sub_goal_fields import FieldParser, decode_json_strings

@@ -117,13 +117,13 @@ def feedback_from_json(message: Any, *, source: MessageSource) -> Feedback:
 
 def _source_in(message: Mapping[str, Any], transport: MessageSource) -> MessageSource:
     """Return the channel that the sender declares; the transport if the sender declares no channel."""
-    declared_channel = message.get("through")
+    declared_channel = message.get("source")
     if declared_channel is None:
         return transport
     for channel in CLIENT_CHANNELS:
         if declared_channel == channel:
             return channel
-    raise MessageInvalid(f"'through' must be {' or '.join(CLIENT_CHANNELS)}, or absent")
+    raise MessageInvalid(f"'source' must be {' or '.join(CLIENT_CHANNELS)}, or absent")
 
 
 def _answer_scope_in(message: Mapping[str, Any]) -> MayAnswer:
@@ -142,7 +142,7 @@ def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
         request: id of the request in the sub-plan.
     """
     document = {"request_id": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
-    document |= {"through": feedback.source} if feedback.source in CLIENT_CHANNELS else {}
+    document |= {"source": feedback.source} if feedback.source in CLIENT_CHANNELS else {}
     return document | ({} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer})
 
 

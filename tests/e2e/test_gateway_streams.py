@@ -195,7 +195,7 @@ async def test_question_to_a_person_is_a_tool_call_answered_by_its_result(serve:
     assert answer["approved"] is True
     assert "Apex" in json.dumps(answer["name"])
     (answer_record,) = document["nodes"]["check"]["lineage"]["answers"]
-    assert (answer_record["by"], answer_record["through"]) == ("ann", "tool_result")
+    assert (answer_record["by"], answer_record["source"]) == ("ann", "tool_result")
 
 
 async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(serve: Serve) -> None:

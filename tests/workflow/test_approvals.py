@@ -47,7 +47,7 @@ def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
 def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return the request ID, the answer or outcome, the person and the channel of each answer."""
     return [
-        (result["request_id"], result["answer"] or result["outcome"], result["by"], result["through"])
+        (result["request_id"], result["answer"] or result["outcome"], result["by"], result["source"])
         for result in lineage["answers"]
     ]
 
@@ -85,7 +85,7 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     (result,) = document["nodes"]["no"]["lineage"]["answers"]
     assert result == {
         **{"request_id": "no", "outcome": "answered", "answer": "rejected", "by": "ann", "at": result["at"]},
-        **{"through": "update", "note": "see the budget"},
+        **{"source": "update", "note": "see the budget"},
     }
     assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
 

@@ -87,7 +87,7 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
     requested_at = notification["closing"].pop("requested_at")
     assert requested_at <= notification["at"]
     assert notification["closing"] == {
-        **{"outcome": "answered", "at": notification["at"], "by": "ann", "through": "update", "answer": "approved"},
+        **{"outcome": "answered", "at": notification["at"], "by": "ann", "source": "update", "answer": "approved"},
         **{"note": "fine", "requested_from": "ann", "escalations": []},
     }
     await handle.signal(wire.CANCEL)

@@ -44,7 +44,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, be
     child = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     inner = child.document()["nodes"]["inner"]
     assert inner["reason"] == "cancelled by ann"
-    assert inner["lineage"]["overrides"][0]["through"] == "signal"
+    assert inner["lineage"]["overrides"][0]["source"] == "signal"
 
 
 @without_cache

@@ -88,7 +88,7 @@ class Answer:
 
     def to_json(self, request_id: str) -> dict[str, Any]:
         """Return the message to a run."""
-        optional_fields: dict[str, Any] = {} if self.source is None else {"through": self.source}
+        optional_fields: dict[str, Any] = {} if self.source is None else {"source": self.source}
         optional_fields |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
         return {"request_id": request_id, "answer": self.content, "by": self.by, "note": self.note, **optional_fields}
 

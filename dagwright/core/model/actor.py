@@ -25,7 +25,7 @@ class Actor:
 
     def command_entry(self, command: str, at: float, **details: Any) -> dict[str, Any]:
         """Return the entry about the command in the lineage of a node."""
-        entry = {"command": command, "by": self.name, "at": at, "through": self.source, "reason": self.reason}
+        entry = {"command": command, "by": self.name, "at": at, "source": self.source, "reason": self.reason}
         return {name: value for name, value in (entry | details).items() if value is not None}
 
 

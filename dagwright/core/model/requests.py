@@ -237,7 +237,7 @@ class Closing:
             "answer": self.answer or None,
             "by": self.by or None,
             "at": format_time(self.at),
-            "through": self.source,
+            "source": self.source,
             "note": self.note or None,
         }
         if self.arguments is not None:

@@ -154,7 +154,7 @@ def closing_text(answer: Mapping[str, Any]) -> str:
     note = f" ({answer['note']})" if answer["note"] else ""
     actor = f" by {by}" if by else ""
     escalation_text = f"; {assignees_text(answer)}" if "escalations" in answer else ""
-    if answer["through"] == "deadline" and answer["outcome"] == "answered":
+    if answer["source"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
         return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalation_text}"
     arguments = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""

@@ -177,7 +177,7 @@ def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval()
     closed_requests = scheduler.features.feedback.requests.closed
     assert closed_requests["p[0]"].to_json() == {
         **{"outcome": "answered", "answer": "approved", "by": "ann", "at": "1970-01-01T00:00:02.000Z"},
-        **{"through": "signal", "note": None, "arguments": arguments},
+        **{"source": "signal", "note": None, "arguments": arguments},
     }
     assert closed_requests["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
     for task in start_ready_tasks(scheduler):

@@ -61,7 +61,7 @@ def test_escalation_changes_the_assignee_and_ends_with_the_default() -> None:
     [answer] = _answers(scheduler)
     assert answer == {
         **{"request_id": "ask", "outcome": "answered", "answer": "rejected", "by": None},
-        **{"through": "deadline", "note": None},
+        **{"source": "deadline", "note": None},
         "at": "1970-01-01T00:00:30.000Z",
         "requested_from": "ann",
         "requested_at": "1970-01-01T00:00:00.000Z",
@@ -102,7 +102,7 @@ def test_escalation_without_a_next_step_and_request_without_an_assignee() -> Non
     assert _answers(scheduler)[0]["outcome"] == "expired"
     scheduler = _scheduler(assignee=None)
     answer_request(scheduler, "ask", {"approved": True}, by="ann", at=1.0)
-    assert {*_answers(scheduler)[0]} == {"request_id", "outcome", "answer", "by", "at", "through", "note"}
+    assert {*_answers(scheduler)[0]} == {"request_id", "outcome", "answer", "by", "at", "source", "note"}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(source: M
 def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:
     scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     assert scheduler.features.feedback.answer(_feedback("tool_result"), 1.0) is None
-    assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
+    assert scheduler.features.feedback.requests.closed["ask"].to_json()["source"] == "tool_result"
     scheduler = started_run(_INBOX_NODE, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     entries = [request.to_json("run-1").get("channel") for request in open_requests(scheduler).values()]
     assert entries == ["inbox", None]
@@ -208,13 +208,13 @@ def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> N
 
 def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() -> None:
     message = Answer("yes", "ann", source="tool_result").to_json("below/ask")
-    assert message["through"] == "tool_result"
+    assert message["source"] == "tool_result"
     feedback = feedback_from_json(message, source="update")
-    assert (feedback.source, feedback_to_json(feedback, request="ask")["through"]) == ("tool_result", "tool_result")
+    assert (feedback.source, feedback_to_json(feedback, request="ask")["source"]) == ("tool_result", "tool_result")
     without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
-    assert (without_channel.source, "through" in feedback_to_json(without_channel, request="ask")) == ("signal", False)
-    with pytest.raises(MessageInvalid, match="'through' must be tool_result or mcp"):
-        feedback_from_json({"request_id": "a", "answer": 1, "through": "deadline"}, source="signal")
+    assert (without_channel.source, "source" in feedback_to_json(without_channel, request="ask")) == ("signal", False)
+    with pytest.raises(MessageInvalid, match="'source' must be tool_result or mcp"):
+        feedback_from_json({"request_id": "a", "answer": 1, "source": "deadline"}, source="signal")
 
 
 _ATTEMPT = Attempt(1)

@@ -52,7 +52,7 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     }
     assert record_of(scheduler, "b").reason == "cancelled by ann: wrong file"
     assert overrides_of(scheduler, "b") == [
-        {"command": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
+        {"command": "cancel_node", "by": "ann", "at": 1.0, "source": "update", "reason": "wrong file"}
     ]
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "side"]
     scheduler = scheduler_of(*BRANCHES, *SIDE)

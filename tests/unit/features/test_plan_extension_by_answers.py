@@ -71,7 +71,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     ]
     expected = {"a": "running", "ask": "completed", "on": "running", "look": "running", "sum": "pending"}
     assert states(scheduler) == expected
-    actor = {"by": "ann", "at": 1.0, "through": "signal", "reason": "it is missing"}
+    actor = {"by": "ann", "at": 1.0, "source": "signal", "reason": "it is missing"}
     assert overrides_of(scheduler, "look") == [{"command": "add_nodes", **actor, "request_id": "ask"}]
     assert scheduler.features.feedback.requests.closed["ask"].answer == "answered"
 

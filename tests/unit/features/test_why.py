@@ -193,7 +193,7 @@ def test_result_is_reported_with_its_sources() -> None:
     }
     answer = {
         **{"request_id": "ask", "outcome": "answered", "answer": "answered", "by": "bob"},
-        **{"through": "signal", "note": "sure"},
+        **{"source": "signal", "note": "sure"},
         **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
         "escalations": [],
     }

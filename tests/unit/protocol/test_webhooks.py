@@ -57,7 +57,7 @@ def test_notification_has_a_shortened_request_and_its_closing() -> None:
     )
     assert result["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", answer="approved")
-    answer = {"outcome": "answered", "by": "ann", "through": "signal", "answer": "approved", "note": None}
+    answer = {"outcome": "answered", "by": "ann", "source": "signal", "answer": "approved", "note": None}
     result = _json(Notification("answered", _request(), 2.0), closing)["closing"]
     assert result == {"at": "1970-01-01T00:00:02.000Z", **answer}
 

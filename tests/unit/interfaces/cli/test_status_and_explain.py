@@ -51,7 +51,7 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
     assert notes == [("other", "kept"), ("worker_starting", words)]
 
 
-_ANSWER = {"outcome": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "through": "update", "note": None}
+_ANSWER = {"outcome": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "source": "update", "note": None}
 
 
 def _party(id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:
