@@ -154,7 +154,7 @@ class Followers:
         except ResultInvalid:
             return
         at = time.time()
-        if self._scheduler.plan.nodes[number].kind == "reported":
+        if self._scheduler.plan.nodes[number].kind == "external":
             end = Record(NodeStatus.COMPLETED, result=value, attempts=1, started_at=at, ended_at=at)
             self._scheduler.features.regions.report(task_id, end, at=at)
         else:

@@ -167,7 +167,7 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
         raise ValueError("the first batch of a region has no input")
     try:
         reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in first_input["ended"]}
-        outside_ids = [node.id for node in region.plan.nodes if node.kind == "reported"]
+        outside_ids = [node.id for node in region.plan.nodes if node.kind == "external"]
         # A node outside the region without a reported outcome has completed, and no node of the region reads its
         # result.
         outside_ends = [

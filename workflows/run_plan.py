@@ -113,8 +113,8 @@ class PlanWorkflow(Steerable):
         """Run the plan of the message.
 
         Raises:
-            ApplicationError: `PlanFailed` if the plan failed, with the document as its detail; `InternalError` for an error in
-                Dagwright.
+            ApplicationError: `PlanFailed` if the plan failed, with the document as its detail; `InternalError` for an
+                error in Dagwright.
             CancelledError: Temporal's own cancel was requested; all running tasks have been stopped.
         """
         try:

@@ -287,7 +287,7 @@ class _OffloadedRegion:
 
     async def _node(self, number: int) -> CompiledNode:
         if number < len(self._outside_ids):
-            return CompiledNode(self._outside_ids[number], kind="reported")
+            return CompiledNode(self._outside_ids[number], kind="external")
         head = await self._head()
         page = bisect_right(head.starts, number) - 1
         return _nodes_of(await self._store.get(head.pages[page]))[number - head.starts[page]]

@@ -1,7 +1,7 @@
 """Runs of the batches of a large map: their input and their result.
 
 The run of a batch contains only the map node, with the same id and path, so its items have the same ids, keys and
-idempotency keys as in the parent run. The dependencies of the map node are nodes of the kind `reported`, whose ends are
+idempotency keys as in the parent run. The dependencies of the map node are nodes of the kind `external`, whose ends are
 passed outside the plan. The workflow and the history reader both use these functions.
 """
 
@@ -81,7 +81,7 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
         max_parallel=None,
     )
     dependency_stubs = [
-        CompiledNode(id=scheduler.state.reference_id(number), kind="reported") for number in node.dependencies
+        CompiledNode(id=scheduler.state.reference_id(number), kind="external") for number in node.dependencies
     ]
     names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
     child_plan = CompiledPlan(

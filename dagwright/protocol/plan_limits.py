@@ -232,7 +232,7 @@ def _unreported_numbers(plan: CompiledPlan) -> list[int]:
     """Return the numbers of the nodes whose end is never reported."""
     reported_numbers = {member for node in plan.nodes[plan.written_count :] for member in node.members}
     return [
-        number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in reported_numbers
+        number for number, node in enumerate(plan.nodes) if node.kind == "external" and number not in reported_numbers
     ]
 
 

@@ -214,7 +214,7 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: t
     ]
     regions = range(count, len(plan.nodes))
     vertex_of = {member: region for region in regions for member in plan.nodes[region].members}
-    assert sorted(vertex_of) == [number for number, node in enumerate(plan.nodes) if node.kind == "reported"]
+    assert sorted(vertex_of) == [number for number, node in enumerate(plan.nodes) if node.kind == "external"]
     edges: list[set[int]] = [set() for _ in plan.nodes]
     for number, node in enumerate(plan.nodes):
         for needed in node.dependencies:

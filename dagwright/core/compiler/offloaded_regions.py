@@ -25,7 +25,7 @@ class OffloadedRegion:
     """Nodes of an offloaded region.
 
     Args:
-        plan: nodes of the kind `reported` for dependencies outside the region, then the members in topological order.
+        plan: nodes of the kind `external` for dependencies outside the region, then the members in topological order.
         member_numbers: number of each member in the original plan.
         exports: numbers in `plan` of the members on which nodes outside the region depend.
         ends: numbers in `plan` of the members on which no node depends.
@@ -71,7 +71,7 @@ class RegionDocument:
     """An offloaded region in the form in which it is stored.
 
     Args:
-        nodes: dependencies outside the region, as `reported`, then the members as in the original plan.
+        nodes: dependencies outside the region, as `external`, then the members as in the original plan.
         replacements: field -> values per node that differ from those of `nodes`.
         head: all other fields, for `offloaded_region_from_json`.
     """
@@ -177,7 +177,7 @@ def _exports_of(plan: CompiledPlan, region_by_member: Mapping[int, int], *, ends
 
 def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
     if is_member:
-        return CompiledNode(id=node.id, kind="reported", title=node.title, tool=node.tool, on_error=node.on_error)
+        return CompiledNode(id=node.id, kind="external", title=node.title, tool=node.tool, on_error=node.on_error)
     members = tuple(new_numbers[member] for member in node.members if member in new_numbers)
     return replace(
         node, dependencies=tuple(new_numbers[dependency] for dependency in node.dependencies), members=members
@@ -187,11 +187,11 @@ def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, in
 def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
     new_numbers = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
     outside_nodes = [plan.nodes[old] for old in region.dependencies]
-    nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside_nodes]
+    nodes = [CompiledNode(id=node.id, kind="external", on_error=node.on_error) for node in outside_nodes]
     nodes += map(plan.nodes.__getitem__, region.members)
     new_number_of = new_numbers.__getitem__
     replacements: dict[str, Sequence[Any]] = {
-        "kind": ["reported"] * len(outside_nodes) + ["tool"] * len(region.members),
+        "kind": ["external"] * len(outside_nodes) + ["tool"] * len(region.members),
         "dependencies": [tuple(map(new_number_of, node.dependencies)) for node in nodes],
     }
     head = {

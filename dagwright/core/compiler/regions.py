@@ -6,7 +6,7 @@ dependencies of each of its nodes are met, and no node of a region depends on a 
 Proof: if a non-pure node s were between two parts of a region, s would be in the wait set of the later part, hence in
 the equal wait set of the earlier part, and would be its own ancestor.
 
-Nodes keep their numbers, edges and order. A node of a region gets the kind `reported`, because the region reports its
+Nodes keep their numbers, edges and order. A node of a region gets the kind `external`, because the region reports its
 end; the region is a node of the kind `region` after all nodes of the plan.
 """
 
@@ -45,7 +45,7 @@ def with_regions(plan: CompiledPlan) -> CompiledPlan:
     ]
     groups = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
     for number in (number for group in groups for number in group):
-        nodes[number] = copy_with_kind(nodes[number], "reported")
+        nodes[number] = copy_with_kind(nodes[number], "external")
     prefix = _free_prefix(nodes)
     return replace(plan, nodes=(*nodes, *(_region_of(group, nodes, prefix) for group in groups)))
 

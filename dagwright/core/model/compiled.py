@@ -31,7 +31,7 @@ from dagwright.core.model.tools import (
 Binding = tuple[BindingPath, Template]
 """Path into the arguments at which a value is filled in, and the parsed template of the value."""
 
-NodeKind = Literal["tool", "plan", "human", "region", "reported", "lookup"]
+NodeKind = Literal["tool", "plan", "human", "region", "external", "lookup"]
 HIDDEN_KINDS = ("region", "lookup")
 """Kinds of nodes that the compiler adds; they are never shown."""
 
@@ -87,7 +87,7 @@ class CompiledNode:
     Args:
         id: as written, in NFC.
         kind: `tool` calls a tool; `plan` is a child run; `human` asks a person, with the question in `arguments`;
-            `region` is one activity for all its members; `lookup` is a tool call that finds an entity. A `reported`
+            `region` is one activity for all its members; `lookup` is a tool call that finds an entity. An `external`
             node runs elsewhere, and a report completes it: the report of its region or, in the plan of a region batch,
             the report of the run.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
@@ -216,7 +216,7 @@ def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDec
 
 def has_side_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
     """Return whether a node calls a tool that changes external state; an undeclared tool does."""
-    if node.kind not in ("tool", "reported"):
+    if node.kind not in ("tool", "external"):
         return False
     return tool_of(node, tools).effects in CHANGING_EFFECTS
 

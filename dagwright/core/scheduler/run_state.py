@@ -79,7 +79,7 @@ class RegionMembers:
 
     def is_reported(self, number: int, records: Sequence[Record]) -> bool:
         """Return whether a node runs outside the scheduler: its region or the driver reports its end."""
-        if self._nodes[number].kind != "reported":
+        if self._nodes[number].kind != "external":
             return False
         region = self._region_of.get(number)
         return region is None or not records[region].status.is_final

@@ -312,7 +312,7 @@ class BudgetAdmission(SchedulerComponent):
         state = self._state
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
             is_needed = is_needed_to_finish(node) or node.compensates is not None
-            if node.kind in ("region", "reported") or is_needed or map_items.is_batched(record):
+            if node.kind in ("region", "external") or is_needed or map_items.is_batched(record):
                 continue
             refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node_ref(number)]
             tasks += [ref for ref in refs if self._can_be_skipped(ref)]

@@ -87,7 +87,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
         return any(effects in _CHANGING_EFFECTS for effects in agent_effects.values()) or any(
             may_have_effects(inner, sub_plan.tools) for inner in sub_plan.nodes
         )
-    # A `reported` node runs outside of this run, and is compensated there.
+    # An `external` node runs outside of this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
     is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING_EFFECTS
     return node.compensates is None and (is_call or is_resolver)

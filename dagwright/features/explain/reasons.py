@@ -194,7 +194,7 @@ def _items_reason(node: CompiledNode, record: Record) -> Reason:
 
 
 def _ready_reason(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> Reason:
-    if node.kind == "reported":
+    if node.kind == "external":
         return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
     if (paused := scheduler.state.paused) is not None:
         message = f"is ready, and the run is {Actor(paused.by).describe('paused')}"

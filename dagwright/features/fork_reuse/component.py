@@ -45,7 +45,7 @@ class ForkReuse(SchedulerComponent):
         if reusable_result is None or not reusable_result.has_result:
             return False
         # Conditions of region members are not evaluated here, and members of offloaded regions are not known.
-        if node.kind == "reported" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
+        if node.kind == "external" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
             return False
         is_map = node.for_each is not None and ref.item is None
         try:

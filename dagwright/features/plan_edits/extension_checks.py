@@ -69,7 +69,7 @@ def refusal_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
 def with_new_arguments(state: "RunState", number: int, arguments: Mapping[str, Any]) -> Extension:
     """Return the extension that replaces a node by a node with new arguments."""
     node = state.plan.nodes[number]
-    kind = "tool" if node.kind == "reported" else node.kind
+    kind = "tool" if node.kind == "external" else node.kind
     replacement = replace(
         node, id=free_id(state, number), kind=kind, arguments=dict(arguments), bindings=(), supersedes=node.id
     )

@@ -1,7 +1,7 @@
 """Region batches: input and output of one activity execution of a region, and their effect on the run.
 
 The input contains the open nodes of the region that can run, as a small plan. Dependencies that have ended are nodes of
-the kind `reported` in this plan; a separate list contains their ends. The output is the list of the ends of the nodes
+the kind `external` in this plan; a separate list contains their ends. The output is the list of the ends of the nodes
 that ran, in order. The workflow and the history reader use the same functions, so both have the same state.
 """
 
@@ -150,7 +150,7 @@ class BatchNodes:
         batch_numbers = {number: index for index, number in enumerate(stub_numbers)}
         batch_numbers |= {number: len(stub_numbers) + position for number, position in self._positions.items()}
         nodes = [
-            node_to_json(CompiledNode(id=self._scheduler.state.reference_id(number), kind="reported"))
+            node_to_json(CompiledNode(id=self._scheduler.state.reference_id(number), kind="external"))
             for number in stub_numbers
         ]
         for encoded, dependencies in self._nodes:

@@ -60,7 +60,7 @@ def expected_events(checked_plan: CheckedPlan, compiled_plan: CompiledPlan | Non
     if compiled_plan is None:
         call_count = len(checked_plan.nodes) - len(item_counts) + sum(item_counts.values())
         return _RUN_EVENTS + _CALL_EVENTS * call_count + _LEVEL_EVENTS * len(checked_plan.levels)
-    called_nodes = [node for node in compiled_plan.nodes if node.kind != "reported"]
+    called_nodes = [node for node in compiled_plan.nodes if node.kind != "external"]
     extra_batches = sum(max(len(node.members), node.inner_count) // _MAX_BATCH_NODES for node in called_nodes)
     call_count = sum(item_counts.get(node.id, 1) for node in called_nodes) + extra_batches
     return _RUN_EVENTS + _CALL_EVENTS * call_count + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + extra_batches)
@@ -78,7 +78,7 @@ def _item_count(for_each: Any) -> int:
 
 def _depth(nodes: Sequence[CompiledNode]) -> int:
     """Return the number of levels when each region counts as one node."""
-    called_numbers = [number for number, node in enumerate(nodes) if node.kind != "reported"]
+    called_numbers = [number for number, node in enumerate(nodes) if node.kind != "external"]
     called_index_of = {number: index for index, number in enumerate(called_numbers)}
     for number in called_numbers:
         called_index_of |= dict.fromkeys(nodes[number].members, called_index_of[number])

@@ -158,7 +158,7 @@ def closing_text(answer: Mapping[str, Any]) -> str:
         at = local_date(seconds_of(answer["at"]))
         return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalation_text}"
     arguments = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
-    time_and_channel = f"at {local_date(seconds_of(answer['at']))} through {answer['through']}"
+    time_and_channel = f"at {local_date(seconds_of(answer['at']))} through {answer['source']}"
     return f"{outcome_text}{actor} {time_and_channel}{note}{arguments}{escalation_text}"
 
 

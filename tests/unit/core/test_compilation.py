@@ -286,9 +286,9 @@ def test_invalid_nodes_are_not_counted(nodes: Any) -> None:
 def test_common_value_is_encoded_once_and_a_column_may_be_replaced() -> None:
     nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
 
-    assert nodes_to_columns(nodes, {"kind": ["tool", "reported"]}) == {
+    assert nodes_to_columns(nodes, {"kind": ["tool", "external"]}) == {
         "same": {"tool": "any"},
-        "each": {"id": ["a", "b"], "kind": ["tool", "reported"], "dependencies": [(), (0,)]},
+        "each": {"id": ["a", "b"], "kind": ["tool", "external"], "dependencies": [(), (0,)]},
     }
 
 
