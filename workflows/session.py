@@ -71,8 +71,8 @@ class SessionWorkflow:
         """Run turns until the session is ended.
 
         Raises:
-            ApplicationError: `Rejected` if the input or the memo of the session is invalid; `InternalError` if Dagwright
-                fails.
+            ApplicationError: `Rejected` if the input or the memo of the session is invalid; `InternalError` if
+                Dagwright fails.
         """
         try:
             if (problem := self._input_problem(message)) is not None and workflow.patched(_CHECKED_INPUT):

@@ -96,8 +96,8 @@ class ForkDraft:
         return {
             "reused": self.prediction.reused,
             "runs": runs,
-            "undecided": self.prediction.undecided,
-            "later": self.prediction.later,
+            "reused_if_unchanged": self.prediction.reused_if_unchanged,
+            "decided_later": self.prediction.decided_later,
             "omitted": [*self.omitted],
         }
 
@@ -413,7 +413,7 @@ def _node_of(task_id: str) -> str:
 def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str]:
     effects = {}
     nodes = {node.id: node for node in plan.nodes}
-    for task_id in (*prediction.runs, *prediction.undecided, *prediction.later):
+    for task_id in (*prediction.runs, *prediction.reused_if_unchanged, *prediction.decided_later):
         node = nodes.get(task_id) or nodes.get(_node_of(task_id))
         if node is not None and node.tool in plan.tools:
             effects[task_id] = tool_of(node, plan.tools).effects.value

@@ -135,7 +135,7 @@ class ForkPreview:
         run_id: ID of the fork; the same fork always has the same ID.
         reused: IDs of the nodes whose results the fork reuses.
         runs: node that the fork runs -> why.
-        undecided: nodes that are reused if their inputs turn out unchanged.
+        reused_if_unchanged: nodes that are reused if their inputs turn out unchanged.
         later: nodes that cannot be predicted before other nodes have run.
         omitted: nodes of the original run that a model plans again.
         effects: node that the fork runs -> effects of its tool.
@@ -144,7 +144,7 @@ class ForkPreview:
     run_id: str
     reused: Sequence[str]
     runs: Mapping[str, str]
-    undecided: Sequence[str] = ()
+    reused_if_unchanged: Sequence[str] = ()
     later: Sequence[str] = ()
     omitted: Sequence[str] = ()
     effects: Mapping[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def preview_of(draft: "ForkDraft") -> ForkPreview:
         run_id=draft.workflow_id,
         reused=tuple(prediction.reused),
         runs=dict(prediction.runs),
-        undecided=tuple(prediction.undecided),
+        reused_if_unchanged=tuple(prediction.reused_if_unchanged),
         later=tuple(prediction.later),
         omitted=tuple(draft.omitted),
         effects=dict(draft.effects),

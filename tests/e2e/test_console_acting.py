@@ -256,7 +256,13 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
 
 
 async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium: Browser) -> None:
-    difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "omitted": ["search", "tell"]}
+    difference = {
+        "reused": ["one"],
+        "runs": [],
+        "reused_if_unchanged": [],
+        "decided_later": [],
+        "omitted": ["search", "tell"],
+    }
     async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
         await live.wait_for_end(run)

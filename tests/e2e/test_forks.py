@@ -61,8 +61,8 @@ async def test_fork_shows_its_difference_and_starts_once(
         "difference": {
             "reused": ["first"],
             "runs": [{"node_id": "second", "reason": "had failed", "effects": "write"}],
-            "undecided": [],
-            "later": ["third"],
+            "reused_if_unchanged": [],
+            "decided_later": ["third"],
             "omitted": [],
         },
     }

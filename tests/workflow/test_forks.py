@@ -86,7 +86,7 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
     document = await document_of(second)
 
     expected = (["other"], {"a": "reads something that has changed"}, ["b"])
-    assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.undecided) == expected
+    assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.reused_if_unchanged) == expected
     assert outcomes_of(document) == {
         "a": ("completed", 3.0, None),
         "other": ("completed", f"{unique_name} other", "other"),

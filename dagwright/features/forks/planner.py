@@ -275,14 +275,14 @@ class ForkPrediction:
     Args:
         reused: nodes and items whose results are reused immediately.
         runs: node or item that runs immediately -> reason.
-        undecided: nodes whose results are reused if the nodes read the same values as before.
-        later: nodes that run or are skipped after other nodes have ended.
+        reused_if_unchanged: nodes whose results are reused if the nodes read the same values as before.
+        decided_later: nodes that run or are skipped after other nodes have ended.
     """
 
     reused: list[str]
     runs: dict[str, str]
-    undecided: list[str]
-    later: list[str]
+    reused_if_unchanged: list[str]
+    decided_later: list[str]
 
 
 def predict_fork(
@@ -309,7 +309,7 @@ def predict_fork(
                 result.reused.append(task_id)
             elif task_record.status is NodeStatus.PENDING:
                 is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.table, node)
-                (result.undecided if is_reusable else result.later).append(task_id)
+                (result.reused_if_unchanged if is_reusable else result.decided_later).append(task_id)
             elif task_record.status is not NodeStatus.SKIPPED:
                 tool = scheduler.plan.tools.get(node.tool)
                 version = tool.version if tool is not None else ""

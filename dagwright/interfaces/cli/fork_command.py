@@ -105,10 +105,10 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
     if (omitted := len(prediction.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {omitted:,} more"
-    if prediction.undecided:
-        yield f"reused if their inputs do not change: {_join_names(prediction.undecided, limit=_NODES_SHOWN)}"
-    if prediction.later:
-        yield f"decided later: {_join_names(prediction.later, limit=_NODES_SHOWN)}"
+    if prediction.reused_if_unchanged:
+        yield f"reused if their inputs do not change: {_join_names(prediction.reused_if_unchanged, limit=_NODES_SHOWN)}"
+    if prediction.decided_later:
+        yield f"decided later: {_join_names(prediction.decided_later, limit=_NODES_SHOWN)}"
     if draft.omitted:
         yield f"planned again by a model, instead of {_join_names(draft.omitted, limit=_NODES_SHOWN)}"
 

@@ -217,8 +217,8 @@ FORK: Example = {
     "difference": {
         "reused": [],
         "runs": [{"node_id": "double", "reason": "reads another input", "effects": "pure"}],
-        "undecided": [],
-        "later": [],
+        "reused_if_unchanged": [],
+        "decided_later": [],
         "omitted": [],
     },
 }

@@ -164,7 +164,11 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     fork, _, prediction = create_fork(
         ended_scheduler(plan, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), plan, list=after
     )
-    assert (prediction.reused, [*prediction.runs], prediction.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
+    assert (prediction.reused, [*prediction.runs], prediction.reused_if_unchanged) == (
+        ["sum[s]"],
+        ["sum[w]", "sum[n]"],
+        ["all"],
+    )
     assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
     fork.complete("sum[n]", 2, at=12.0)
@@ -295,7 +299,11 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     plan = without_compensation(origin.plan)
     assert [node.id for node in plan.nodes] == ["r", "a", "b", "end"]
     fork, reuse, prediction = create_fork(origin, plan)
-    assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
+    assert (prediction.reused, prediction.runs, prediction.decided_later) == (
+        ["r"],
+        {"a": "was compensated"},
+        ["b", "end"],
+    )
     assert scopes(fork) == {"a": None}
     assert not reuse.problems
     origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})

@@ -85,7 +85,7 @@ function isSame(left, right) {
 }
 
 function differenceOf({ fork_run_id: forkRunId, difference }) {
-  const { reused, runs, undecided, later, omitted } = difference;
+  const { reused, runs, reused_if_unchanged: reusedIfUnchanged, decided_later: decidedLater, omitted } = difference;
   const rows = runs.slice(0, MAX_LISTED_NODES).map((node) =>
     el("tr", {}, el("td", {}, el("code", {}, node.node_id)), el("td", {}, node.reason), el("td", {}, EFFECTS[node.effects] ?? node.effects ?? "")),
   );
@@ -99,10 +99,10 @@ function differenceOf({ fork_run_id: forkRunId, difference }) {
       runs.length > MAX_LISTED_NODES && el("p", { class: "hint" }, `and ${(runs.length - MAX_LISTED_NODES).toLocaleString("en")} more`),
     ],
     nodeList("Reused", reused),
-    nodeList("Reused if their inputs are unchanged", undecided),
-    nodeList("Decided later", later),
+    nodeList("Reused if their inputs are unchanged", reusedIfUnchanged),
+    nodeList("Decided later", decidedLater),
     nodeList("Planned again by a model, at new cost, instead of", omitted),
-    runs.length + later.length + undecided.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
+    runs.length + decidedLater.length + reusedIfUnchanged.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
 }
 
