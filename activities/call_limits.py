@@ -223,9 +223,9 @@ class CallLimits:
         """Change the declared limits of running limit workflows to the limits that this worker declares."""
         for subject, settings in running_limits.items():
             declared = self._declared_limits.get(subject)
-            if declared is not None and settings.declared != declared:
-                if settings.declared is not None:
-                    earlier = str(settings.declared)
+            if declared is not None and settings.declared_limit != declared:
+                if settings.declared_limit is not None:
+                    earlier = str(settings.declared_limit)
                     _LOG.warning(
                         "changing the limit that another worker declared; declare the same limit in all workers",
                         **{"subject": str(subject), "earlier": earlier, "limit": str(declared)},
@@ -334,7 +334,7 @@ class _AdmissionRequest:
             if answer.decision == "start" and answer.delay_s <= self._timeout_s * _START_SHARE_OF_TIMEOUT:
                 return time.monotonic() + answer.delay_s
             remaining_s = ends_at - time.monotonic()
-            if answer.decision != "line" or remaining_s <= 0:
+            if answer.decision != "queue" or remaining_s <= 0:
                 reason, delay = _reason(limiter, answer), timedelta(seconds=max(SHORT_WAIT_S, answer.delay_s))
                 deferring_limits = [subject, *(limit for limit in self._deferring_limits if limit != subject)]
                 raise CallDeferred(
@@ -390,9 +390,9 @@ async def _wait_in_slot(limiter: Limiter, call_id: str, heartbeats: Heartbeats, 
             lead_s += late_s
             continue
         heartbeats.report_limit(_reason(limiter, answer))
-        if answer.decision == "later" and answer.delay_s > _MAX_WAIT_IN_SLOT_S:
+        if answer.decision == "defer" and answer.delay_s > _MAX_WAIT_IN_SLOT_S:
             raise CallDeferred(_reason(limiter, answer), timedelta(seconds=answer.delay_s), code=ERROR_RATE_LIMITED)
-        if answer.decision == "later":
+        if answer.decision == "defer":
             # A request before the delay is over would book another start.
             has_waited = True
             await asyncio.sleep(answer.delay_s)

@@ -102,14 +102,14 @@ class CallLimitWorkflow:
         try:
             limit_message = limit_message_from_json(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
-            raise _refused_error(error) from None
+            raise _rejection_error(error) from None
         for call in limit_message.releases:
             state.release(call, now)
         for call in limit_message.renewals:
             state.renew(call, now)
         if limit_message.hold_s > 0:
             state.hold.extend(now + limit_message.hold_s, now, requested_by=limit_message.held_by)
-        state.today.add(limit_message.usage, now)
+        state.day_use.add(limit_message.usage, now)
         for tokens in limit_message.tokens:
             state.add_tokens(limit, tokens)
         answers = {
@@ -122,16 +122,16 @@ class CallLimitWorkflow:
 
     @workflow.update(name=wire.UPDATE_CONFIGURE)
     def configure(self, message: RawValue) -> Any:
-        """Change the declared or the chosen limit; the other limit stays.
+        """Change the declared limit or the limit that overrides it; the other limit stays.
 
-        The message has `declared` or `chosen` with a limit or null, and may have `by`.
+        The message has `declared_limit` or `override` with a limit or null, and may have `by`.
         """
         self._update_count += 1
         previous_settings = self._settings
         try:
             self._settings = previous_settings.apply_change(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
-            raise _refused_error(error) from None
+            raise _rejection_error(error) from None
         if self._settings.limit != previous_settings.limit:
             self._state.discard_bookings(now_s())
         if self._settings != previous_settings and not self._has_ended:
@@ -145,10 +145,10 @@ class CallLimitWorkflow:
         now = now_s()
         waiting_count = self._state.waiting_count(limit or CallLimit(), now)
         hold_reason = self._state.hold.reason if now < self._state.hold.until else None
-        use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting_count, "held": hold_reason}
+        use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting_count, "hold_reason": hold_reason}
         if limit is not None and limit.daily_budget is not None:
-            use["today"] = self._state.today.describe(limit.daily_budget, now)
-            use["used_up"] = self._state.today.used_up_reason(limit.daily_budget, now)
+            use["daily_usage"] = self._state.day_use.describe(limit.daily_budget, now)
+            use["used_up"] = self._state.day_use.used_up_reason(limit.daily_budget, now)
         return use
 
 
@@ -166,5 +166,5 @@ async def _delete(run_id: str) -> None:
         )
 
 
-def _refused_error(error: Exception) -> ApplicationError:
+def _rejection_error(error: Exception) -> ApplicationError:
     return ApplicationError(str(error), type=wire.ERROR_REJECTED, non_retryable=True)

@@ -19,12 +19,12 @@ class RemovedLimit:
     """A limit that was removed.
 
     Args:
-        declared: declared limit that applies now; `None` without a declared limit.
+        declared_limit: declared limit that applies now; `None` without a declared limit.
     """
 
     subject: str
     limit: str
-    declared: str | None
+    declared_limit: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Limit:
         running: number of running calls that hold a lease; only a concurrency limit has leases. `None` if the limit
             does not respond.
         waiting: estimated number of calls that wait; `None` if the limit does not respond.
-        today: usage of the daily budget, such as `tokens: 48,210 of 50,000 used today`.
-        held: why no call may start now, such as `was asked to wait until … (429 from api.example.org)`.
+        daily_usage: usage of the daily budget, such as `tokens: 48,210 of 50,000 used today`.
+        hold_reason: why no call may start now, such as `was asked to wait until … (429 from api.example.org)`.
     """
 
     subject: str
@@ -50,8 +50,8 @@ class Limit:
     by: str | None = None
     running: int | None = None
     waiting: int | None = None
-    held: str | None = None
-    today: str | None = None
+    hold_reason: str | None = None
+    daily_usage: str | None = None
 
 
 async def set_limit(client: TemporalClient, subject: str, limit: str, tools: KnownTools, *, by: str | None) -> Limit:
@@ -72,7 +72,7 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
     replaced_settings = await server_limits.set_limit(
         client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by
     )
-    return limit_of(server_limits.LimitUse(replaced_settings.apply_change({"chosen": str(parsed_limit), "by": by})))
+    return limit_of(server_limits.LimitUse(replaced_settings.apply_change({"override": str(parsed_limit), "by": by})))
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
@@ -92,8 +92,10 @@ async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
     settings = await server_limits.remove_limit(client, parsed_subject)
     if settings is None:
         raise NoSuchLimit(f"{parsed_subject} has no limit")
-    declared = None if settings.chosen is None or settings.declared is None else str(settings.declared)
-    return RemovedLimit(str(parsed_subject), str(settings.limit), declared)
+    declared_limit = (
+        None if settings.override is None or settings.declared_limit is None else str(settings.declared_limit)
+    )
+    return RemovedLimit(str(parsed_subject), str(settings.limit), declared_limit)
 
 
 async def read_limits(client: TemporalClient) -> list[Limit]:
@@ -107,10 +109,10 @@ def limit_of(use: server_limits.LimitUse) -> Limit:
     return Limit(
         str(settings.subject),
         None if settings.limit is None else str(settings.limit),
-        is_declared=settings.chosen is None and settings.declared is not None,
-        by=settings.by if settings.chosen is not None else None,
+        is_declared=settings.override is None and settings.declared_limit is not None,
+        by=settings.by if settings.override is not None else None,
         running=use.running_calls,
         waiting=use.waiting_calls,
-        held=use.hold_reason,
-        today=use.used_up_reason or use.daily_usage,
+        hold_reason=use.hold_reason,
+        daily_usage=use.used_up_reason or use.daily_usage,
     )

@@ -22,26 +22,26 @@ class LimitSettings:
     """Settings of one limit.
 
     Args:
-        declared: limit that workers declare, with a tool or in their settings.
-        chosen: limit that was set at run time; overrides `declared`.
+        declared_limit: limit that workers declare, with a tool or in their settings.
+        override: limit that was set at run time; overrides `declared_limit`.
         by: name of the person who set it, if given.
     """
 
     subject: Subject
-    declared: CallLimit | None = None
-    chosen: CallLimit | None = None
+    declared_limit: CallLimit | None = None
+    override: CallLimit | None = None
     by: str | None = None
 
     @property
     def limit(self) -> CallLimit | None:
         """Return the limit that applies, if any."""
-        return self.chosen or self.declared
+        return self.override or self.declared_limit
 
     def apply_change(self, message: Any) -> "LimitSettings":
         """Return the settings after a change.
 
         Args:
-            message: `declared` or `chosen` with a limit or null, and optionally `by`.
+            message: `declared_limit` or `override` with a limit or null, and optionally `by`.
 
         Raises:
             CallLimitInvalid: the change is invalid.
@@ -53,8 +53,8 @@ class LimitSettings:
     def to_json(self) -> dict[str, Any]:
         return {
             "subject": str(self.subject),
-            "declared": None if self.declared is None else str(self.declared),
-            "chosen": None if self.chosen is None else str(self.chosen),
+            "declared_limit": None if self.declared_limit is None else str(self.declared_limit),
+            "override": None if self.override is None else str(self.override),
             "by": self.by,
         }
 
@@ -67,11 +67,11 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
     """
     if not isinstance(encoded, Mapping):
         raise CallLimitInvalid(f"the settings of a limit are an object, not {encoded!r:.80}")
-    declared, chosen, by = encoded.get("declared"), encoded.get("chosen"), encoded.get("by")
+    declared_limit, override, by = encoded.get("declared_limit"), encoded.get("override"), encoded.get("by")
     return LimitSettings(
         parse_subject(str(encoded.get("subject"))),
-        None if declared is None else parse_limit(str(declared)),
-        None if chosen is None else parse_limit(str(chosen)),
+        None if declared_limit is None else parse_limit(str(declared_limit)),
+        None if override is None else parse_limit(str(override)),
         None if by is None else str(by),
     )
 

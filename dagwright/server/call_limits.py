@@ -92,14 +92,14 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
 
 async def declare_limit(client: Client, subject: Subject, limit: CallLimit | None, *, task_queue: str) -> None:
     """Set or remove the limit that workers declare; a limit set at run time still overrides it."""
-    await _configure(client, subject, {"declared": None if limit is None else str(limit)}, task_queue=task_queue)
+    await _configure(client, subject, {"declared_limit": None if limit is None else str(limit)}, task_queue=task_queue)
 
 
 async def set_limit(
     client: Client, subject: Subject, limit: CallLimit, *, task_queue: str, by: str | None
 ) -> LimitSettings:
     """Set a limit at run time, also while no worker runs; return the earlier settings."""
-    return await _configure(client, subject, {"chosen": str(limit), "by": by}, task_queue=task_queue)
+    return await _configure(client, subject, {"override": str(limit), "by": by}, task_queue=task_queue)
 
 
 async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None:
@@ -114,7 +114,7 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     settings = None if workflow is None else await _settings_of(workflow)
     if workflow is None or settings is None or settings.limit is None:
         return None
-    field = "declared" if settings.chosen is None else "chosen"
+    field = "declared_limit" if settings.override is None else "override"
     earlier_settings = await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
     # Another client may have removed the limit meanwhile.
     return None if earlier_settings.limit is None else earlier_settings
@@ -161,8 +161,8 @@ async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
         settings,
         int(use["running"]),
         int(use["waiting"]),
-        use["held"],
-        daily_usage=use.get("today"),
+        use["hold_reason"],
+        daily_usage=use.get("daily_usage"),
         used_up_reason=use.get("used_up"),
     )
 

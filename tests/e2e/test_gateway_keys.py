@@ -273,5 +273,5 @@ async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serv
     )
     assert [error["code"] for error in errors] == ["command_rejected"] * 2
     assert "did you mean 'http_request'?" in errors[1]["message"]
-    assert delete_response.json() == {"subject": subject, "limit": "20/s concurrency=5", "declared": None}
+    assert delete_response.json() == {"subject": subject, "limit": "20/s concurrency=5", "declared_limit": None}
     assert (second_delete_response.status_code, second_delete_response.json()["error"]["code"]) == (404, "not_found")

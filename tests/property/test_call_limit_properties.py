@@ -64,9 +64,9 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
             queue.append((start, number, has_waited, lead_s + late_s))
         else:
             assert response.delay_s > 0
-            is_later = response.decision == "later"
-            back_at = now + response.delay_s + (calls[number].late_return_s if is_later else 0.0)
-            queue.append((after_pause(max(start, back_at)), number, has_waited or is_later, lead_s))
+            is_deferred = response.decision == "defer"
+            back_at = now + response.delay_s + (calls[number].late_return_s if is_deferred else 0.0)
+            queue.append((after_pause(max(start, back_at)), number, has_waited or is_deferred, lead_s))
         queue.sort()
     return [spans[number] for number in sorted(spans)]
 

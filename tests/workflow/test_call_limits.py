@@ -167,7 +167,7 @@ async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
     monkeypatch.setattr(server_limits, "RESPONSE_TIMEOUT_S", 0.3)
     await set_limit(client, service.subject, parse_limit("5/s"), task_queue="unserved", by=None)
     earlier_settings = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
-    assert {str(settings.chosen) for settings in earlier_settings if settings is not None} == {"5/s"}
+    assert {str(settings.override) for settings in earlier_settings if settings is not None} == {"5/s"}
     assert await remove_limit(client, service.subject) is None
 
 
@@ -195,7 +195,7 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         await declare_limit(client, service.subject, earlier_limit, task_queue=runs.task_queue)
 
         async def is_listed() -> bool:
-            return (await list_limits(client))[service.subject].declared == earlier_limit
+            return (await list_limits(client))[service.subject].declared_limit == earlier_limit
 
         await eventually(is_listed)
         with capture_logs() as logs:
@@ -208,7 +208,10 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         assert service.max_running == 4
         settings_before = await remove_limit(client, service.subject)
         assert settings_before is not None
-        assert (str(settings_before.chosen), str(settings_before.declared)) == ("concurrency=4", "concurrency=2")
+        assert (str(settings_before.override), str(settings_before.declared_limit)) == (
+            "concurrency=4",
+            "concurrency=2",
+        )
         service.max_running = 0
         await document_of(await runs.start(service.plan(6)))
         assert service.max_running == 2

@@ -5,7 +5,7 @@ later: a booked start cannot be used by another call, so the bookings of a cance
 start is valid for `LATE_S` after its time. A call that misses its start requests another start with a longer lead, so
 late calls do not start together. If no other call has booked a start since, the missed start is free again.
 
-With a concurrency limit a call also needs a lease, which expires unless it is renewed. The line for the next lease has
+With a concurrency limit a call also needs a lease, which expires unless it is renewed. The queue for the next lease has
 as many places as the limit has leases; the other calls get an estimate.
 """
 
@@ -35,8 +35,8 @@ DAY_SPREAD_S = 60.0
 """Period after midnight in which calls waiting for the budget of the day start."""
 LEASE_S = 30.0
 """Time after which the lease of a dead worker expires."""
-LINE_S = 15.0
-"""Time for which a call keeps its place in the line without requesting again."""
+PLACE_TIMEOUT_S = 15.0
+"""Time for which a call keeps its place in the queue without requesting again."""
 MAX_ESTIMATE_S = 300.0
 _MIN_POLL_S, _MAX_POLL_S = 0.1, 2.0
 _FIRST_LEASE_S = 1.0
@@ -45,7 +45,7 @@ _FIRST_TOKENS = 500.0
 _NEWEST_SHARE = 0.2
 """Share of the newest value in a moving average."""
 
-Decision = Literal["start", "line", "later"]
+Decision = Literal["start", "queue", "defer"]
 RequestKind = Literal["call", "call_with_models", "model_call", "tokens"]
 """`call`: a tool. `call_with_models`: a tool that calls models. `model_call`: a model, which also uses tokens.
 `tokens`: the tokens of a model call inside a call that has started."""
@@ -57,7 +57,7 @@ class LimitAnswer:
 
     Args:
         decision: `start`: start after the delay. `later`: request again after the delay. `line`: the same, and the call
-            keeps its place in the line.
+            keeps its place in the queue.
         delay_s: seconds.
         reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if it does not wait.
         calls_ahead: estimated number of calls that start before this call.
@@ -108,9 +108,9 @@ class LimitState:
         tail_at: estimated start of the last call that has an estimate.
         returned_tail_at: the same for calls that came back and got another estimate; they start before new calls.
         hold: hold after the service asked to wait.
-        today: model usage of the current day.
+        day_use: model usage of the current day.
         leases: call -> its lease.
-        line: calls in line for a lease, first come first -> time at which each loses its place.
+        queue: calls that wait for a lease, first come first served -> time at which each loses its place.
         hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease, and of its tokens.
         booking: last booked start.
     """
@@ -120,15 +120,15 @@ class LimitState:
     tail_at: float = 0.0
     returned_tail_at: float = 0.0
     hold: Hold = field(default_factory=Hold)
-    today: DayUse = field(default_factory=DayUse)
+    day_use: DayUse = field(default_factory=DayUse)
     leases: dict[str, Lease] = field(default_factory=dict)
-    line: dict[str, float] = field(default_factory=dict)
+    queue: dict[str, float] = field(default_factory=dict)
     hold_s: float = _FIRST_LEASE_S
     tokens_per_call: float = _FIRST_TOKENS
     booking: Booking | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "today": self.today.to_json()}
+        return {**asdict(self), "day_use": self.day_use.to_json()}
 
     def request(
         self,
@@ -156,16 +156,16 @@ class LimitState:
             return self._start_again(limit, call, now, lead_s=lead_s)
         if (start_at := self.hold.book_start(now, has_waited=has_waited)) is not None:
             calls_ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
-            return LimitAnswer("later", start_at - now, self.hold.reason, calls_ahead)
+            return LimitAnswer("defer", start_at - now, self.hold.reason, calls_ahead)
         if (
             limit.daily_budget is not None
-            and (used_up_reason := self.today.used_up_reason(limit.daily_budget, now)) is not None
+            and (used_up_reason := self.day_use.used_up_reason(limit.daily_budget, now)) is not None
         ):
-            return LimitAnswer("later", _wait_for_day(call, now), used_up_reason)
+            return LimitAnswer("defer", _wait_for_day(call, now), used_up_reason)
         at, reason = self._earliest(limit, now + lead_s)
         is_its_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
-            place = [*self.line].index(call) if call in self.line else len(self.line)
+            place = [*self.queue].index(call) if call in self.queue else len(self.queue)
             free_leases = limit.concurrency - len(self.leases)
             if place >= free_leases:
                 return self._wait_for_lease(limit, call, place, now, is_its_turn=is_its_turn, has_waited=has_waited)
@@ -179,8 +179,8 @@ class LimitState:
         return self._estimate(at, reason, now, limit, has_waited=has_waited)
 
     def release(self, call: str, now: float) -> None:
-        """End the lease of a call, or its place in the line."""
-        self.line.pop(call, None)
+        """End the lease of a call, or its place in the queue."""
+        self.queue.pop(call, None)
         lease = self.leases.pop(call, None)
         if lease is not None:
             self.hold_s = _average(self.hold_s, max(0.0, now - lease.started_at))
@@ -209,13 +209,13 @@ class LimitState:
         booked_count = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
         tail_at = max(self.tail_at, self.returned_tail_at)
         estimated_count = (tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
-        return len(self.line) + max(0, int(booked_count)) + max(0, int(estimated_count)) + self.hold.booked_count(now)
+        return len(self.queue) + max(0, int(booked_count)) + max(0, int(estimated_count)) + self.hold.booked_count(now)
 
     def _expire(self, now: float) -> None:
         for call in [call for call, lease in self.leases.items() if lease.expires_at <= now]:
             del self.leases[call]
-        for call in [call for call, ends_at in self.line.items() if ends_at <= now]:
-            del self.line[call]
+        for call in [call for call, ends_at in self.queue.items() if ends_at <= now]:
+            del self.queue[call]
 
     def _earliest(self, limit: CallLimit, now: float) -> tuple[float, str]:
         """Return the earliest start of a call, ignoring leases, and why the call cannot start now."""
@@ -240,7 +240,7 @@ class LimitState:
         return max(intervals)
 
     def _start(self, limit: CallLimit, call: str, at: float, *, lead_s: float) -> None:
-        self.line.pop(call, None)
+        self.queue.pop(call, None)
         starts_at, tokens_at = self.starts.next_at, self.tokens.next_at
         if limit.rate is not None:
             self.starts.book(at, cost_s=limit.rate.interval_s)
@@ -273,10 +273,10 @@ class LimitState:
     ) -> LimitAnswer:
         assert limit.concurrency is not None
         reason = f"concurrency limit {limit.concurrency}"
-        if call in self.line or (is_its_turn and len(self.line) < limit.concurrency):
-            self.line[call] = now + LINE_S
+        if call in self.queue or (is_its_turn and len(self.queue) < limit.concurrency):
+            self.queue[call] = now + PLACE_TIMEOUT_S
             poll_s = min(max(self.hold_s / limit.concurrency / 2, _MIN_POLL_S), _MAX_POLL_S)
-            return LimitAnswer("line", poll_s, reason, place)
+            return LimitAnswer("queue", poll_s, reason, place)
         return self._estimate(now + (place + 1) * self._interval_s(limit), reason, now, limit, has_waited=has_waited)
 
     def _estimate(self, earliest: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool) -> LimitAnswer:
@@ -291,7 +291,7 @@ class LimitState:
         wait_s = max(_MIN_WAIT_S, at - now - _EARLY_S)
         # Half of a long wait, because calls ahead may end without starting, for example if their run is cancelled.
         delay_s = wait_s if wait_s <= _MAX_EXACT_S else min(wait_s / 2, MAX_ESTIMATE_S)
-        return LimitAnswer("later", delay_s, reason, calls_ahead)
+        return LimitAnswer("defer", delay_s, reason, calls_ahead)
 
 
 def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
@@ -299,7 +299,7 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
     values = dict(encoded)
     for name in ("starts", "tokens"):
         values[name] = Schedule(**values[name])
-    values["today"] = day_use_from_json(values["today"])
+    values["day_use"] = day_use_from_json(values["day_use"])
     values["hold"] = Hold(**values["hold"])
     if (booking := values.get("booking")) is not None:
         pairs = {name: tuple(booking[name]) for name in ("starts", "tokens")}

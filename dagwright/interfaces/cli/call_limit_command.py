@@ -52,7 +52,9 @@ def remove_call_limit(subject: str, output: Output) -> int:
                 return ExitCode.REJECTED
             except CommandRejected as error:
                 raise CommandError(str(error)) from None
-        declared_text = f"; its workers declare {removed_limit.declared}" if removed_limit.declared is not None else ""
+        declared_text = (
+            f"; its workers declare {removed_limit.declared_limit}" if removed_limit.declared_limit is not None else ""
+        )
         message = f"the limit {removed_limit.limit} of {removed_limit.subject} is removed{declared_text}"
         output.outcome(message, subject=removed_limit.subject)
         return ExitCode.COMPLETED
@@ -86,6 +88,6 @@ def _limit_line(limit: Limit) -> str:
     if limit.waiting is None:
         return f"{limit_text}: the workflow of the limit does not respond; start a worker that serves workflows"
     running_text = f"{limit.running:,} running, " if "concurrency=" in (limit.limit or "") else ""
-    held_text = f"{limit.held}, " if limit.held is not None else ""
-    today_text = f"{limit.today}, " if limit.today is not None else ""
-    return f"{limit_text}: {held_text}{today_text}{running_text}{limit.waiting:,} waiting"
+    hold_text = f"{limit.hold_reason}, " if limit.hold_reason is not None else ""
+    daily_usage_text = f"{limit.daily_usage}, " if limit.daily_usage is not None else ""
+    return f"{limit_text}: {hold_text}{daily_usage_text}{running_text}{limit.waiting:,} waiting"

@@ -45,15 +45,19 @@ class CallLimitDocument(BaseModel):
     """A limit of calls across all runs."""
 
     subject: str = Field(description="`tool:NAME`, `model:NAME`, `owner:NAME` or `template:NAME`.")
-    limit: str | None = Field(default=None, description="Null if there is no limit, and only `held` delays the calls.")
+    limit: str | None = Field(
+        default=None, description="Null if there is no limit, and only `hold_reason` delays the calls."
+    )
     is_declared: bool = Field(description="Whether workers declare it; otherwise it was set at run time.")
     by: str | None = Field(default=None, description="User name of the person who set it, if known.")
     running: int | None = Field(
         default=None, description="Calls that run under a concurrency limit; null if the limit does not respond."
     )
     waiting: int | None = Field(default=None, description="Estimated number of calls that wait.")
-    held: str | None = Field(default=None, description="Why no call may start now, if a service requested a pause.")
-    today: str | None = Field(default=None, description="Usage of the daily budget.")
+    hold_reason: str | None = Field(
+        default=None, description="Why no call may start now, if a service requested a pause."
+    )
+    daily_usage: str | None = Field(default=None, description="Usage of the daily budget.")
 
 
 class CallLimitList(BaseModel):
@@ -68,7 +72,9 @@ class RemovedCallLimit(BaseModel):
 
     subject: str
     limit: str
-    declared: str | None = Field(default=None, description="The limit that workers declare, which applies instead.")
+    declared_limit: str | None = Field(
+        default=None, description="The limit that workers declare, which applies instead."
+    )
 
 
 @router.get("/v1/call-limits", summary="List call limits", responses=response_docs(CallLimitList, examples.CALL_LIMITS))

@@ -55,7 +55,7 @@ async def _admit(limit: _Limiter) -> None:
 
 
 async def test_model_call_of_a_tool_waits_for_the_end_of_a_hold_even_if_another_call_ends() -> None:
-    limit = _Limiter(LimitAnswer("later", 0.1, "was asked to wait until"), LimitAnswer("start"))
+    limit = _Limiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
     admission_task = asyncio.create_task(_admit(limit))
     await asyncio.sleep(0)
     limit.release("another")
@@ -64,7 +64,7 @@ async def test_model_call_of_a_tool_waits_for_the_end_of_a_hold_even_if_another_
 
 
 async def test_model_call_in_line_requests_a_lease_again_when_another_call_ends() -> None:
-    limit = _Limiter(LimitAnswer("line", 5.0, "concurrency limit 5"), LimitAnswer("start"))
+    limit = _Limiter(LimitAnswer("queue", 5.0, "concurrency limit 5"), LimitAnswer("start"))
     admission_task = asyncio.create_task(_admit(limit))
     await asyncio.sleep(0)
     limit.release("another")
@@ -74,7 +74,7 @@ async def test_model_call_in_line_requests_a_lease_again_when_another_call_ends(
 async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
     limit = _Limiter(
         LimitAnswer("start", -0.6, "rate limit 1/min"),
-        LimitAnswer("later", 55.0, "rate limit 1/min"),
+        LimitAnswer("defer", 55.0, "rate limit 1/min"),
         LimitAnswer("start", 0.0),
         limit="1/min",
     )

@@ -35,7 +35,7 @@ def test_limit_stays_usable_after_large_numbers(message: Any) -> None:
     decoded = limit_message_from_json(message)
     for tokens in decoded.tokens:
         state.add_tokens(limit, tokens)
-    state.today.add(decoded.usage, now)
+    state.day_use.add(decoded.usage, now)
     if decoded.hold_s:
         state.hold.extend(now + decoded.hold_s, now, requested_by="429 from api.example.org")
     for call, request in decoded.requests.items():

@@ -21,17 +21,17 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
     state, limit = LimitState(), parse_limit("tokens=1000/day money=0.50/day")
     assert str(limit) == "tokens=1000/day money=0.50/day"
     evening = MIDNIGHT - 3_600
-    state.today.add(Usage(calls=1, prompt_tokens=700, money=Decimal("0.10")), evening)
+    state.day_use.add(Usage(calls=1, prompt_tokens=700, money=Decimal("0.10")), evening)
     assert state.request(limit, "a", evening, kind="model_call").decision == "start"
-    state.today.add(Usage(calls=1, completion_tokens=310, money=Decimal("0.10")), evening)
+    state.day_use.add(Usage(calls=1, completion_tokens=310, money=Decimal("0.10")), evening)
     assert limit.daily_budget is not None
-    assert state.today.describe(limit.daily_budget, evening) == (
+    assert state.day_use.describe(limit.daily_budget, evening) == (
         "tokens: 1,010 of 1,000 used today, money: 0.20 of 0.50 used today"
     )
     restored_state = limit_state_from_json(state.to_json())
     answer = restored_state.request(limit, "b", evening, kind="model_call")
     reason = "daily budget (tokens: 1,010 of 1,000 used, until 2026-11-28T00:00Z)"
-    assert (answer.decision, answer.delay_s, answer.reason) == ("later", 300, reason)
+    assert (answer.decision, answer.delay_s, answer.reason) == ("defer", 300, reason)
     # After midnight the calls start one after another.
     delays_s = [
         restored_state.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)
@@ -46,15 +46,15 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
         kind: restored_state.request(limit, kind, evening, kind=kind).decision
         for kind in ("call", "call_with_models", "tokens")
     }
-    assert kinds == {"call": "start", "call_with_models": "later", "tokens": "later"}
+    assert kinds == {"call": "start", "call_with_models": "defer", "tokens": "defer"}
     assert restored_state.request(parse_limit("tokens=2000/day"), "c", evening, kind="model_call").decision == "start"
     assert restored_state.request(limit, "b", MIDNIGHT, kind="model_call").decision == "start"
-    assert restored_state.today.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"
+    assert restored_state.day_use.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"
 
 
 def test_unknown_cost_of_a_call_blocks_a_daily_money_budget() -> None:
     state, limit = LimitState(), parse_limit("money=5/day")
-    state.today.add(Usage(calls=1, unpriced_calls=1), MIDNIGHT)
+    state.day_use.add(Usage(calls=1, unpriced_calls=1), MIDNIGHT)
     answer = state.request(limit, "a", MIDNIGHT, kind="model_call")
     assert answer.reason == "daily budget (the cost of a call is unknown; set a price, or a budget without money)"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dagwright.core.model.call_limits import CallLimit, parse_limit
-from dagwright.features.call_limits.limit_state import LATE_S, LINE_S, LimitAnswer, LimitState
+from dagwright.features.call_limits.limit_state import LATE_S, PLACE_TIMEOUT_S, LimitAnswer, LimitState
 
 _NOW = 1_000_000.0
 
@@ -15,7 +15,7 @@ def _request_starts(state: LimitState, limit: CallLimit, count: int, *, now: flo
 def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     answers = _request_starts(state, limit, 40)
-    assert [answer.decision for answer in answers] == ["start"] * 3 + ["later"] * 37
+    assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 37
     # Half a second apart, a tenth of the period early; the others come back half a second before their starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
@@ -31,7 +31,7 @@ def test_returning_calls_start_before_new_ones() -> None:
     # All calls return at once, as after a pause of the workers: each gets a different start.
     now = _NOW + 15
     answers = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
-    assert [answer.decision for answer in answers] == ["start"] * 3 + ["later"] * 3
+    assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 3
     assert [round(answer.delay_s, 2) for answer in answers] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert state.request(limit, "new", now).delay_s > 3.0
 
@@ -54,9 +54,9 @@ def test_missed_start_takes_up_the_rate_only_if_another_call_has_booked_a_start_
     assert state.request(limit, "a", _NOW + 0.6, lead_s=0.6).delay_s == pytest.approx(0.6)
     assert state.starts.next_at == pytest.approx(_NOW + 61.2)
     # A request with the same lead belongs to another attempt: the first one has started.
-    assert state.request(limit, "a", _NOW + 2, lead_s=0.6).decision == "later"
+    assert state.request(limit, "a", _NOW + 2, lead_s=0.6).decision == "defer"
     assert state.request(limit, "b", _NOW + 56, has_waited=True).decision == "start"
-    assert state.request(limit, "a", _NOW + 57, lead_s=1.6, has_waited=True).decision == "later"
+    assert state.request(limit, "a", _NOW + 57, lead_s=1.6, has_waited=True).decision == "defer"
 
 
 def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_first_served() -> None:
@@ -64,16 +64,18 @@ def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_fi
     assert [answer.decision for answer in _request_starts(state, limit, 5)] == [
         "start",
         "start",
-        "line",
-        "line",
-        "later",
+        "queue",
+        "queue",
+        "defer",
     ]
     state.release("call-0", _NOW + 1)
-    assert state.request(limit, "call-3", _NOW + 1).decision == "line"
+    assert state.request(limit, "call-3", _NOW + 1).decision == "queue"
     assert state.request(limit, "call-2", _NOW + 1).decision == "start"
     # The worker of call-1 and call-2 dies; call-3 keeps its place.
     for step in range(1, 4):
-        assert state.request(limit, "call-3", _NOW + step * LINE_S * 0.9).decision == ("start" if step == 3 else "line")
+        assert state.request(limit, "call-3", _NOW + step * PLACE_TIMEOUT_S * 0.9).decision == (
+            "start" if step == 3 else "queue"
+        )
     assert [*state.leases] == ["call-3"]
 
 
@@ -82,7 +84,7 @@ def test_repeated_request_of_a_call_uses_its_lease() -> None:
     assert [state.request(limit, "a", _NOW + second).decision for second in range(3)] == ["start"] * 3
     # A running call counts although its lease has expired, as after an outage of the server.
     state.renew("b", _NOW)
-    assert state.request(limit, "c", _NOW).decision == "line"
+    assert state.request(limit, "c", _NOW).decision == "queue"
 
 
 def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
@@ -90,7 +92,7 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
     assert state.request(limit, "a", _NOW, kind="model_call").decision == "start"
     state.add_tokens(limit, 30_000)
     answer = state.request(limit, "b", _NOW, kind="model_call")
-    assert (answer.decision, answer.reason) == ("later", "limit of 60,000 tokens/min")
+    assert (answer.decision, answer.reason) == ("defer", "limit of 60,000 tokens/min")
     # 30 s of tokens are used, and 6 s may be used early.
     assert answer.delay_s == pytest.approx(23.5 / 2)
     assert state.request(limit, "c", _NOW, kind="call").decision == "start"
@@ -129,4 +131,4 @@ def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> No
     state.discard_bookings(_NOW)
     assert state.request(limit, "a", _NOW).decision == "start"
     state.hold.extend(_NOW + 30, _NOW, requested_by="429 from api.example.org")
-    assert state.request(parse_limit("100/s"), "b", _NOW).decision == "later"
+    assert state.request(parse_limit("100/s"), "b", _NOW).decision == "defer"
