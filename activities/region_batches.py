@@ -180,7 +180,7 @@ class RegionBatch:
             number for number in self.ended_node_numbers() if records[number].status in _REPORTED_STATUSES
         ]
         return {
-            "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported_numbers],
+            "node_ends": [[nodes[number].id, *end_to_json(records[number])] for number in reported_numbers],
             "versions": self.tool_versions(reported_numbers),
         }
 

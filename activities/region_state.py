@@ -76,7 +76,9 @@ class OffloadedRegionState:
             "counts": {status.value: count for status, count in self.counts.items()},
             "open": len(region.member_numbers) - self.counts.total(),
             "ends": self.completed_end_count,
-            "ended": [[region.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in exported],
+            "node_ends": [
+                [region.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in exported
+            ],
             "versions": batch.tool_versions(exported),
             "error": scheduler.state.error.to_json() if scheduler.state.error else None,
         }
@@ -166,7 +168,7 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
     if first_input is None:
         raise ValueError("the first batch of a region has no input")
     try:
-        reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in first_input["ended"]}
+        reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in first_input["node_ends"]}
         outside_ids = [node.id for node in region.plan.nodes if node.kind == "external"]
         # A node outside the region without a reported outcome has completed, and no node of the region reads its
         # result.

@@ -182,7 +182,7 @@ class _OffloadedRegion:
             if record is None and batch_index >= 0:
                 if batch_index not in cached_batches:
                     batch = await self._batch(refs[batch_index])
-                    cached_batches[batch_index] = {entry[0]: entry for entry in batch["ended"]}, batch["versions"]
+                    cached_batches[batch_index] = {entry[0]: entry for entry in batch["node_ends"]}, batch["versions"]
                     if len(cached_batches) > _CACHED_BATCHES:
                         cached_batches.popitem(last=False)
                 cached_batches.move_to_end(batch_index)
@@ -233,7 +233,7 @@ class _OffloadedRegion:
         ref = self._last_batch
         while ref is not None and len(ends) < limit:
             batch = await self._batch(ref)
-            ends += [(entry, batch["versions"]) for entry in reversed(batch["ended"]) if matches(entry)]
+            ends += [(entry, batch["versions"]) for entry in reversed(batch["node_ends"]) if matches(entry)]
             ref = batch["before"]
         return ends[:limit]
 
@@ -243,7 +243,7 @@ class _OffloadedRegion:
         ref = self._last_batch
         while ref is not None:
             batch = await self._batch(ref)
-            for entry in batch["ended"]:
+            for entry in batch["node_ends"]:
                 batch_indexes[entry[0]] = len(refs)
             refs.append(ref)
             ref = batch["before"]

@@ -97,9 +97,9 @@ class CallBatchResult:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "ended": [end.json_form for end in self.call_ends],
-            "detached": {**self.detached_failures},
-            "separate": [*self.separate_tools],
+            "call_ends": [end.json_form for end in self.call_ends],
+            "detached_failures": {**self.detached_failures},
+            "separate_tools": [*self.separate_tools],
         }
 
 
@@ -162,10 +162,10 @@ def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
                     data=str(text).encode(),
                 ),
             )
-            for task_id, metadata, text in encoded["ended"]
+            for task_id, metadata, text in encoded["call_ends"]
         ]
-        failures = {str(task_id): failure for task_id, failure in encoded["detached"].items()}
-        return CallBatchResult(call_ends, failures, [str(tool) for tool in encoded["separate"]])
+        failures = {str(task_id): failure for task_id, failure in encoded["detached_failures"].items()}
+        return CallBatchResult(call_ends, failures, [str(tool) for tool in encoded["separate_tools"]])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the result of a call batch: {error!r}") from None
 

@@ -27,7 +27,7 @@ class MapBatchInput:
 
 def map_batch_input_to_json(batch: MapBatchInput) -> dict[str, Any]:
     """Encode the input of a map batch."""
-    encoded: dict[str, Any] = {"given": [[node_id, *end_to_json(record)] for node_id, record in batch.node_ends]}
+    encoded: dict[str, Any] = {"node_ends": [[node_id, *end_to_json(record)] for node_id, record in batch.node_ends]}
     if batch.source is not None:
         return {**encoded, "source": stored_list_to_json(batch.source)}
     return {**encoded, "items": value_to_json([*batch.items])}
@@ -40,7 +40,7 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
         ValueError: `encoded` has another form.
     """
     try:
-        ends = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["given"]]
+        ends = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["node_ends"]]
         if not all(record.status.is_final for _, record in ends):
             raise ValueError("a node that the items of a map batch read has not ended")
         if "source" in encoded:

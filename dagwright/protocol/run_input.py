@@ -127,7 +127,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.known_entities:
-        encoded["bound"] = known_entities_to_json(run_input.known_entities)
+        encoded["known_entities"] = known_entities_to_json(run_input.known_entities)
     if run_input.snapshot is not None:
         encoded["snapshot"] = snapshot_to_json(run_input.snapshot)
     if run_input.map_batch is not None:
@@ -226,7 +226,7 @@ def run_input_from_json(message: Any) -> RunInput:
             model=options.get("model"),
             session=_parent_session(message.get("session")),
             is_interactive=options.get("interactive", True),
-            known_entities=known_entities_from_json(message.get("bound", ())),
+            known_entities=known_entities_from_json(message.get("known_entities", ())),
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
@@ -254,7 +254,7 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
 
 def _reported_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the nodes whose ends are part of a map batch's input."""
-    entries = _object(message, "map_batch").get("given", ())
+    entries = _object(message, "map_batch").get("node_ends", ())
     return [str(end[0]) for end in entries]
 
 

@@ -129,7 +129,7 @@ def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
         "requests": feedback.requests.to_json(),
         "overrides": {name: override.to_json() for name, override in state.overrides.items()},
         "inputs": feedback.state.given_inputs,
-        "covered": [approved_count, feedback.state.approved_by] if approved_count else None,
+        "approved_nodes": [approved_count, feedback.state.approved_by] if approved_count else None,
         "policy": state.policy.to_json() if feedback.state.policy_changed else None,
     }
     return {name: part for name, part in parts.items() if part}
@@ -138,7 +138,7 @@ def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 def _restore_feedback(scheduler: "RunScheduler", feedback: Mapping[str, Any]) -> None:
     overrides = feedback.get("overrides", {})
     scheduler.state.overrides = {name: override_from_json(override) for name, override in overrides.items()}
-    approved_node_count, approved_by = feedback.get("covered", (0, ""))
+    approved_node_count, approved_by = feedback.get("approved_nodes", (0, ""))
     scheduler.features.feedback.restore(
         feedback.get("requests", {}), feedback.get("inputs", {}), (approved_node_count, approved_by)
     )

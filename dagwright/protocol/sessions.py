@@ -286,7 +286,7 @@ class SessionRecord:
         """
         turn_input = {**start.start, "session": ParentSession(workflow_id, start.run_id).to_json()}
         if self.resolved_lookups:
-            turn_input["bound"] = [dict(lookup) for lookup in self.resolved_lookups]
+            turn_input["known_entities"] = [dict(lookup) for lookup in self.resolved_lookups]
         options = turn_input.get("options")
         if self.policy is not None and (options is None or isinstance(options, Mapping)):
             turn_input["options"] = {"policy": self.policy.to_json(), **(options or {})}

@@ -130,7 +130,7 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
     if count > MAX_INLINE_PLAN_NODES:
         reported_count = batch_results[-1]["counts"]["completed"]
     else:
-        reported_count = sum(len(result["ended"]) for result in batch_results)
+        reported_count = sum(len(result["node_ends"]) for result in batch_results)
     assert 0 < reported_count <= killed_at, "the batch in flight must not be the first batch"
     await scene.kill_at(f"n{killed_at}")
     document = await result_within(handle, 240)

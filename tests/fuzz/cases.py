@@ -137,7 +137,7 @@ _internal_fields = st.fixed_dictionaries(
         "scope": json_values,
         "path": usual_or_rare(st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]])), rare=json_values),
         "parent": usual_or_rare(st.sampled_from((None, {"run_id": "nobody-there", "task": "a"})), rare=json_values),
-        "bound": usual_or_rare(
+        "known_entities": usual_or_rare(
             st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "entity": {"id": "p1"}}])),
             rare=json_values,
         ),

@@ -164,8 +164,8 @@ class Run:
         region.run()
         calls.close()
         result = region.result()
-        assert result["ended"], "a batch ends at least one node"
-        self.batches.append([entry[0] for entry in result["ended"]])
+        assert result["node_ends"], "a batch ends at least one node"
+        self.batches.append([entry[0] for entry in result["node_ends"]])
         apply_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(result)), at=1.0)
 
     def _run_offloaded_batch(self, task_id: str, message: dict[str, Any]) -> None:

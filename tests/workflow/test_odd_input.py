@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 _VALID_PLAN = {"nodes": [{"id": "a", "tool": "echo"}]}
 _COMPILED_PLAN = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": {}}
-_RUNNING_ITEM = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
+_RUNNING_ITEM = {"node_ends": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 
 
 _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [

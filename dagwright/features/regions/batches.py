@@ -166,7 +166,7 @@ class BatchNodes:
         }
         if "stored" in inputs:
             message["stored_inputs"] = inputs["stored"]
-        return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._encoded_ends.values()) + b"]}"
+        return pydantic_core.to_json(message)[:-1] + b',"node_ends":[' + b",".join(self._encoded_ends.values()) + b"]}"
 
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
@@ -182,7 +182,7 @@ def read_batch(message: Mapping[str, Any]) -> BatchInput:
     try:
         return BatchInput(
             plan=plan_from_json(message["plan"]),
-            ends=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
+            ends=[(entry[0], end_from_json(entry[1:])) for entry in message["node_ends"]],
             inputs=value_from_json(message["inputs"], message.get("stored_inputs")),
         )
     except (KeyError, TypeError, IndexError) as error:
@@ -254,7 +254,7 @@ def apply_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: flo
     """
     try:
         versions = output.get("versions", {})
-        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["ended"]]
+        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["node_ends"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
     has_progress = apply_outcomes(scheduler, ends, versions, at=at)

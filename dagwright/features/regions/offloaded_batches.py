@@ -71,7 +71,7 @@ def _outside_data(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
             record = Record(record.status, blocked_by=record.blocked_by)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
     inputs = value_to_json(dict(scheduler.state.inputs))
-    outside = {"ended": ended, "inputs": inputs["value"]}
+    outside = {"node_ends": ended, "inputs": inputs["value"]}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
 
@@ -93,15 +93,15 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
     """Apply the output of a batch.
 
     Args:
-        output: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
-            whole region; `ended` contains the ends of the members on which nodes outside depend.
+        output: `{"batch", "counts", "open", "ends", "node_ends", "versions", "error"}`; the first four are the state of the
+            whole region; `node_ends` contains the ends of the members on which nodes outside depend.
     """
     previous_state: RegionState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
         previous_state = record.result
     try:
         state = _state(output)
-        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["ended"]]
+        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["node_ends"]]
         error = NodeError(**output["error"]) if output.get("error") else None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as decode_error:
         failure = NodeError("invalid_result", f"invalid result of a region batch: {decode_error!r}")
@@ -126,7 +126,7 @@ def _state(output: Mapping[str, Any]) -> RegionState:
 def ends_to_json(scheduler: "RunScheduler", numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
     """Encode the ends of nodes for the payload store, in the order of the numbers."""
     records = scheduler.records
-    return {"ended": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}
+    return {"node_ends": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}
 
 
 def ends_from_json(encoded: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[int, Record]]:
@@ -140,7 +140,7 @@ def ends_from_json(encoded: Mapping[str, Any], plan: CompiledPlan) -> list[tuple
     """
     try:
         versions = encoded["versions"]
-        return [end_of_entry(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in encoded["ended"]]
+        return [end_of_entry(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in encoded["node_ends"]]
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not the ends of nodes: {error!r}") from None
 

@@ -178,7 +178,7 @@ def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
 
 
 def test_a_result_in_an_unknown_form_is_ignored() -> None:
-    for payload in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate": []}'):
+    for payload in (b"[]", b"no JSON", b'{"call_ends": [["a"]], "detached_failures": {}, "separate_tools": []}'):
         assert read_call_batch_result(Payload(data=payload)) == CallBatchResult()
     with pytest.raises(ValueError, match="not a failure"):
         decode_failure("AAAA")

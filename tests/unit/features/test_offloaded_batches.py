@@ -32,5 +32,5 @@ def test_completed_unread_nodes_of_an_offloaded_region_are_not_reported() -> Non
         scheduler.complete(task.id, task.ref.node, at=2.0)
     assert task is not None
     encoded = pydantic_core.from_json(encode_offloaded_batch(scheduler, task))
-    outside = {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
+    outside = {"node_ends": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
     assert encoded == {"inner": "sha256-0", "before": None, "outside": outside}

@@ -132,7 +132,7 @@ def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     assert raw == {
         "plan": {},
         "session": parent_session,
-        "bound": [JOHN],
+        "known_entities": [JOHN],
         "options": {"policy": session.policy.to_json()},
         "context": {"cbu": FUND},
     }
