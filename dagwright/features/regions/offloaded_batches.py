@@ -93,8 +93,8 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
     """Apply the output of a batch.
 
     Args:
-        output: `{"batch", "counts", "open", "ends", "node_ends", "versions", "error"}`; the first four are the state of the
-            whole region; `node_ends` contains the ends of the members on which nodes outside depend.
+        output: `{"batch", "counts", "open", "ends", "node_ends", "versions", "error"}`; the first four are the state of
+            the whole region; `node_ends` contains the ends of the members on which nodes outside depend.
     """
     previous_state: RegionState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
