@@ -54,7 +54,7 @@ class CommandMessages:
         """
         scheduler = self._engine.scheduler if self._engine is not None else None
         read_payload = partial(read_message, message.payload)
-        _raise_if_refused(self._commands.refusal_of(name, read_payload, scheduler=scheduler, at=now_s()))
+        _raise_if_refused(self._commands.rejection_of(name, read_payload, scheduler=scheduler, at=now_s()))
 
     def handle_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
         """Apply the command of an update and return the confirmation.
@@ -63,7 +63,7 @@ class CommandMessages:
             ApplicationError: `Rejected`, with the reason, if the command cannot be applied any more.
         """
         result = self._handle(name, message, source="update")
-        _raise_if_refused(result.refusal)
+        _raise_if_refused(result.rejection)
         return {"ok": True, "message": result.confirmation}
 
     def _handle(self, name: str, message: RawValue, *, source: MessageSource) -> CommandResult:
@@ -79,6 +79,6 @@ class CommandMessages:
         return result
 
 
-def _raise_if_refused(refusal: str | None) -> None:
-    if refusal is not None:
-        raise ApplicationError(refusal, type=wire.ERROR_REJECTED, non_retryable=True)
+def _raise_if_refused(rejection: str | None) -> None:
+    if rejection is not None:
+        raise ApplicationError(rejection, type=wire.ERROR_REJECTED, non_retryable=True)

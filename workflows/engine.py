@@ -203,7 +203,7 @@ class Engine:
         finally:
             for timer in (self._deadline_timer, self._drain_timer, self._request_timer):
                 timer.stop()
-            self._note_refusals()
+            self._note_rejections()
             self._attributes.cancel_pending()
 
     @property
@@ -318,12 +318,12 @@ class Engine:
         self._request_timer.set(timer_at)
         self._clear_unrecorded_task()
 
-    def _note_refusals(self) -> None:
-        for refusal in self.scheduler.features.feedback.requests.take_rejections():
-            self._note("message_rejected", refusal)
+    def _note_rejections(self) -> None:
+        for rejection in self.scheduler.features.feedback.requests.take_rejections():
+            self._note("message_rejected", rejection)
 
     def _publish_changes(self, at: float) -> None:
-        self._note_refusals()
+        self._note_rejections()
         self._notifier.send(wake=lambda: self.push(_wake))
         self._update_sub_plans()
         status, title = self.scheduler.status().value, self.scheduler.plan.title

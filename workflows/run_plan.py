@@ -194,7 +194,7 @@ class PlanWorkflow(Steerable):
         try:
             return await items_of_map_batch(map_batch, node, time_left=self._remaining_time(deadline_s))
         except ActivityError as error:
-            raise PlanRejected(_refusal(error, "the items cannot be loaded")) from None
+            raise PlanRejected(_rejection(error, "the items cannot be loaded")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
 
@@ -211,7 +211,7 @@ class PlanWorkflow(Steerable):
             restore_state(scheduler, await state_of(snapshot, time_left=self._remaining_time(deadline_s)))
             start_restored_run(scheduler, run_input, at=now_s())
         except ActivityError as error:
-            raise PlanRejected(_refusal(error, "the run cannot continue")) from None
+            raise PlanRejected(_rejection(error, "the run cannot continue")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
         lost_tasks = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
@@ -282,7 +282,7 @@ class PlanWorkflow(Steerable):
                 run_input.pages, time_left=self._remaining_time(deadline_of(None, run_input))
             ), run_input
         except ActivityError as error:
-            raise PlanRejected(_refusal(error, "the plan cannot be loaded")) from None
+            raise PlanRejected(_rejection(error, "the plan cannot be loaded")) from None
         except PlanTooLarge as error:
             raise PlanRejected(error_json("too_large", str(error))) from None
         except ValueError as error:
@@ -317,7 +317,7 @@ class PlanWorkflow(Steerable):
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
             self._read_attributes(details[1] if len(details) > 1 else None)
-            raise PlanRejected(_refusal(error, "the plan cannot be loaded")) from None
+            raise PlanRejected(_rejection(error, "the plan cannot be loaded")) from None
         self._read_attributes(compile_result)
         return compile_result
 
@@ -501,7 +501,7 @@ def _error_of(error: MessageInvalid) -> dict[str, Any]:
     )
 
 
-def _refusal(error: ActivityError, prefix: str) -> dict[str, Any]:
+def _rejection(error: ActivityError, prefix: str) -> dict[str, Any]:
     """Return the error of the run for the failure of an activity that prepares the run."""
     cause = error.__cause__
     if is_cancellation(error):

@@ -230,16 +230,16 @@ class SessionWorkflow:
         """
         try:
             start = turn_start_from_json(read_message(message.payload))
-            refusal = self._session.refusal_of(start)
+            rejection = self._session.rejection_of(start)
         except MessageInvalid as error:
-            refusal = TurnRejection(error.code, str(error))
+            rejection = TurnRejection(error.code, str(error))
         # The process edge: an exception in a validator would be retried without end.
         except Exception as error:
-            refusal = TurnRejection("invalid", bug_message(error))
-        if refusal is None:
+            rejection = TurnRejection("invalid", bug_message(error))
+        if rejection is None:
             return start
-        details = {"code": refusal.code, "run_id": refusal.run_id, "version": self._session.version}
-        raise ApplicationError(refusal.message, details, type=wire.ERROR_REJECTED, non_retryable=True)
+        details = {"code": rejection.code, "run_id": rejection.run_id, "version": self._session.version}
+        raise ApplicationError(rejection.message, details, type=wire.ERROR_REJECTED, non_retryable=True)
 
     @workflow.signal(name=wire.SIGNAL_TURN_ENDED)
     def turn_ended(self, message: RawValue) -> None:

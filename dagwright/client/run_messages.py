@@ -120,7 +120,7 @@ def _expected_rejection(view: "RunView", name: str, message: Mapping[str, Any]) 
     # The scheduler is not shared, so it can be changed here.
     for at, pending_name, read_message in view.pending_commands():
         handler.handle(pending_name, read_message, source="signal", scheduler=view.scheduler, at=at)
-    return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
+    return handler.rejection_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
 def rejection_of_pending_signal(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
@@ -133,5 +133,5 @@ def rejection_of_pending_signal(view: "RunView", name: str, message: Mapping[str
     for at, pending_name, read_message in view.pending_commands():
         result = handler.handle(pending_name, read_message, source="signal", scheduler=view.scheduler, at=at)
         if (pending_name, read_message()) == (name, message):
-            return result.refusal
+            return result.rejection
     return None

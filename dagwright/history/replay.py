@@ -505,7 +505,7 @@ class HistoryReplay:
             apply_sub_plan_end(scheduler, end, at=at)
         # The process edge: the run itself ends with this error and reports it, and history readers continue.
         except Exception as error:
-            self._notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
+            self._notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
 
     def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, source: MessageSource) -> None:
         """Apply a command, or store it until the run has its plan."""

@@ -162,8 +162,8 @@ def prepare_posted_plan(
         checked, document = check_posted_plan(posted, tools)
     except PlanInvalid as invalid:
         return RejectedPlan(invalid, _errors(posted.plan, invalid))
-    if policy is not None and (refusals := policy_problems(checked, policy)):
-        raise PlanInvalid(refusals)
+    if policy is not None and (rejections := policy_problems(checked, policy)):
+        raise PlanInvalid(rejections)
     return PreparedPlan(compile_for_requests(checked, inputs), source_of(document, checked.dialect))
 
 

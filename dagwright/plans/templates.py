@@ -268,8 +268,8 @@ def _load_template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dic
     document = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
     checked = check_plan(document, tools)
     check_size(checked)
-    if refusals := policy_problems(checked, default_policy("person")):
-        raise PlanInvalid(refusals)
+    if rejections := policy_problems(checked, default_policy("person")):
+        raise PlanInvalid(rejections)
     return Template(path.stem, path.name, document, checked)
 
 

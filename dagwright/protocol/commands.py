@@ -63,7 +63,7 @@ class RoutedCommand:
     """A decoded command with its effects on the run and its sub-plans.
 
     Args:
-        refusal_of: returns why the command is rejected, without side effects.
+        rejection_of: returns why the command is rejected, without side effects.
         apply: applies the command, or returns why it is rejected.
         confirmation_of: returns the confirmation for the sender; it must be called before `apply`.
         forwarded_signal_of: returns the signal that forwards the command, if it belongs to a running sub-plan.
@@ -72,7 +72,7 @@ class RoutedCommand:
         broadcast: signal to all sub-plans after the command was applied.
     """
 
-    refusal_of: CommandFunction
+    rejection_of: CommandFunction
     apply: CommandFunction
     confirmation_of: Callable[["RunScheduler"], str]
     forwarded_signal_of: Callable[["RunScheduler"], ChildSignal | None] = _no_child_signal
@@ -86,14 +86,14 @@ class CommandResult:
     """Result of a command.
 
     Args:
-        refusal: why the command was rejected.
+        rejection: why the command was rejected.
         confirmation: confirmation for the sender of an accepted command.
         note: code and text of the note.
         child_signal: signal to sub-plans.
         error: unexpected exception that was raised.
     """
 
-    refusal: str | None = None
+    rejection: str | None = None
     confirmation: str = ""
     note: tuple[str, str] | None = None
     child_signal: ChildSignal | None = None
@@ -109,8 +109,8 @@ def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: fl
             child_signal=forwarded_signal,
         )
     confirmation = command.confirmation_of(scheduler)
-    if (refusal := command.apply(scheduler, at)) is not None:
-        return CommandResult(refusal)
+    if (rejection := command.apply(scheduler, at)) is not None:
+        return CommandResult(rejection)
     return CommandResult(
         confirmation=command.stored_confirmation_of(scheduler) or confirmation,
         note=command.note,
@@ -118,15 +118,15 @@ def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: fl
     )
 
 
-def refusal_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
+def rejection_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
     """Return why a command is rejected, without side effects; a sub-plan itself rejects a forwarded command."""
-    return command.refusal_of(scheduler, at) if command.forwarded_signal_of(scheduler) is None else None
+    return command.rejection_of(scheduler, at) if command.forwarded_signal_of(scheduler) is None else None
 
 
 def _feedback_command(message: Any, *, source: MessageSource) -> RoutedCommand:
     feedback = feedback_from_json(message, source=source)
     return RoutedCommand(
-        refusal_of=lambda scheduler, at: scheduler.features.feedback.refusal_of(feedback, at),
+        rejection_of=lambda scheduler, at: scheduler.features.feedback.rejection_of(feedback, at),
         apply=lambda scheduler, at: scheduler.features.feedback.answer(feedback, at),
         confirmation_of=partial(_confirmation_of_answer, feedback.request),
         forwarded_signal_of=partial(_forwarded_answer, feedback),
@@ -154,7 +154,7 @@ def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSig
 
 def _route(name: str, message: CommandMessage) -> RoutedCommand:
     return RoutedCommand(
-        refusal_of=lambda scheduler, at: message.command.refusal_of(scheduler, at=at),
+        rejection_of=lambda scheduler, at: message.command.rejection_of(scheduler, at=at),
         apply=lambda scheduler, at: apply_command(message.command, scheduler, at=at),
         confirmation_of=lambda _: message.confirmation,
         forwarded_signal_of=partial(_forwarded_command, name, message),
@@ -262,7 +262,7 @@ class CommandHandler:
         """
         self._has_ended = True
 
-    def refusal_of(
+    def rejection_of(
         self, name: str, read_message: ReadMessage, *, scheduler: "RunScheduler | None", at: float
     ) -> str | None:
         """Return why an update is rejected, without side effects.
@@ -279,8 +279,8 @@ class CommandHandler:
         try:
             command = read_command(name, read_message, source="update")
             if scheduler is None:
-                return self._early_commands.refusal_of(name)
-            return refusal_of_command(command, scheduler, at=at)
+                return self._early_commands.rejection_of(name)
+            return rejection_of_command(command, scheduler, at=at)
         except MessageInvalid as error:
             return str(error)
         # The process edge: an exception in a validator would be retried without end.
@@ -320,11 +320,11 @@ class CommandHandler:
         except Exception as error:
             result = CommandResult(bug_message(error), error=error)
         self._note(result)
-        if result.refusal is None:
+        if result.rejection is None:
             self._record_accepted_id(command_id)
         elif source == "signal":
             # The sender of an update gets the rejection as the response.
-            self._notes.add_refusal(name, result.refusal)
+            self._notes.add_rejection(name, result.rejection)
         return result
 
     def _record_accepted_id(self, command_id: str | None) -> None:
@@ -344,7 +344,7 @@ class CommandHandler:
             except Exception as error:
                 result = CommandResult(bug_message(error), error=error)
             self._note(result)
-            self._notes.add_refusal(name, result.refusal)
+            self._notes.add_rejection(name, result.rejection)
             results.append(result)
         return results
 
@@ -357,7 +357,7 @@ class CommandHandler:
         except Exception as error:
             if name != wire.CANCEL:
                 raise
-            self._notes.add_refusal(name, bug_message(error))
+            self._notes.add_rejection(name, bug_message(error))
             return PLAIN_CANCEL
 
     def _note(self, result: CommandResult) -> None:
@@ -374,7 +374,7 @@ class EarlyCommands:
     def __init__(self) -> None:
         self._commands: list[tuple[str, RoutedCommand]] = []
 
-    def refusal_of(self, name: str) -> str | None:
+    def rejection_of(self, name: str) -> str | None:
         """Return why a command cannot be stored, or `None`.
 
         Args:
@@ -391,10 +391,10 @@ class EarlyCommands:
         Args:
             name: name of the message.
         """
-        refusal = self.refusal_of(name)
-        if refusal is None:
+        rejection = self.rejection_of(name)
+        if rejection is None:
             self._commands.append((name, command))
-        return refusal
+        return rejection
 
     def pop_all(self) -> list[tuple[str, RoutedCommand]]:
         """Remove and return all commands with the names of their messages, in order."""
@@ -410,10 +410,10 @@ def read_sub_plan_report(read_message: ReadMessage, notes: Notes) -> SubPlanEnd 
     try:
         return sub_plan_end_from_json(read_message())
     except MessageInvalid as error:
-        notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
+        notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
     # The process edge, as in `CommandHandler.handle`.
     except Exception as error:
-        notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
+        notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
     return None
 
 
@@ -421,7 +421,7 @@ def is_expected_report(end: SubPlanEnd, scheduler: "RunScheduler", notes: Notes)
     """Return whether a report is about a sub-plan of this run; any other report becomes a note."""
     if sub_plan_task(scheduler, end.task) is not None:
         return True
-    notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is not a sub-plan of this run")
+    notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is not a sub-plan of this run")
     return False
 
 

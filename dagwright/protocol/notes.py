@@ -23,7 +23,7 @@ class Notes:
         """Add a note."""
         self._append({"code": code, "node_id": None, "message": message})
 
-    def add_refusal(self, message_name: str, reason: str | None) -> None:
+    def add_rejection(self, message_name: str, reason: str | None) -> None:
         """Add a note about a rejected message; do nothing if `reason` is `None`, because the message was accepted.
 
         Args:

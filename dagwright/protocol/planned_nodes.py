@@ -21,7 +21,7 @@ from dagwright.features.commands.steering import (
     CommandMessage,
     RunCommand,
     UnparsedCommand,
-    refusal_of_run,
+    rejection_of_run,
 )
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.plan_extension.extender import StreamingExtender
@@ -73,7 +73,7 @@ class AddPlannedNodes:
     reported_count: int
     extension: Extension | None
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return `None`: `UnparsedPlannedNodes.parse_within` has checked the command."""
         return None
 
@@ -92,7 +92,7 @@ class AddPlannedNodes:
 class _NoChange:
     """Command without effect, for a message of an earlier attempt and for a repeated message."""
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return `None`."""
         return None
 
@@ -121,8 +121,8 @@ class UnparsedPlannedNodes(UnparsedCommand):
         known_attempt, known_count = scheduler.features.extension.stream_progress.get(self.call, (1, 0))
         if self.attempt < known_attempt or (self.attempt == known_attempt and self.offset < known_count):
             return _NoChange()
-        if (refusal := refusal_of_run(scheduler) or self._refusal_of_call(scheduler)) is not None:
-            return refusal
+        if (rejection := rejection_of_run(scheduler) or self._rejection_of_call(scheduler)) is not None:
+            return rejection
         reported_count = self.offset + len(self.nodes)
         if not self.nodes:
             return AddPlannedNodes(self.call, self.attempt, reported_count, None)
@@ -135,7 +135,7 @@ class UnparsedPlannedNodes(UnparsedCommand):
             return extension
         return AddPlannedNodes(self.call, self.attempt, reported_count, extension)
 
-    def _refusal_of_call(self, scheduler: "RunScheduler") -> str | None:
+    def _rejection_of_call(self, scheduler: "RunScheduler") -> str | None:
         """Return why the call may not add nodes, or `None`. Only a running planner call may add nodes."""
         task_id = task_of_call(scheduler.state, self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None

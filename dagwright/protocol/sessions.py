@@ -253,7 +253,7 @@ class SessionRecord:
 
     # Transitions.
 
-    def refusal_of(self, start: TurnStart) -> TurnRejection | None:
+    def rejection_of(self, start: TurnStart) -> TurnRejection | None:
         """Return why a turn cannot start, or `None`. A turn that exists already is not rejected."""
         if self.turn_of(start.run_id) is not None:
             return None

@@ -46,7 +46,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "node states": states.node_states,
     "plan": plan.plan_fields,
     "problems": errors.problems_table,
-    "refusals": errors.refusals_table,
+    "rejections": errors.rejections_table,
     "rounds sizes": limits.rounds_sizes_table,
     "run events": events.run_events,
     "run messages": workflows.run_messages,

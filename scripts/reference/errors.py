@@ -35,7 +35,7 @@ def http_codes_table() -> str:
     return table(headings, rows)
 
 
-def refusals_table() -> str:
+def rejections_table() -> str:
     """Return a row for each status of a rejected command."""
     headings = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
     rows = [

@@ -80,7 +80,7 @@ async def signal(handle: Handle, request: str, content: Any, **more: Any) -> Non
     await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request, "answer": content, "by": "bob", **more})
 
 
-async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
+async def rejection_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
     """Send an update that the run must reject without an event in history, and return the error message."""
     update_events = await _updates_in_history(handle)
     with pytest.raises(WorkflowUpdateFailedError) as error:

@@ -136,7 +136,7 @@ class NoExtension:
     def is_reserved(self, node_id: str) -> bool:
         return False
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+    def rejection_of_result(self, node_id: str, result: Any) -> str | None:
         return None
 
 
@@ -223,7 +223,7 @@ def states(scheduler: RunScheduler) -> dict[str, str]:
 def answer_request(
     scheduler: RunScheduler, request_id: str, content: Any, by: str = "", *, at: float, **fields: Any
 ) -> str | None:
-    """Answer a request, and return the refusal, or `None` if the answer was accepted."""
+    """Answer a request, and return the rejection, or `None` if the answer was accepted."""
     return scheduler.features.feedback.answer(Feedback(request_id, content, by, **fields), at)
 
 

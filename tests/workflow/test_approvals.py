@@ -14,7 +14,7 @@ from tests.support.people import (
     answer,
     has_notes,
     human,
-    refusal_of,
+    rejection_of,
     signal,
     view_of,
     wait_for_requests,
@@ -144,7 +144,7 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests(runs.client, handle.id, "a")
     message = {"policy": {"rules": [{"then": "perhaps"}]}, "by": "ann"}
-    assert "rules[0].then" in await refusal_of(handle, message, update=wire.SET_POLICY)
+    assert "rules[0].then" in await rejection_of(handle, message, update=wire.SET_POLICY)
     result = await handle.execute_update(wire.SET_POLICY, {"policy": {"otherwise": "run"}, "by": "ann"})
     assert result == {"ok": True, "message": "the policy is changed"}
     await wait_for_requests(runs.client, handle.id, "check")
@@ -270,7 +270,7 @@ async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(run
     [request] = view.document()["waiting_for"]
     assert (request["node_id"], request["prompt"], view.status) == (None, "The plan needs n, free", "waiting")
     assert {node["status"] for node in view.document()["nodes"].values()} == {"pending"}
-    assert "minimum" in await refusal_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
+    assert "minimum" in await rejection_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {"a": completed_node({"n": 3}), "b": completed_node({"text": "x y"})}
@@ -299,7 +299,7 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
 
         await eventually(has_continued)
         await wait_for_requests(runs.client, handle.id, "each[a]")
-        assert "answered by ann" in await refusal_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
+        assert "answered by ann" in await rejection_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)
         assert bare(document)["nodes"]["end"] == completed_node(

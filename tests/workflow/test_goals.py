@@ -18,7 +18,7 @@ from tests.support.agents import agent, model_answer
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal, plan_text, purposes
-from tests.support.people import refusal_of
+from tests.support.people import rejection_of
 from tests.support.runs import Runs, completed_node, document_of, serving_runs
 from tests.workflow.building import Scripted
 
@@ -183,7 +183,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, message)
         # A repeated command is rejected with the ID that is in use.
-        assert "the run has a node 'a' already" in await refusal_of(handle, message, update=wire.ADD_NODES)
+        assert "the run has a node 'a' already" in await rejection_of(handle, message, update=wire.ADD_NODES)
         gate.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "5")

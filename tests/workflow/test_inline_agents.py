@@ -13,7 +13,7 @@ from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import checked_document, goal, plan_text, purposes
-from tests.support.people import answer, refusal_of, wait_for_requests
+from tests.support.people import answer, rejection_of, wait_for_requests
 from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 
 DENYING_POLICY = {"rules": [{"tool": "agent.inline", "then": "deny"}]}
 ALLOWING_POLICY = Policy((Rule("run", tool="agent.inline"), *ASK_FOR_WRITES.rules))
-_REFUSAL = "the policy of the run allows no inline agents"
+_REJECTION = "the policy of the run allows no inline agents"
 
 
 def _inline(node: str, objective: str, *tools: str, **fields: Any) -> Document:
@@ -74,7 +74,7 @@ async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serv
     for document in documents:
         assert (document["status"], document["nodes"]) == ("failed", {})
         [problem] = document["error"]["errors"]
-        expected = ("not_allowed", "/nodes/1/plan/nodes/0/agent", _REFUSAL)
+        expected = ("not_allowed", "/nodes/1/plan/nodes/0/agent", _REJECTION)
         assert (problem["code"], problem["pointer"], problem["message"]) == expected
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
@@ -97,14 +97,14 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_scri
         await eventually(lambda: unique_name in bench.entered)
         await handle.execute_update(wire.SET_POLICY, {"policy": policy, "by": "ann"})
         command = {"nodes": [_inline("more", "Do more.", "hold")]}
-        refusal = await refusal_of(handle, command, update=wire.ADD_NODES)
-        assert refusal.startswith(f"not_allowed at /nodes/0/agent: {_REFUSAL}")
+        rejection = await rejection_of(handle, command, update=wire.ADD_NODES)
+        assert rejection.startswith(f"not_allowed at /nodes/0/agent: {_REJECTION}")
         bench.open(unique_name)
         await wait_for_requests(runs.client, handle.id, "asked")
         await answer(handle, "asked", {"approved": True})
         document = await checked_agent_document(runs, handle)
     assert document["nodes"]["asked"] == completed_node("It is done.")
-    assert document["nodes"]["late"]["error"].startswith(f"not_allowed: {_REFUSAL}")
+    assert document["nodes"]["late"]["error"].startswith(f"not_allowed: {_REJECTION}")
 
 
 async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them(serve_script: Scripted) -> None:

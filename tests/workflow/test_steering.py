@@ -11,7 +11,7 @@ from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
-from tests.support.people import hold, refusal_of, view_of
+from tests.support.people import hold, rejection_of, view_of
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
@@ -95,7 +95,7 @@ async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, uniq
     await eventually(lambda: unique_name in bench.entered)
     result = await handle.execute_update(wire.CANCEL, {"reason": "enough", "by": "ann"})
     assert result == {"ok": True, "message": "the run is being stopped"}
-    assert await refusal_of(handle, {}, update=wire.CANCEL) == "the run is being stopped already"
+    assert await rejection_of(handle, {}, update=wire.CANCEL) == "the run is being stopped already"
     await handle.signal(wire.CANCEL)
     bench.open(unique_name)
     document = await document_of(handle)
@@ -226,7 +226,7 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
     handle = await cached_runs.start(_held_plan(unique_name))
     await eventually(lambda: unique_name in bench.entered)
     for message, reason in rejected_messages:
-        assert (await refusal_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
+        assert (await rejection_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
     bench.open(unique_name)
     assert (await document_of(handle))["notes"] == []
     await cached_runs.check_runs()

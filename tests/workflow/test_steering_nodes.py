@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.people import after, hold, refusal_of, view_of, wait_for_node
+from tests.support.people import after, hold, rejection_of, view_of, wait_for_node
 from tests.support.runs import Handle, Runs, bare, completed_node, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
@@ -52,7 +52,7 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
     first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique_name}}
     handle = await runs.start({"nodes": [first_node, after("b", "a"), hold("on", f"{unique_name} on")]})
     await wait_for_node(runs, handle, "b", "blocked")
-    assert "'on' is running" in await refusal_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
+    assert "'on' is running" in await rejection_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
     assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
     await wait_for_node(runs, handle, "b", "completed")
     bench.open(f"{unique_name} on")
@@ -85,12 +85,12 @@ async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Be
 async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique_name: str) -> None:
     handle = await runs.start({"nodes": [hold("on", unique_name)]})
     await eventually(lambda: unique_name in bench.entered)
-    assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
+    assert await rejection_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
     )
-    assert "'node_id'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
-    assert "'arguments'" in await refusal_of(handle, {"node_id": "on", "arguments": 1}, update=wire.RETRY_NODE)
-    assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
-    assert "at most" in await refusal_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
+    assert "'node_id'" in await rejection_of(handle, {}, update=wire.CANCEL_NODE)
+    assert "'arguments'" in await rejection_of(handle, {"node_id": "on", "arguments": 1}, update=wire.RETRY_NODE)
+    assert "'nodes'" in await rejection_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
+    assert "at most" in await rejection_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique_name)
     assert bare(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique_name)}

@@ -13,12 +13,17 @@ from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.validation.worker_tools import slots_rejection
-from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
+from dagwright.features.commands.steering import (
+    COMPENSATING_REJECTION,
+    UnparsedCommand,
+    ref_or_rejection,
+    rejection_of_run,
+)
 from dagwright.features.feedback.feedback_state import MAX_RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
 from dagwright.features.plan_edits.extension_checks import (
-    refusal_of_extension,
-    refusal_of_new_arguments,
-    refusal_of_reserved_ids,
+    rejection_of_extension,
+    rejection_of_new_arguments,
+    rejection_of_reserved_ids,
     with_new_arguments,
 )
 from dagwright.features.plan_edits.node_additions import add_nodes
@@ -44,9 +49,9 @@ class CancelNode:
     grace_s: float = 30.0
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        ref = ref_or_refusal(scheduler, self.node)
+        ref = ref_or_rejection(scheduler, self.node)
         if isinstance(ref, str):
             return ref
         status = scheduler.state.record(ref).status
@@ -115,9 +120,9 @@ class RetryNode:
     arguments: Mapping[str, Any] | None = None
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        ref = ref_or_refusal(scheduler, self.node)
+        ref = ref_or_rejection(scheduler, self.node)
         if isinstance(ref, str):
             return ref
         record, node = scheduler.state.record(ref), scheduler.plan.nodes[ref.node]
@@ -128,10 +133,10 @@ class RetryNode:
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {node.id!r} run in child runs; they cannot be retried"
         if self.arguments is not None:
-            refusal = refusal_of_new_arguments(scheduler.state, ref) or _refusal_of_call(
+            rejection = rejection_of_new_arguments(scheduler.state, ref) or _rejection_of_call(
                 scheduler, node, self.arguments
             )
-            return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
+            return rejection or _rejection_of_size(scheduler, self.arguments, "arguments")
         return scheduler.state.rebuild_problem()
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -155,7 +160,7 @@ class RetryNode:
         scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("retry_node", at, **details))
 
 
-def _refusal_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> str | None:
+def _rejection_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> str | None:
     """Return why a run cannot store a value from a person in its state, or `None`."""
     size, stored_bytes = encoded_size(sent_value), scheduler.features.feedback.requests.stored_bytes
     if size <= SHORT_ANSWER_BYTES or stored_bytes + size <= MAX_RUN_ANSWERS_BYTES:
@@ -167,7 +172,7 @@ def _refusal_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> s
     )
 
 
-def _refusal_of_call(scheduler: "RunScheduler", node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
+def _rejection_of_call(scheduler: "RunScheduler", node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
     """Return why the arguments do not match the known schema of the node's tool, or `None`."""
     tool = scheduler.plan.tools.get(node.tool)
     return problem_of_call(tool, arguments) if tool is not None else None
@@ -200,9 +205,9 @@ class SetResult:
     result: Any
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        ref = ref_or_refusal(scheduler, self.node)
+        ref = ref_or_rejection(scheduler, self.node)
         if isinstance(ref, str):
             return ref
         record = scheduler.state.record(ref)
@@ -213,12 +218,12 @@ class SetResult:
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {scheduler.plan.nodes[ref.node].id!r} run in child runs"
         extender = scheduler.features.extension.extender
-        if extender is not None and (refusal := extender.refusal_of_result(self.node, self.result)) is not None:
-            return refusal
+        if extender is not None and (rejection := extender.rejection_of_result(self.node, self.result)) is not None:
+            return rejection
         tool = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
-        if tool is not None and (refusal := slots_rejection(self.node, self.result, tool)) is not None:
-            return refusal
-        return scheduler.state.rebuild_problem() or _refusal_of_size(scheduler, self.result, "results")
+        if tool is not None and (rejection := slots_rejection(self.node, self.result, tool)) is not None:
+            return rejection
+        return scheduler.state.rebuild_problem() or _rejection_of_size(scheduler, self.result, "results")
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -241,9 +246,11 @@ class SetResult:
 # The plan.
 
 
-def _refusal_to_extend(scheduler: "RunScheduler") -> str | None:
+def _rejection_to_extend(scheduler: "RunScheduler") -> str | None:
     """Return why no nodes can be added to the run, or `None`."""
-    return refusal_of_run(scheduler) or (COMPENSATING_REFUSAL if scheduler.state.phase is Phase.COMPENSATING else None)
+    return rejection_of_run(scheduler) or (
+        COMPENSATING_REJECTION if scheduler.state.phase is Phase.COMPENSATING else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +265,10 @@ class AddNodes:
     actor: Actor = UNKNOWN_ACTOR
     stored_bytes: int = 0
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        refusal = _refusal_to_extend(scheduler) or refusal_of_extension(scheduler.state, self.extension)
-        return refusal or refusal_of_reserved_ids(scheduler.state, self.extension)
+        rejection = _rejection_to_extend(scheduler) or rejection_of_extension(scheduler.state, self.extension)
+        return rejection or rejection_of_reserved_ids(scheduler.state, self.extension)
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -284,9 +291,9 @@ class AddUnparsedNodes(UnparsedCommand):
 
     def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
-        refusal = _refusal_to_extend(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
-        if refusal is not None:
-            return refusal
+        rejection = _rejection_to_extend(scheduler) or _rejection_of_size(scheduler, self.nodes, "nodes")
+        if rejection is not None:
+            return rejection
         budget.start(at)
         try:
             extension = scheduler.features.extension.check_nodes(self.nodes, tools=self.tools, budget=budget)

@@ -1,8 +1,8 @@
 """Commands to a run: pause, resume, cancel, change its policy or its limits.
 
 Each command is a dataclass with two methods, so that the workflow, the history reader and the property tests behave the
-same: `refusal_of` returns why the command is rejected, without side effects, and `apply` applies a command that is not
-rejected. Commands to nodes are in `dagwright.features.commands.node_commands`.
+same: `rejection_of` returns why the command is rejected, without side effects, and `apply` applies an accepted
+command. Commands to nodes are in `dagwright.features.commands.node_commands`.
 """
 
 from abc import ABC, abstractmethod
@@ -26,10 +26,10 @@ from dagwright.features.explain.reasons import missing_values
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-STOPPED_REFUSAL = "the run is being stopped"
-_RUN_ENDED_REFUSAL = "the run has ended"
-COMPENSATING_REFUSAL = "the run is compensating its calls, and accepts no other commands"
-_NOT_STARTED_REFUSAL = "the run has not started: answer {!r} first"
+STOPPED_REJECTION = "the run is being stopped"
+_RUN_ENDED_REJECTION = "the run has ended"
+COMPENSATING_REJECTION = "the run is compensating its calls, and accepts no other commands"
+_NOT_STARTED_REJECTION = "the run has not started: answer {!r} first"
 _MAX_COMPARED_IDS = 1_000
 _MAX_CHECKED_SKIPPED_NODES = 200
 """Maximum number of skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
@@ -40,7 +40,7 @@ _MAX_MISSING_VALUES = 3
 class RunCommand(Protocol):
     """A command of a person to a run."""
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is rejected, or `None`; it has no side effects."""
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -52,14 +52,14 @@ class RunCommand(Protocol):
 
 
 class UnparsedCommand(ABC):
-    """A command whose content is expensive to parse. `apply_command` parses it into a `RunCommand`, and `refusal_of`
+    """A command whose content is expensive to parse. `apply_command` parses it into a `RunCommand`, and `rejection_of`
     parses it with a separate compute budget."""
 
     @abstractmethod
     def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is rejected, or `None`; it has no side effects."""
         command = self.parse_within(scheduler.features.feedback.requests.precheck_budget, scheduler, at=at)
         return command if isinstance(command, str) else None
@@ -74,8 +74,8 @@ def apply_command(sent_command: RunCommand | UnparsedCommand, scheduler: "RunSch
     command = sent_command.parse(scheduler, at=at) if isinstance(sent_command, UnparsedCommand) else sent_command
     if isinstance(command, str):
         return command
-    if (refusal := command.refusal_of(scheduler, at=at)) is not None:
-        return refusal
+    if (rejection := command.rejection_of(scheduler, at=at)) is not None:
+        return rejection
     try:
         command.apply(scheduler, at=at)
     except ComputeBudgetExceeded:
@@ -92,10 +92,10 @@ class Pause:
 
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
-            return STOPPED_REFUSAL if scheduler.is_stopped else _RUN_ENDED_REFUSAL
+            return STOPPED_REJECTION if scheduler.is_stopped else _RUN_ENDED_REJECTION
         if scheduler.state.paused is None:
             return None
         paused = scheduler.state.paused
@@ -113,7 +113,7 @@ class Resume:
 
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
         return "the run is not paused" if scheduler.state.paused is None else None
 
@@ -131,11 +131,11 @@ class Cancel:
 
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped:
-            return f"{STOPPED_REFUSAL} already"
-        return _RUN_ENDED_REFUSAL if scheduler.is_finished else None
+            return f"{STOPPED_REJECTION} already"
+        return _RUN_ENDED_REJECTION if scheduler.is_finished else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -149,9 +149,9 @@ class SetPolicy:
     policy: Policy
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        return STOPPED_REFUSAL if scheduler.is_stopped else None
+        return STOPPED_REJECTION if scheduler.is_stopped else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -173,10 +173,10 @@ class SetLimits:
     budget: Mapping[Kind, Limit | None] | None = None
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
+    def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
-            return STOPPED_REFUSAL if scheduler.is_stopped else _RUN_ENDED_REFUSAL
+            return STOPPED_REJECTION if scheduler.is_stopped else _RUN_ENDED_REJECTION
         elapsed_s = at - scheduler.features.deadline.deadline.started_at
         if self.deadline_s is not None and self.deadline_s <= elapsed_s:
             return f"the run started {elapsed_s:.0f} s ago, and a deadline counts from the start: set a longer one"
@@ -246,28 +246,28 @@ def _pause_text(paused: ActivePause) -> str:
     return Actor(paused.by, paused.reason).describe("paused")
 
 
-def refusal_of_run(scheduler: "RunScheduler") -> str | None:
+def rejection_of_run(scheduler: "RunScheduler") -> str | None:
     """Return why commands to nodes are rejected, or `None`.
 
     Before the plan is approved, no record may change, because nodes would start.
     """
     if scheduler.is_stopped:
-        return STOPPED_REFUSAL
+        return STOPPED_REJECTION
     plan_request = scheduler.features.feedback.requests.of_task("")
-    return _NOT_STARTED_REFUSAL.format(plan_request.id) if plan_request is not None else None
+    return _NOT_STARTED_REJECTION.format(plan_request.id) if plan_request is not None else None
 
 
-def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
+def ref_or_rejection(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
     """Return the node or item of an id, or why commands to it are rejected."""
-    if (refusal := refusal_of_run(scheduler)) is not None:
-        return refusal
+    if (rejection := rejection_of_run(scheduler)) is not None:
+        return rejection
     ref = scheduler.state.find(task_id)
     if ref is None:
         ids = [node.id for node, _ in scheduler.state.visible_nodes()][:_MAX_COMPARED_IDS]
         hint = suggestion(task_id, ids)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
     if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].compensates is None:
-        return COMPENSATING_REFUSAL
+        return COMPENSATING_REJECTION
     record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:
         newest_id = scheduler.state.newest_id(task_id)

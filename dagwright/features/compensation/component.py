@@ -13,7 +13,7 @@ from dagwright.features.compensation.compensation import (
     is_result_of_call,
     uncompensated_calls,
 )
-from dagwright.features.plan_edits.extension_checks import refusal_of_extension
+from dagwright.features.plan_edits.extension_checks import rejection_of_extension
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
@@ -61,7 +61,7 @@ class Compensation(SchedulerComponent):
             self._state.paused = None
         self._state.phase = Phase.COMPENSATING
         extension = compensation_extension(self._state)
-        if extension is None or refusal_of_extension(self._state, extension) is not None:
+        if extension is None or rejection_of_extension(self._state, extension) is not None:
             return
         self._lift_deadline()
         self._scheduler.rebuild.charge_unconditionally(at)

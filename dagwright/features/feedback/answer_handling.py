@@ -106,10 +106,10 @@ class AnswerHandler:
             if not isinstance(accepted_answers, str):
                 self.apply_all(accepted_answers, feedback, at)
                 return
-            refusal = f"is invalid: {accepted_answers}"
+            rejection = f"is invalid: {accepted_answers}"
         except ComputeBudgetExceeded:
-            refusal = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
-        self._requests.rejections.append(f"the early answer of {by} {refusal}")
+            rejection = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
+        self._requests.rejections.append(f"the early answer of {by} {rejection}")
 
     # Answers.
 

@@ -19,7 +19,7 @@ from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.inputs import schema_of_missing_inputs
-from dagwright.features.feedback.approval_gate import refusal_message
+from dagwright.features.feedback.approval_gate import rejection_message
 from dagwright.features.feedback.feedback_state import (
     EARLY_BYTES,
     MAX_EARLY_ANSWERS,
@@ -29,7 +29,7 @@ from dagwright.features.feedback.feedback_state import (
     RequestRegistry,
 )
 from dagwright.features.feedback.questions import BadQuestion, request_of
-from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_new_arguments, with_new_arguments
+from dagwright.features.plan_edits.extension_checks import NodeCheck, rejection_of_new_arguments, with_new_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class AnswerValidator:
     def _requests(self) -> RequestRegistry:
         return self._feedback.requests
 
-    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
+    def rejection_of(self, feedback: Feedback, at: float) -> str | None:
         """Return why an answer would be rejected now, or `None` if it would be accepted; it has no side effects."""
         try:
             outcome = self.validate(feedback, at, check_budget=self._requests.precheck_budget)
@@ -186,8 +186,8 @@ class AnswerValidator:
 
     def _extension_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> "Extension":
         ref = self._state.items.ref(request.task)
-        if (refusal := refusal_of_new_arguments(self._state, ref)) is not None:
-            raise BadAnswer(refusal)
+        if (rejection := rejection_of_new_arguments(self._state, ref)) is not None:
+            raise BadAnswer(rejection)
         return with_new_arguments(self._state, ref.node, arguments)
 
     def _extension_by_nodes(self, answer: Mapping[str, Any], check_budget: ComputeBudget) -> "Extension":
@@ -228,7 +228,7 @@ class AnswerValidator:
             depends_on_policy
             and self._state.policy.verdict(replace(tool, effects=effects), lambda: answer["arguments"]) == "deny"
         ):
-            raise BadAnswer(refusal_message(node.tool))
+            raise BadAnswer(rejection_message(node.tool))
 
     def _problem_of_early_answer(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
@@ -254,8 +254,8 @@ class AnswerValidator:
             return f"{request_id!r} never asks: {reason}"
         if (mismatch := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:
             return mismatch
-        refusal = self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
-        return refusal or self._problem_of_nodes(feedback, check_budget)
+        rejection = self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
+        return rejection or self._problem_of_nodes(feedback, check_budget)
 
     def _will_request_inputs(self) -> bool:
         """Return whether the run will request inputs after its plan is approved."""

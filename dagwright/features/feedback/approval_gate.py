@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 
-def refusal_message(tool: str) -> str:
+def rejection_message(tool: str) -> str:
     """Return the message for a call that the policy denies."""
     return f"the policy of the run denies this call of {tool!r}"
 
@@ -67,7 +67,7 @@ class ApprovalGate:
         # The plan decides about approvals, but cannot allow a call that the policy of the run denies.
         if verdict == "deny":
             message = (
-                refusal_message(node.tool)
+                rejection_message(node.tool)
                 if node.kind == "tool"
                 else f"{INLINE_AGENT_NOT_ALLOWED}; {INLINE_AGENT_HINT}"
             )

@@ -221,9 +221,9 @@ class HumanFeedback(SchedulerComponent):
         self._scheduler.propagate(at)
         return None
 
-    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
+    def rejection_of(self, feedback: Feedback, at: float) -> str | None:
         """Return why an answer would be rejected now, or `None`; it has no side effects."""
-        return self._validator.refusal_of(feedback, at)
+        return self._validator.rejection_of(feedback, at)
 
     def open_request_count(self, request_id: str) -> int:
         """Return how many open requests an answer to an id answers: for a node with `for_each`, one for each item that

@@ -184,7 +184,7 @@ class RequestRegistry:
                 for notification in self.notifications
             ],
             "stored_bytes": self.stored_bytes,
-            "refusals": self.rejections,
+            "rejections": self.rejections,
             "remembered": self.approved_tools,
         }
         return {name: part for name, part in encoded.items() if part}
@@ -212,7 +212,7 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
         for kind, request, at in encoded.get("notifications", ())
     ]
     registry.stored_bytes = int(encoded.get("stored_bytes", 0))
-    registry.rejections = list(encoded.get("refusals", ()))
+    registry.rejections = list(encoded.get("rejections", ()))
     registry.approved_tools = dict(encoded.get("remembered", {}))
     return registry
 

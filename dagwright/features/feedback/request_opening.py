@@ -24,9 +24,11 @@ _FINAL_ERRORS = frozenset({"rejected", "not_allowed", "no_answer", "invalid_cond
 """Failures that do not open a request, because people or the plan have already decided."""
 
 _NO_REQUESTS = "no requests to people are opened while a question is answered in rounds"
-_APPROVAL_REFUSAL = f"the policy of the run requires an approval, but {_NO_REQUESTS}; add a rule that lets the tool run"
-_REFUSAL_OF_PURPOSE: Mapping[str, str] = {
-    "approval": _APPROVAL_REFUSAL,
+_APPROVAL_REJECTION = (
+    f"the policy of the run requires an approval, but {_NO_REQUESTS}; add a rule that lets the tool run"
+)
+_REJECTION_OF_PURPOSE: Mapping[str, str] = {
+    "approval": _APPROVAL_REJECTION,
     "raised": f"it asks a person, but {_NO_REQUESTS}",
     "answer": f"it asks a person, but {_NO_REQUESTS}",
     "error": _NO_REQUESTS,
@@ -58,7 +60,7 @@ class RequestOpener:
         """Open a request, and apply an early answer to it; return the error if the request is rejected."""
         state = self._state
         if state.plan.is_non_interactive:
-            return NodeError("not_allowed", _REFUSAL_OF_PURPOSE[purpose])
+            return NodeError("not_allowed", _REJECTION_OF_PURPOSE[purpose])
         node, record, task_id = state.plan.nodes[ref.node], state.record(ref), state.id_of(ref)
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
         try:

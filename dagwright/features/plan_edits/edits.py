@@ -30,7 +30,7 @@ from dagwright.core.name_hints import HINT_BUDGET
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.text import join_first
 from dagwright.core.validation.validation import check_document
-from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_reserved_ids
+from dagwright.features.plan_edits.extension_checks import rejection_of_extension, rejection_of_reserved_ids
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
@@ -270,8 +270,8 @@ def checked_extension(
     Raises:
         ComputeBudgetExceeded: the remaining budget is too small.
     """
-    if (refusal := state.rebuild_problem()) is not None:
-        return refusal
+    if (rejection := state.rebuild_problem()) is not None:
+        return rejection
     if len(nodes) <= MAX_ADDED_NODES:
         cost = cost_of_nodes(nodes, existing_count=len(state.plan.nodes))
         if cost > CHECK_BUDGET:
@@ -282,7 +282,7 @@ def checked_extension(
     except PlanInvalid as error:
         budget.remaining = max(0, budget.remaining - _COST_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in error.problems]))
-    return refusal_of_reserved_ids(state, extension) or refusal_of_extension(state, extension) or extension
+    return rejection_of_reserved_ids(state, extension) or rejection_of_extension(state, extension) or extension
 
 
 def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDeclaration]) -> Problem:

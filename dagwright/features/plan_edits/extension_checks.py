@@ -26,10 +26,10 @@ class NodeCheck(Protocol):
         """Return the extension by these nodes, or why they are rejected."""
 
 
-def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
+def rejection_of_extension(state: "RunState", extension: Extension) -> str | None:
     """Return why a run cannot be extended, or `None`."""
-    if (refusal := state.rebuild_problem()) is not None:
-        return refusal
+    if (rejection := state.rebuild_problem()) is not None:
+        return rejection
     for node in extension.nodes:
         if state.find(node.id) is not None or task_of_call(state, node.id) is not None:
             return f"the run has a node or item {node.id!r} already"
@@ -40,7 +40,7 @@ def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
     return None
 
 
-def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | None:
+def rejection_of_reserved_ids(state: "RunState", extension: Extension) -> str | None:
     """Return why nodes that a client sends cannot have their ids, or `None`: ids of generated nodes are reserved."""
     reserved_id = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
     return (
@@ -50,11 +50,11 @@ def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | No
     )
 
 
-def refusal_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
+def rejection_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
     """Return why a node cannot be retried with new arguments, or `None`."""
     node = state.plan.nodes[ref.node]
-    if (refusal := state.rebuild_problem()) is not None:
-        return refusal
+    if (rejection := state.rebuild_problem()) is not None:
+        return rejection
     if node.for_each is not None or ref.item is not None:
         return f"the items of {node.id!r} take their arguments from the plan; retry them without arguments"
     if node.compensates is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.states import NodeError, Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.extension import Extension
-from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_extension
+from dagwright.features.plan_edits.extension_checks import NodeCheck, rejection_of_extension
 from dagwright.features.plan_extension.extender import GoalUnreachable, PlanExtender
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def _next_extension_or_error(extender: PlanExtender, state: "RunState") -> Exten
     """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
     try:
         extension = extender.next_extension(state)
-        refusal = None if extension is None else refusal_of_extension(state, extension)
+        rejection = None if extension is None else rejection_of_extension(state, extension)
     except GoalUnreachable as unreachable:
         return unreachable.error
     # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
     except Exception as error:
         return NodeError(_INTERNAL_ERROR, f"the plan could not be extended: {type(error).__name__}: {error}")
-    return extension if refusal is None else NodeError("too_large", f"the plan cannot be extended: {refusal}")
+    return extension if rejection is None else NodeError("too_large", f"the plan cannot be extended: {rejection}")

@@ -50,7 +50,7 @@ class PlanExtender(Protocol):
         """Return whether only nodes that the extender generates may have this id."""
         ...
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+    def rejection_of_result(self, node_id: str, result: Any) -> str | None:
         """Return why a person may not set this result of a node, or `None`."""
         ...
 

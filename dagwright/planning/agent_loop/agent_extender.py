@@ -84,7 +84,7 @@ class AgentLoop:
         """Check whether a node ID belongs to a turn, a tool call of a turn, or a request of a turn."""
         return _RESERVED_ID.fullmatch(node_id) is not None
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+    def rejection_of_result(self, node_id: str, result: Any) -> str | None:
         """Return why a result cannot be set: the result of a turn must be a model response."""
         if not self.is_reserved(node_id) or "." in node_id:
             return None

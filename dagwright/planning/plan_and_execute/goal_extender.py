@@ -103,7 +103,7 @@ class PlanAndExecute:
         """Check whether a node ID belongs to a node that the run itself adds."""
         return is_reserved(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
+    def rejection_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
         """Return why the result of a node cannot be overridden: plans are parsed and approved, not set."""
         if not is_reserved(node_id):
             return None

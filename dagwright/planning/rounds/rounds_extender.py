@@ -104,7 +104,7 @@ class Rounds:
         """Return whether the run itself assigns this id."""
         return is_reserved(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
+    def rejection_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
         """Return why a person may not set the result of a node: only a model may write it."""
         if not is_reserved(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None

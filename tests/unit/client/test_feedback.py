@@ -66,7 +66,7 @@ class _Namespace:
         self.queries: list[str] = []
         self.histories: list[str] = []
         self._update = update
-        self.refusal: str | None = None
+        self.rejection: str | None = None
         """Why the state of the run rejects an answer."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
@@ -115,7 +115,7 @@ class _Namespace:
             title=f"Plan of {workflow_id}",
             is_closed=workflow_id in self.closed,
             pending_commands=list,
-            scheduler=_FakeScheduler(self.runs, workflow_id, refusal=self.refusal),
+            scheduler=_FakeScheduler(self.runs, workflow_id, rejection=self.rejection),
         )
 
 
@@ -124,8 +124,8 @@ def _task_of(name: str) -> str:
 
 
 class _FakeScheduler:
-    def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
-        self._refusal = refusal
+    def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, rejection: str | None) -> None:
+        self._rejection = rejection
         self.state, self.features = self, SimpleNamespace(feedback=self)
         self.overrides: dict[str, Any] = {}
         self.requests = RequestRegistry()
@@ -139,8 +139,8 @@ class _FakeScheduler:
     def record_of(self, task_id: str) -> Any:
         return object() if task_id in self._sub_plans or task_id in self._request_nodes else None
 
-    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
-        return self._refusal
+    def rejection_of(self, feedback: Feedback, at: float) -> str | None:
+        return self._rejection
 
     def map_batch_of(self, task_id: str) -> None:
         return None
@@ -185,7 +185,7 @@ async def test_answer_is_sent_by_update() -> None:
 @pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
 async def test_rejected_answer_is_not_sent_by_signal(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    namespace.refusal = "'x' is not offered"
+    namespace.rejection = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
         await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert namespace.sent == [UPDATE]
@@ -207,14 +207,14 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     messages = [Answer({"approved": True}, by=name).to_json("ask") for name in ("ann", "ben")]
     signals = [(OPENED_AT, wire.SIGNAL_FEEDBACK, lambda message=message: message) for message in messages]
 
-    def refusal(message: dict[str, Any]) -> str | None:
+    def rejection(message: dict[str, Any]) -> str | None:
         scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
         view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: signals))
         return rejection_of_pending_signal(view, wire.SIGNAL_FEEDBACK, message)
 
-    assert refusal(messages[0]) is None
-    assert refusal(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
-    assert refusal({"request_id": "handled"}) is None
+    assert rejection(messages[0]) is None
+    assert rejection(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
+    assert rejection({"request_id": "handled"}) is None
 
 
 async def test_ended_and_unknown_runs_raise_different_errors() -> None:
@@ -336,21 +336,21 @@ class FakeRequests:
     """Fake requests that accept answers.
 
     Args:
-        refusals: run ID with underscores -> error of its answers; `request_ref` -> error of each request ID.
+        rejections: run ID with underscores -> error of its answers; `request_ref` -> error of each request ID.
     """
 
-    def __init__(self, **refusals: Exception) -> None:
-        self._refusals = refusals
+    def __init__(self, **rejections: Exception) -> None:
+        self._rejections = rejections
         self.answers: list[tuple[str, str, Any]] = []
 
     async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
-        if (error := self._refusals.get("request_ref")) is not None:
+        if (error := self._rejections.get("request_ref")) is not None:
             raise error
         return RequestRef(workflow_id, request.rpartition("/")[2])
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         await asyncio.sleep(0)
-        if (error := self._refusals.get(request_ref.workflow_id.replace("-", "_"))) is not None:
+        if (error := self._rejections.get(request_ref.workflow_id.replace("-", "_"))) is not None:
             raise error
         self.answers.append((request_ref.workflow_id, request_ref.request_id, answer.content))
         return f"{request_ref.request_id!r} is answered"

@@ -16,7 +16,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import (
-    COMPENSATING_REFUSAL,
+    COMPENSATING_REJECTION,
     Cancel,
     RunCommand,
     SetPolicy,
@@ -304,7 +304,7 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
         CancelNode("c"),
         AddUnparsedNodes([node("d", tool="look")], TOOLS),
     ]
-    assert [apply_command(command, scheduler, at=3.0) for command in commands] == [COMPENSATING_REFUSAL] * 4
+    assert [apply_command(command, scheduler, at=3.0) for command in commands] == [COMPENSATING_REJECTION] * 4
     (undo_b,) = start_ready_tasks(scheduler, at=3.0)
     scheduler.fail(undo_b.id, tool_error("stuck"), at=4.0)
     start_ready_tasks(scheduler, at=5.0)

@@ -38,7 +38,7 @@ class OneNodeExtender:
     def is_reserved(self, node_id: str) -> bool:
         return node_id == "more"
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+    def rejection_of_result(self, node_id: str, result: Any) -> str | None:
         return None
 
 

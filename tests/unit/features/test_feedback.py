@@ -53,8 +53,8 @@ def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
     scheduler = _unapproved_run()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
-    refusals = {apply_command(command, scheduler, at=1.0) for command in commands}
-    assert refusals == {"the run has not started: answer 'plan' first"}
+    rejections = {apply_command(command, scheduler, at=1.0) for command in commands}
+    assert rejections == {"the run has not started: answer 'plan' first"}
     assert (ids_of(start_ready_tasks(scheduler)), states(scheduler)) == (
         [],
         {"a": "pending", "b": "pending", "c": "pending"},
@@ -108,9 +108,9 @@ def test_approval_with_arguments_that_the_policy_denies_is_rejected_and_the_requ
     scheduler = _under_policy(node("a", arguments={"to": "ann"}))
     before = state_to_json(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
-    refusal = "'a': the policy of the run denies this call of 'any'"
-    assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
-    assert answer_request(scheduler, "a", answer, at=1.0) == refusal
+    rejection = "'a': the policy of the run denies this call of 'any'"
+    assert scheduler.features.feedback.rejection_of(Feedback("a", answer), 1.0) == rejection
+    assert answer_request(scheduler, "a", answer, at=1.0) == rejection
     assert state_to_json(scheduler) == before
     assert answer_request(scheduler, "a", {"approved": True, "arguments": {"to": "bob"}}, at=2.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}]
@@ -247,9 +247,9 @@ def test_answers_to_unknown_or_answered_requests_are_rejected_with_reasons() -> 
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     misspelt_answer = Feedback("chek", {"text": "so"})
-    refusals = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(MAX_HINTS_PER_ACTIVATION + 2)]
+    rejections = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(MAX_HINTS_PER_ACTIVATION + 2)]
     with_hint = "there is no request 'chek'; did you mean 'check'?"
-    assert refusals == [with_hint] * MAX_HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
+    assert rejections == [with_hint] * MAX_HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
     assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == with_hint
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert answer_request(scheduler, "check", {"approved": True}, by="ann", at=1.0) is None
@@ -270,11 +270,11 @@ def test_commands_that_rebuild_records_are_rejected_in_a_too_large_plan(monkeypa
         SetResult("n0", 1),
         AddNodes(extension),
     )
-    assert {command.refusal_of(scheduler, at=2.0) for command in commands} == {
+    assert {command.rejection_of(scheduler, at=2.0) for command in commands} == {
         "the run has 1,001 nodes and 0 edges; retrying nodes, setting results and adding nodes requires at most "
         "1,000 nodes and edges in total"
     }
-    assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
+    assert CancelNode("n7").rejection_of(scheduler, at=2.0) is None
 
 
 # Time.
@@ -377,19 +377,19 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
     )
     long_answer = {"text": "x" * 250_000}
-    refusals = [answer_request(scheduler, f"n{number}", long_answer, at=1.0) for number in range(33)]
-    assert refusals == [None] * 33
+    rejections = [answer_request(scheduler, f"n{number}", long_answer, at=1.0) for number in range(33)]
+    assert rejections == [None] * 33
     before = state_to_json(scheduler)
     scheduler = restored_scheduler(scheduler)
     assert json.dumps(state_to_json(scheduler)) == json.dumps(before)
-    refusal = (
+    rejection = (
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
         "stored; answers of at most 1,024 bytes, such as a file name, are always accepted"
     )
-    assert answer_request(scheduler, "n33", long_answer, at=1.0) == refusal
-    refusal_of_items = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
-    assert refusal_of_items is not None
-    assert refusal_of_items.startswith("an answer of 2,011 bytes to 99 requests is too much")
+    assert answer_request(scheduler, "n33", long_answer, at=1.0) == rejection
+    rejection_of_items = scheduler.features.feedback.rejection_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
+    assert rejection_of_items is not None
+    assert rejection_of_items.startswith("an answer of 2,011 bytes to 99 requests is too much")
     assert answer_request(scheduler, "m", {"text": "x" * 900}, at=1.0) is None
     assert answer_request(scheduler, "n33", {"text": "see x.txt"}, at=1.0) is None
 

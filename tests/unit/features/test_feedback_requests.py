@@ -129,10 +129,10 @@ def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None
     scheduler = _scheduler()
     mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
-    refusal = scheduler.features.feedback.answer(mallory, 1.0)
-    assert refusal is not None
-    assert refusal.startswith("'ask' waits for ann: only a key of the owner 'ann'")
-    assert scheduler.features.feedback.refusal_of(boss, 1.0) is not None
+    rejection = scheduler.features.feedback.answer(mallory, 1.0)
+    assert rejection is not None
+    assert rejection.startswith("'ask' waits for ann: only a key of the owner 'ann'")
+    assert scheduler.features.feedback.rejection_of(boss, 1.0) is not None
     # After the escalation, only the new assignee may answer.
     assert answer_request(scheduler, "ask", _YES, by="ann", may_answer="unassigned", at=10.0) is not None
     assert scheduler.features.feedback.answer(boss, 10.0) is None
@@ -148,8 +148,8 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=0.5) is None
     scheduler.complete("first", None, at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
-    [refusal] = scheduler.features.feedback.requests.take_rejections()
-    assert "'ask' waits for ann" in refusal
+    [rejection] = scheduler.features.feedback.requests.take_rejections()
+    assert "'ask' waits for ann" in rejection
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
     scheduler = started_run(node("first"), node("ask", human=human))
     early_answer = Feedback("ask", {"selected": ["a"]}, by="ann", source="tool_result")
@@ -157,7 +157,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     scheduler.complete("first", ["a", "b"], at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
     assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to 'ask' is invalid: {_INBOX_REFUSAL}"
+        f"the early answer of ann to 'ask' is invalid: {_INBOX_REJECTION}"
     ]
 
 
@@ -169,7 +169,7 @@ def test_may_answer_is_part_of_the_message_to_a_run() -> None:
 
 
 _INBOX_NODE = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
-_INBOX_REFUSAL = (
+_INBOX_REJECTION = (
     "'ask' must be answered in the inbox: the plan rejects answers that arrive as a tool result or through MCP. "
     "Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
 )
@@ -182,15 +182,15 @@ def _feedback(source: MessageSource) -> Feedback:
 @pytest.mark.parametrize("source", CLIENT_CHANNELS)
 def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(source: MessageSource) -> None:
     scheduler = started_run(_INBOX_NODE)
-    assert scheduler.features.feedback.refusal_of(_feedback(source), 1.0) == _INBOX_REFUSAL
-    assert scheduler.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REFUSAL
+    assert scheduler.features.feedback.rejection_of(_feedback(source), 1.0) == _INBOX_REJECTION
+    assert scheduler.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REJECTION
     # The next execution of the run rejects such answers too.
     successor = restored_scheduler(scheduler)
-    assert successor.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REFUSAL
+    assert successor.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REJECTION
     assert successor.features.feedback.answer(_feedback("update"), 2.0) is None
     assert states(successor) == {"ask": "completed"}
     early_run = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
-    assert early_run.features.feedback.answer(_feedback(source), 0.5) == _INBOX_REFUSAL
+    assert early_run.features.feedback.answer(_feedback(source), 0.5) == _INBOX_REJECTION
     assert early_run.features.feedback.requests.early_answers == {}
 
 

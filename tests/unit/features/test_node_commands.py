@@ -91,8 +91,8 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["m[x]"]
     assert apply_command(CancelNode("m[y]"), scheduler, at=1.0) is None
     assert apply_command(CancelNode("m[y]", branch=True), scheduler, at=1.0) == "'m[y]' has ended: cancelled"
-    refusal = "an item has no branch: cancel 'm' with its branch instead"
-    assert apply_command(CancelNode("m[z]", branch=True), scheduler, at=1.0) == refusal
+    rejection = "an item has no branch: cancel 'm' with its branch instead"
+    assert apply_command(CancelNode("m[z]", branch=True), scheduler, at=1.0) == rejection
     scheduler.complete("m[x]", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m[z]"]
     assert apply_command(CancelNode("m"), scheduler, at=3.0) is None
@@ -102,7 +102,7 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "refusal"),
+    ("command", "rejection"),
     [
         (CancelNode("bb"), "the run has no node 'bb'; did you mean 'b'?"),
         (CancelNode("a"), "'a' has ended: failed"),
@@ -111,10 +111,10 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
         (SetResult("on", 1), "'on' is running; cancel it first"),
     ],
 )
-def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand, refusal: str) -> None:
+def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand, rejection: str) -> None:
     scheduler = _partly_failed_run()
     before = state_to_json(scheduler)
-    assert apply_command(command, scheduler, at=2.0) == refusal
+    assert apply_command(command, scheduler, at=2.0) == rejection
     assert state_to_json(scheduler) == before
 
 
@@ -229,18 +229,18 @@ def test_data_of_commands_has_a_total_limit() -> None:
     for number in range(90):
         scheduler.fail(f"n{number}", tool_error(), at=1.0)
     large_text = "x" * 250_000
-    refusals = [apply_command(SetResult(f"n{number}", large_text), scheduler, at=2.0) for number in range(90)]
-    assert [refusal is None for refusal in refusals] == [True] * 33 + [False] * 57
-    assert refusals[33] == (
+    rejections = [apply_command(SetResult(f"n{number}", large_text), scheduler, at=2.0) for number in range(90)]
+    assert [rejection is None for rejection in rejections] == [True] * 33 + [False] * 57
+    assert rejections[33] == (
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
         "stored; a value of up to 1,024 bytes, such as a file name, is always accepted"
     )
     more = [{"id": "more", "tool": "any", "arguments": {"text": large_text}}]
-    size_refusals = [
+    size_rejections = [
         apply_command(command, scheduler, at=2.0) or ""
         for command in (RetryNode("n50", {"text": large_text}), AddUnparsedNodes(more))
     ]
-    assert [refusal.partition(" bytes ")[0] for refusal in size_refusals] == [
+    assert [rejection.partition(" bytes ")[0] for rejection in size_rejections] == [
         "arguments of 250,011",
         "nodes of 250,052",
     ]
@@ -263,8 +263,8 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     scheduler = _partly_failed_run()
     before = state_to_json(scheduler)
     stale_extension = Extension(3, (CompiledNode("x", tool="any"),))
-    refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
-    assert apply_command(AddNodes(stale_extension), scheduler, at=2.0) == refusal
+    rejection = "the extension is for a plan of 3 nodes, but the plan has 4"
+    assert apply_command(AddNodes(stale_extension), scheduler, at=2.0) == rejection
     duplicate = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
     assert apply_command(duplicate, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert state_to_json(scheduler) == before

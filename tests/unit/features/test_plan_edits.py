@@ -148,9 +148,9 @@ def test_rejected_nodes_use_up_the_budget_of_an_activation_and_are_then_refused_
     scheduler = _run_with_map()
     before = state_to_json(scheduler)
     rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
-    refusals = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
-    assert list(dict.fromkeys(refusals)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
-    assert 5 < len(checked_counts) == refusals.count(_DUPLICATE_ID) < 30
+    rejections = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(rejections)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
+    assert 5 < len(checked_counts) == rejections.count(_DUPLICATE_ID) < 30
     assert (apply_command(rejected_command, scheduler, at=3.0), state_to_json(scheduler)) == (_DUPLICATE_ID, before)
 
 
@@ -177,9 +177,9 @@ def test_many_small_extensions_are_accepted_in_one_activation_and_each_is_checke
 def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(checked_counts: list[int]) -> None:
     scheduler = started_run(node("north"))
     invalid_command = AddUnparsedNodes([node("x", "nort")])
-    refusals = [apply_command(invalid_command, scheduler, at=2.0) or "" for _ in range(250)]
+    rejections = [apply_command(invalid_command, scheduler, at=2.0) or "" for _ in range(250)]
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
-    assert list(dict.fromkeys(refusals)) == [message, TOO_MUCH_AT_ONCE]
+    assert list(dict.fromkeys(rejections)) == [message, TOO_MUCH_AT_ONCE]
     assert len(checked_counts) < 80
 
 
@@ -187,9 +187,9 @@ def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(chec
 def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checked_counts: list[int]) -> None:
     scheduler = _run_with_map()
     rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
-    refusals = [rejected_command.refusal_of(scheduler, at=2.0) for _ in range(250)]
-    assert list(dict.fromkeys(refusals)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
-    assert len(checked_counts) == refusals.count(_DUPLICATE_ID) < 30
+    rejections = [rejected_command.rejection_of(scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(rejections)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
+    assert len(checked_counts) == rejections.count(_DUPLICATE_ID) < 30
     assert apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0) is None
 
 
@@ -219,11 +219,11 @@ def test_nodes_in_an_answer_to_guidance_have_the_limits_of_added_nodes(
     first = ["m"] if is_early else []
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW_NODES, node("m[a]")]}, by="ann")
-    validator_refusals = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
-    refusals = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
+    validator_rejections = [scheduler.features.feedback.rejection_of(answer, 2.0) for _ in range(100)]
+    rejections = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
     expected = [f"'ask': {_DUPLICATE_ID}", TOO_MUCH_AT_ONCE]
-    assert (list(dict.fromkeys(validator_refusals)), list(dict.fromkeys(refusals))) == (expected, expected)
-    assert len(checked_counts) == validator_refusals.count(expected[0]) + refusals.count(expected[0]) < 60
+    assert (list(dict.fromkeys(validator_rejections)), list(dict.fromkeys(rejections))) == (expected, expected)
+    assert len(checked_counts) == validator_rejections.count(expected[0]) + rejections.count(expected[0]) < 60
     assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 

@@ -58,7 +58,7 @@ def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     scheduler = _run_with_request()
     start_ready_tasks(scheduler)
-    assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
+    assert scheduler.features.feedback.rejection_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
     successor = restored_scheduler(
         scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("on", "ask")))
@@ -85,14 +85,14 @@ class _ReservingExtender(NoExtension):
 
 def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     scheduler = with_extender(_run_with_request(), _ReservingExtender())
-    refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
+    rejection = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not stored either: it could never be applied.
-    assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
+    assert scheduler.features.feedback.rejection_of(_answer(), 0.0) == rejection
     start_ready_tasks(scheduler)
     assert [
-        scheduler.features.feedback.refusal_of(_answer(), 1.0),
+        scheduler.features.feedback.rejection_of(_answer(), 1.0),
         scheduler.features.feedback.answer(_answer(), 1.0),
-    ] == [refusal, refusal]
+    ] == [rejection, rejection]
     assert scheduler.features.feedback.answer(_answer(nodes=[node("more", "a")]), 1.0) is None
     assert states(scheduler)["more"] == "pending"
 
@@ -110,7 +110,7 @@ def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "refusals"),
+    ("answer", "rejections"),
     [
         (
             {"nodes": [node("a"), node("b", "nobody")]},
@@ -131,12 +131,12 @@ def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
         ({"nodes": []}, ['the text is missing; expected {"text": "…"}']),
     ],
 )
-def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
+def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, rejections: list[str]) -> None:
     scheduler = _run_with_request()
     before = json.dumps(state_to_json(scheduler))
     result = answer_request(scheduler, "ask", answer, at=1.0) or ""
     assert result.startswith("'ask': ")
-    assert [refusal for refusal in refusals if refusal not in result] == []
+    assert [rejection for rejection in rejections if rejection not in result] == []
     assert json.dumps(state_to_json(scheduler)) == before
 
 
@@ -177,8 +177,8 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
         assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
     scheduler.complete("a", 1, at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
-    [refusal] = scheduler.features.feedback.requests.take_rejections()
-    assert refusal.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
+    [rejection] = scheduler.features.feedback.requests.take_rejections()
+    assert rejection.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
 
 
@@ -310,11 +310,11 @@ _SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan() -> None:
     scheduler = _run_of({"id": "ask", "human": _GUIDANCE})
     start_ready_tasks(scheduler)
-    refusal = answer_request(scheduler, "ask", {"nodes": [{"id": "x", "tool": "zzz"}]}, at=1.0) or ""
-    assert "there is no tool 'zzz' (the run knows " in refusal
-    assert " calculator, " in refusal
-    assert "to use other tools, pass --tools to `dagwright feedback` or `dagwright add-nodes`" in refusal
-    assert "name the module" not in refusal
+    rejection = answer_request(scheduler, "ask", {"nodes": [{"id": "x", "tool": "zzz"}]}, at=1.0) or ""
+    assert "there is no tool 'zzz' (the run knows " in rejection
+    assert " calculator, " in rejection
+    assert "to use other tools, pass --tools to `dagwright feedback` or `dagwright add-nodes`" in rejection
+    assert "name the module" not in rejection
     assert answer_request(scheduler, "ask", {"nodes": [_SUM]}, at=1.0) is None
     assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]
     inner_plan = {"nodes": [{"id": "ask", "human": _GUIDANCE}]}

@@ -86,8 +86,8 @@ def test_raised_limit_starts_more_nodes_and_lowered_limit_fewer() -> None:
 
 def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     scheduler = _limited_scheduler(1)
-    refusal = "the run started 10 s ago, and a deadline counts from the start: set a longer one"
-    assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == refusal
+    rejection = "the run started 10 s ago, and a deadline counts from the start: set a longer one"
+    assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == rejection
     assert apply_command(SetLimits(deadline_s=15.0, actor=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
@@ -194,11 +194,11 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
     for name, message in (pause, limits, cancel):
         run.send(name, message, source="update")
     for name, message in (pause, limits, cancel):
-        assert run.commands.refusal_of(name, lambda: message, scheduler=run.scheduler, at=2.0) is None  # noqa: B023
+        assert run.commands.rejection_of(name, lambda: message, scheduler=run.scheduler, at=2.0) is None  # noqa: B023
     results = [run.send(name, message) for name, message in (pause, limits, cancel)]
     if is_early:
         run.start()
-    assert [result.refusal for result in results] == [None] * 3
+    assert [result.rejection for result in results] == [None] * 3
     expected = [("pause", "paused by ann"), ("set_limits", "max_parallel 1 set by ann"), ("cancel", "cancelled by ann")]
     assert run.reported == expected
 
@@ -218,15 +218,15 @@ def test_rejected_messages_leave_one_note_each() -> None:
     run.send(wire.CANCEL, {"by": "ann"}, source="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
-    refusal_note = ("message_rejected", "cancel: the run is being stopped already")
-    assert run.reported == [("cancel", "cancelled by ann"), refusal_note, refusal_note]
+    rejection_note = ("message_rejected", "cancel: the run is being stopped already")
+    assert run.reported == [("cancel", "cancelled by ann"), rejection_note, rejection_note]
     run = _FakeRun()
     for number in range(MAX_EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
     assert run.reported[-1][1].startswith(
         "feedback: the run has not loaded its plan, and stores at most 1,000 messages"
     )
-    assert run.send(wire.CANCEL).refusal is None
+    assert run.send(wire.CANCEL).rejection is None
     assert run.start().status() is RunStatus.CANCELLED
 
 
@@ -245,9 +245,9 @@ def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> N
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
     run.commands.end()
-    refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
+    rejection = run.commands.rejection_of(name, lambda: message, scheduler=scheduler, at=2.0)
     results = [run.send(name, message, source="update"), run.send(name, message)]
-    assert (refusal, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)
+    assert (rejection, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)
     assert (scheduler.is_finished, run.reported) == (True, [("message_rejected", f"{name}: the run has ended")])
 
 
@@ -255,7 +255,7 @@ def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reason
     run = _FakeRun()
     for by, answer in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
         message = {"request_id": "check", "answer": answer, "by": by}
-        assert run.commands.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
+        assert run.commands.rejection_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
         assert run.send(wire.SIGNAL_FEEDBACK, message) == CommandResult(
             confirmation="stored until the run has loaded its plan"
         )
@@ -275,15 +275,15 @@ def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reason
 def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -> None:
     run = _FakeRun()
     run.start()
-    assert run.read(name, _raise_message_invalid).refusal is None
+    assert run.read(name, _raise_message_invalid).rejection is None
     run = _FakeRun()
     run.start()
     reason = "the payload is not JSON: x"
     assert (
-        run.read(wire.SET_LIMITS, _raise_message_invalid).refusal
-        == run.read(wire.SET_LIMITS, _raise_message_invalid, source="update").refusal
+        run.read(wire.SET_LIMITS, _raise_message_invalid).rejection
+        == run.read(wire.SET_LIMITS, _raise_message_invalid, source="update").rejection
     )
-    assert run.commands.refusal_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
+    assert run.commands.rejection_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
     assert run.reported == [("message_rejected", f"set_limits: {reason}")]
 
 
@@ -292,8 +292,8 @@ def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest
     scheduler = run.start()
     monkeypatch.setattr(commands, "decode_command", _raise_key_error)
     result = run.send(wire.RETRY_NODE, {"node_id": "a"})
-    assert (result.refusal, type(result.error)) == ("InternalError: KeyError: 'x'", KeyError)
-    assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "InternalError: KeyError: 'x'"
+    assert (result.rejection, type(result.error)) == ("InternalError: KeyError: 'x'", KeyError)
+    assert run.commands.rejection_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "InternalError: KeyError: 'x'"
     assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
         confirmation="the run is being stopped", note=("cancel", "cancelled")
     )

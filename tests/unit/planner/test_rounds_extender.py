@@ -443,7 +443,7 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     extender = Question(continue_with(PICK)).scheduler.features.extension.extender
     assert extender is not None
     names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
-    assert {name: extender.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
+    assert {name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in names} == names
     question = Question(continue_with(PICK, SUM), failed_response("no"), workers=FAILS)
     planning = question.planning()
     slots = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "

@@ -54,7 +54,7 @@ def _completed_run(plan: CompiledPlan, result: Callable[[str], Any]) -> RunSched
 
 
 def _code(session: SessionRecord, start: TurnStart) -> str | None:
-    rejection = session.refusal_of(start)
+    rejection = session.rejection_of(start)
     return None if rejection is None else rejection.code
 
 
@@ -65,7 +65,7 @@ def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> N
     assert (session.status, session.version) == ("running", 1)
     assert not session.start_turn(_turn(), at=1.5)
     assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
-    rejection = session.refusal_of(_turn("other"))
+    rejection = session.rejection_of(_turn("other"))
     assert rejection is not None
     assert (rejection.run_id, "'r'" in rejection.message) == ("r", True)
     assert not session.end_turn("other", TurnEnd("completed"), at=2.0)

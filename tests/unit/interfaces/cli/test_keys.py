@@ -97,7 +97,7 @@ def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, need
         KeyFile(path).add("ann", [])
     with (
         socket.create_server((host, 0)) as listener,
-        _expect_refusal(r"dagwright keys add OWNER.*--no-auth", is_refused),
+        _expect_rejection(r"dagwright keys add OWNER.*--no-auth", is_refused),
     ):
         _check_address(listener, KeyFile(path), needs_keys=needs_keys)
     path.write_text("{", encoding="utf-8")
@@ -105,7 +105,7 @@ def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, need
         _check_address(listener, KeyFile(path), needs_keys=False)
 
 
-def _expect_refusal(words: str, is_refused: bool) -> Any:
+def _expect_rejection(words: str, is_refused: bool) -> Any:
     return pytest.raises(CommandError, match=words) if is_refused else nullcontext()
 
 
@@ -125,7 +125,7 @@ def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.Monk
 def test_public_address_for_mcp_needs_no_keys(path: Path, host: str, *, needs_keys: bool, is_refused: bool) -> None:
     # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
-    with _expect_refusal("--no-auth", is_refused):
+    with _expect_rejection("--no-auth", is_refused):
         _listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
 
 

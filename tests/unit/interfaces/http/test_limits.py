@@ -108,7 +108,7 @@ async def test_concurrent_starts_stay_within_the_limit() -> None:
 
 
 @pytest.mark.parametrize(("limit", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
-async def test_refusal_names_the_limit_of_runs(limit: int, words: str) -> None:
+async def test_rejection_names_the_limit_of_runs(limit: int, words: str) -> None:
     server, quota = Server(), RunQuota("ann", limit=limit)
     assert [await try_start(server, quota, f"run-{number}") for number in range(limit)] == [True] * limit
     with pytest.raises(ApiError, match=words):
