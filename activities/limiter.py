@@ -212,7 +212,7 @@ class Limiter:
             answer = answers.get(call_id, LimitAnswer("start"))
             if not future.done():
                 future.set_result(answer)
-            elif answer.decision != "later":
+            elif answer.decision != "defer":
                 self._releases.append(call_id)
         return True
 

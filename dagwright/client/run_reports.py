@@ -136,7 +136,7 @@ class ForkPreview:
         reused: IDs of the nodes whose results the fork reuses.
         runs: node that the fork runs -> why.
         reused_if_unchanged: nodes that are reused if their inputs turn out unchanged.
-        later: nodes that cannot be predicted before other nodes have run.
+        decided_later: nodes that cannot be predicted before other nodes have run.
         omitted: nodes of the original run that a model plans again.
         effects: node that the fork runs -> effects of its tool.
     """
@@ -145,7 +145,7 @@ class ForkPreview:
     reused: Sequence[str]
     runs: Mapping[str, str]
     reused_if_unchanged: Sequence[str] = ()
-    later: Sequence[str] = ()
+    decided_later: Sequence[str] = ()
     omitted: Sequence[str] = ()
     effects: Mapping[str, str] = field(default_factory=dict)
 
@@ -158,7 +158,7 @@ def preview_of(draft: "ForkDraft") -> ForkPreview:
         reused=tuple(prediction.reused),
         runs=dict(prediction.runs),
         reused_if_unchanged=tuple(prediction.reused_if_unchanged),
-        later=tuple(prediction.later),
+        decided_later=tuple(prediction.decided_later),
         omitted=tuple(draft.omitted),
         effects=dict(draft.effects),
     )
