@@ -19,7 +19,7 @@ from temporalio.client import WorkflowHandle
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import effects_of_call
-from dagwright.dialects.plan_streaming import JsonSteps
+from dagwright.dialects.plan_streaming import JsonStepParser
 from dagwright.features.plan_edits.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
 from dagwright.planner.plan_parser import can_start_early
@@ -60,7 +60,7 @@ class PlanStream:
         self._accepted_nodes: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
         self._sent_count = 0
         """Number of nodes that this attempt has sent."""
-        self._steps = JsonSteps()
+        self._steps = JsonStepParser()
         self._node_count = 0
         """Number of nodes in this response."""
         self._candidates: list[Node] = []

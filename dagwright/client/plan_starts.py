@@ -15,7 +15,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, parse_plan_text, read_plan_file, read_text_file
-from dagwright.dialects.written_values import TRUNCATED, Repair, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, summarize_repairs
 from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
     check_plan,
@@ -149,7 +149,7 @@ def prepare_start(
         else prepare_plan
     )
     compiled_plan = prepare(checked_plan, start.inputs)
-    notes = tuple(repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES])
+    notes = tuple(repair.to_note().to_json() for repair in summarize_repairs(repairs)[:MAX_NOTES])
     options = replace(
         options,
         policy=chosen_policy,

@@ -1,7 +1,7 @@
 """Database connection: engine, schema, and transactions that tolerate concurrent writers.
 
-SQLite by default, PostgreSQL by URL. On both, a write transaction is atomic, and is repeated when another transaction
-took its unique key or its lock first.
+The database is SQLite by default, or PostgreSQL by URL. A write transaction is atomic. It is repeated if another
+transaction has taken the same lock or inserted the same unique key first.
 """
 
 import sqlite3
@@ -60,17 +60,19 @@ class Database:
         self._write_lock = threading.Lock()
 
     def read(self, work: Callable[[Session], Value]) -> Value:
-        """Run `work` on one consistent view and return its result. Changes made by `work` are discarded."""
+        """Run `work` on a snapshot of the database and return the result of `work`. Changes made by `work` are
+        discarded.
+        """
         with readable_errors():
             engine = self._ready_engine().execution_options(**self._read_options())
             with Session(engine, expire_on_commit=False) as session:
                 return work(session)
 
     def write(self, work: Callable[[Session], Value]) -> Value:
-        """Run `work` in one transaction and return its result; retry if another transaction took its key or lock first.
+        """Run `work` in one transaction and return its result; retry if another transaction took the key or lock first.
 
         Args:
-            work: makes all changes through the session; may run several times, each time on a new view.
+            work: makes all changes through the session; may run several times, each time on a new snapshot.
         """
         with readable_errors():
             engine = self._ready_engine()
@@ -87,18 +89,18 @@ class Database:
     ) -> Iterator[Sequence[Value]]:
         """Run `work` for each item and yield the results, transaction by transaction.
 
-        A transaction includes the items of a fraction of a second; between two transactions, other processes can write.
+        A transaction processes items for about `PART_S` seconds; between two transactions, other processes can write.
 
         Args:
-            work: as for `write`, with an item.
+            work: like `work` of `write`, but called with an item.
         """
         written_count = 0
         while written_count < len(items):
             if written_count:
                 self.pause_between_writes()
-            part = self.write(partial(_write_part, items=items, work=work, start=written_count))
-            written_count += len(part)
-            yield part
+            values = self.write(partial(_write_part, items=items, work=work, start=written_count))
+            written_count += len(values)
+            yield values
 
     def missing_sqlite_file(self) -> Path | None:
         """Return the SQLite file that the first use will create; `None` if the file exists, or for PostgreSQL."""
@@ -179,7 +181,7 @@ def _sqlite_engine(url: URL) -> Engine:
     if url.database and not url.database.startswith("file:"):
         file = Path(url.database)
         try:
-            _make_private(file)
+            _create_private_folder(file)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
             message = f"the folder of the database cannot be created: {error.filename}: {error.strerror}"
             raise DatabaseUnusable(message) from None
@@ -189,7 +191,7 @@ def _sqlite_engine(url: URL) -> Engine:
     return engine
 
 
-def _make_private(file: Path) -> None:
+def _create_private_folder(file: Path) -> None:
     """Create the folder of a database file with access for its owner only.
 
     In a folder that only its owner can access, create the file with the same access.
@@ -214,16 +216,16 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to the write-ahead log.
 
     The switch needs exclusive access. While another process has the file locked, SQLite rejects the switch immediately,
-    so it is repeated.
+    so the switch is repeated.
     """
-    give_up_at = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
+    deadline = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
     while True:
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > give_up_at:
+            if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(_WAL_PAUSE_S)
 

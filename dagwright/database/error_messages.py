@@ -12,11 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.tools.errors import RetryLater
 
-_PERMANENT = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY"})
+_PERMANENT_ERRORS = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY"})
 """SQLite errors that only another file or other permissions can repair."""
 _BUSY = "SQLITE_BUSY"
 SQLITE_BUSY_TIMEOUT_S = 30
-"""Seconds that SQLite waits for the write lock of another process: half the default timeout of a verb."""
+"""Seconds that SQLite waits for the write lock of another process: half the default timeout of a tool."""
 _MAX_MESSAGE_CHARACTERS = 500
 
 
@@ -40,12 +40,12 @@ def readable_errors() -> Iterator[None]:
         if name == _BUSY:
             message += f": another process has held the write lock for {SQLITE_BUSY_TIMEOUT_S} s"
         # Not `from error`: its text contains values of the statement, such as names and dates of birth.
-        if name in _PERMANENT:
+        if name in _PERMANENT_ERRORS:
             raise DatabaseUnusable(message) from None
         raise DatabaseUnavailable(message) from None
 
 
 def _driver_message(error: BaseException | None) -> str:
     """Return the driver's message as one line; for PostgreSQL without the details, which quote values."""
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    return " ".join(str(primary or error).split())[:_MAX_MESSAGE_CHARACTERS] or type(error).__name__
+    primary_message = getattr(getattr(error, "diag", None), "message_primary", None)
+    return " ".join(str(primary_message or error).split())[:_MAX_MESSAGE_CHARACTERS] or type(error).__name__

@@ -2,8 +2,9 @@
 
 The revisions are Alembic's, in the folder of a `Schema`. They run when a database is first opened, one process at a
 time, each in its own transaction. A revision whose work may take minutes has a function `part`, which processes a few
-thousand rows in a transaction. It is called again with its return value until it returns `None`. So no process waits
-long for a lock, and a killed process loses little work. Alembic is imported only if a revision has to run.
+thousand rows in a transaction. `part` is called again, with the value that it returned, until it returns `None`. So no
+process waits long for a lock, and a killed process loses little work. Alembic is imported only if a revision has to
+run.
 
 This module must not import Temporal.
 """
@@ -39,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of one owner in a database: the engine's agents, or those of an application.
+    """The tables of one owner in a database: the tables of the engine or of an application.
 
     Args:
         folder: folder of the Alembic revisions, with an `env.py`.
@@ -52,7 +53,7 @@ class Schema:
     version_table: str
 
     @property
-    def newest(self) -> str:
+    def newest_revision(self) -> str:
         return self.revisions[-1]
 
 
@@ -72,7 +73,7 @@ def migrate(engine: Engine, schema: Schema) -> None:
     Raises:
         DatabaseUnusable: a newer version of Dagwright has used the database.
     """
-    if revision_of(engine, schema) == schema.newest:
+    if revision_of(engine, schema) == schema.newest_revision:
         return
     logged_at = time.monotonic()
     progress: Any = None
@@ -85,7 +86,7 @@ def migrate(engine: Engine, schema: Schema) -> None:
 
 
 def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
-    """Run one revision, or a part of one.
+    """Run one revision, or one part of a revision.
 
     Args:
         progress: return value of the revision's previous part; `None` if no part has run.
@@ -95,12 +96,13 @@ def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
     """
     with _migration_transaction(engine) as connection:
         revision = _revision(connection, schema)
-        if revision == schema.newest:
+        if revision == schema.newest_revision:
             return _NOTHING_TO_DO
         if revision is not None and revision not in schema.revisions:
             raise DatabaseUnusable(
                 f"the database belongs to a newer version of Dagwright: its tables have revision {revision}, and this"
-                f" version supports revisions up to {schema.newest}; use the newer version, or another database"
+                f" version supports revisions up to {schema.newest_revision}; use the newer version, or another"
+                " database"
             )
         script = _next_script(revision, schema)
         part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)

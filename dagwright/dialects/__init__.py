@@ -3,7 +3,7 @@
 Documents of the dialects `llmcompiler` and `rewoo` are texts, that is, JSON strings.
 
 A dialect only translates. The rules for all plans (IDs, edges, references, cycles, tools, arguments) are checked in
-one place, `dagwright.core.validation.validation`. Imports `core` only.
+one place, `dagwright.core.validation.validation`. This package imports `core` only.
 """
 
 import re

@@ -22,7 +22,9 @@ BACKSLASH_MESSAGE = "a backslash right before a reference looks like an escape; 
 
 
 class TextPointers(Mapping[str, str]):
-    """The pointers of a text document: every value maps to the only pointer of a text, the empty pointer."""
+    """The pointers of a text document: every pointer into the plan maps to the empty pointer, because a text has no
+    other pointer.
+    """
 
     def __getitem__(self, plan_pointer: str) -> str:
         return ""
@@ -44,27 +46,27 @@ def document_of_text(
     raw: JsonValue,
     dialect: str,
     *,
-    find: Callable[[str], Sequence[T]],
-    add: Callable[[DocumentDraft, Sequence[T]], None],
+    parse_lines: Callable[[str], Sequence[T]],
+    add_lines: Callable[[DocumentDraft, Sequence[T]], None],
     example: str,
 ) -> Document:
     """Return the document of a text.
 
     Args:
-        find: returns the parsed lines of a text, such as its calls.
-        add: adds the parsed lines to the draft of the document.
-        example: an example of such a line.
+        parse_lines: returns the lines with calls or steps of a text, parsed.
+        add_lines: adds the parsed lines to the draft of the document.
+        example: an example of a line with a call or step.
 
     Raises:
-        PlanInvalid: there is no such line, or `add` raises it.
+        PlanInvalid: the text has no line with a call or step, or `add_lines` raises the error.
     """
-    lines = find(raw) if isinstance(raw, str) else ()
+    lines = parse_lines(raw) if isinstance(raw, str) else ()
     if not lines:
         actual = "a text without such a line" if isinstance(raw, str) else describe(raw)
         message = f"a plan in the dialect {dialect} is a text with lines like {example}, not {actual}"
         raise PlanInvalid([Problem("invalid_field", message)])
     draft = DocumentDraft(dialect, "")
-    add(draft, lines)
+    add_lines(draft, lines)
     return replace(draft.document(), pointers=TextPointers())
 
 
@@ -151,9 +153,9 @@ def named_arguments(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[s
     if not names:
         names = ["query"] if len(values) == 1 else [f"arg{number}" for number in range(1, len(values) + 1)]
     if len(values) > len(names):
-        raise ValueError(f"{tool} takes {_counted_arguments(names)}, not {len(values)}")
+        raise ValueError(f"{tool} takes {_arguments_text(names)}, not {len(values)}")
     return dict(zip(names, values, strict=False))
 
 
-def _counted_arguments(names: Sequence[str]) -> str:
+def _arguments_text(names: Sequence[str]) -> str:
     return f"{len(names)} argument{'s' if len(names) > 1 else ''} ({', '.join(names)})"

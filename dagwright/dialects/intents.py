@@ -32,7 +32,7 @@ _MAX_DISPLAY_NAME_CHARACTERS = 80
 """Maximum length of an entity's display name."""
 _INVALID_LOOKUP = Lookup("", "")
 """Placeholder for an invalid lookup, so that its text is not used as the value."""
-_HINT = "@result_N is the entity that intent N of this request makes; use lookups for existing entities"
+_REFERENCE_HINT = "@result_N is the entity that intent N of this request makes; use lookups for existing entities"
 
 
 def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Mapping[str, ToolDeclaration]) -> Document:
@@ -40,7 +40,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
 
     Args:
         context: name in the session, without `@` -> its value; for an entity, `{"id", "name", "kind"}`.
-        tools: the verbs, and the resolver of lookups.
+        tools: declarations of the verbs and of the resolver of lookups.
 
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.
@@ -62,7 +62,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
             if tool is not None and tool.sets is not None:
                 setters[tool.sets] = node_id
         draft.nodes.append(node)
-    return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_HINT)
+    return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_REFERENCE_HINT)
 
 
 def _pointers(intents: Sequence[Any]) -> Iterator[tuple[str, str]]:
@@ -100,13 +100,13 @@ class _ReferenceTargets:
     Args:
         context: as in `read_intents`.
         setters: name in the session -> the last preceding intent that sets the name.
-        count: number of intents.
+        intent_count: number of intents.
         resolver: resolver of lookups.
     """
 
     context: Mapping[str, JsonValue]
     setters: Mapping[str, str]
-    count: int
+    intent_count: int
     resolver: Resolver
 
 
@@ -163,12 +163,15 @@ class _IntentReader:
         else:
             expected = "write @result_N, N from 1, or a name such as @order"
             message = f"Invalid reference: {key!r} is {describe(ref)}; {expected}"
-            self.entry.report("invalid_reference", message, "refs", key, hint=_HINT)
+            self.entry.report("invalid_reference", message, "refs", key, hint=_REFERENCE_HINT)
 
     def _note_forward_reference(self, ref: str) -> None:
         # A number with more digits than the count is out of range, and Python cannot parse thousands of digits.
         digits = ref.removeprefix("@result_")
-        if len(digits) <= len(str(self.targets.count)) and self.index + 1 < int(digits) <= self.targets.count:
+        if (
+            len(digits) <= len(str(self.targets.intent_count))
+            and self.index + 1 < int(digits) <= self.targets.intent_count
+        ):
             number = self.index + 1
             message = f"intent {number} uses {ref}, which comes later; intent {digits} runs first"
             self.draft.notes.append(Note("forward_reference", message, self.entry.node))
@@ -206,17 +209,21 @@ class _IntentReader:
             self.entry.report("invalid_field", message, "lookups", key)
             return
         at = self.entry.at + pointer("lookups", key)
-        inner = ObjectReader(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
+        lookup_reader = ObjectReader(
+            lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems
+        )
         resolver = self.targets.resolver
-        is_known = resolver is not UNKNOWN_RESOLVER
-        inner.expect_keys(_LOOKUP_KEYS.union(resolver.filters if is_known else lookup))
-        search_text, entity_type = inner.require_name("search_text"), inner.require_name("entity_type")
-        if entity_type is not None and is_known and not _check_entity_type(entity_type, inner, resolver):
+        has_resolver = resolver is not UNKNOWN_RESOLVER
+        lookup_reader.expect_keys(_LOOKUP_KEYS.union(resolver.filters if has_resolver else lookup))
+        search_text, entity_type = lookup_reader.require_name("search_text"), lookup_reader.require_name("entity_type")
+        if entity_type is not None and has_resolver and not _check_entity_type(entity_type, lookup_reader, resolver):
             return
         if search_text is not None and not any(map(str.isalnum, search_text)):
-            inner.report("invalid_field", f"'search_text' {search_text!r:.80} has no letter or digit", "search_text")
+            lookup_reader.report(
+                "invalid_field", f"'search_text' {search_text!r:.80} has no letter or digit", "search_text"
+            )
             return
-        if (filters := _filters(lookup, inner, resolver)) is None:
+        if (filters := _filters(lookup, lookup_reader, resolver)) is None:
             return
         if search_text is not None and entity_type is not None:
             self.draft.bindings[self.index, key] = Lookup(search_text, entity_type, filters)

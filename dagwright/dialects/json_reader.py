@@ -20,7 +20,7 @@ MAX_DEPTH = 100
 """Maximum nesting of lists and objects. Python's JSON writer and pydantic fail between 250 and 1,000."""
 
 MAX_DIGITS = 308
-"""Maximum number of digits of an integer: the range of a double, the type of numbers in other languages."""
+"""Maximum number of digits of an integer. Many programs read a number as a double, which has no larger range."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -57,17 +57,17 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
 
     Complexity: linear; a plan of 100,000 nodes takes about half a second.
     """
-    marked_objects: list[_ObjectWithDuplicateKeys] = []
+    objects_with_duplicates: list[_ObjectWithDuplicateKeys] = []
 
     def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         json_object = dict(pairs)
         if len(json_object) == len(pairs):
             return json_object
-        marked_object = _ObjectWithDuplicateKeys(json_object)
+        object_with_duplicates = _ObjectWithDuplicateKeys(json_object)
         keys = [key for key, _ in pairs]
-        marked_object.duplicates = sorted(key for key in json_object if keys.count(key) > 1)
-        marked_objects.append(marked_object)
-        return marked_object
+        object_with_duplicates.duplicates = sorted(key for key in json_object if keys.count(key) > 1)
+        objects_with_duplicates.append(object_with_duplicates)
+        return object_with_duplicates
 
     try:
         value: JsonValue = json.loads(
@@ -87,7 +87,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         raise PlanInvalid([depth_problem(name)]) from None
     if depth_of(value) > MAX_DEPTH:
         raise PlanInvalid([depth_problem(name)])
-    problems = _portability_problems(value, text, has_duplicates=bool(marked_objects))
+    problems = _portability_problems(value, text, has_duplicates=bool(objects_with_duplicates))
     if problems:
         raise PlanInvalid(problems, document=_escape_surrogates(value))
     return value
@@ -156,9 +156,9 @@ def _escape_surrogates(value: Any) -> Any:
 def _portability_problems(value: JsonValue, text: str, *, has_duplicates: bool) -> list[Problem]:
     problems: list[Problem] = []
     if has_duplicates:
-        for trail, current in _walk(value):
-            if isinstance(current, _ObjectWithDuplicateKeys):
-                problems.extend(duplicate_key_problem(_pointer_of((trail, key)), key) for key in current.duplicates)
+        for trail, part in _walk(value):
+            if isinstance(part, _ObjectWithDuplicateKeys):
+                problems.extend(duplicate_key_problem(_pointer_of((trail, key)), key) for key in part.duplicates)
     if _SURROGATE_ESCAPE.search(text):
         problems.extend(json_problems(value))
     return problems
@@ -185,17 +185,17 @@ def depth_of(value: JsonValue) -> int:
 
 
 def json_problems(value: Any, *, at: str = "") -> list[Problem]:
-    """Return the reasons why a value that was not parsed from a text is not portable JSON.
+    """Return the reasons why a value is not portable JSON.
 
     Args:
-        value: value of a payload or of a Python caller.
+        value: for example a value of a payload or a Python caller, which no JSON parser has checked.
         at: pointer of the value in the document.
     """
     if depth_of(value) > MAX_DEPTH:
         return [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", at)]
     problems: list[Problem] = []
-    for trail, current in _walk(value):
-        message = _problem_of_value(current)
+    for trail, part in _walk(value):
+        message = _problem_of_value(part)
         if message is not None:
             problems.append(Problem("invalid_syntax", message, at + _pointer_of(trail)))
     return problems
@@ -225,12 +225,12 @@ def _problem_of_text(text: str) -> str | None:
 def _walk(value: Any) -> Iterator[tuple[Trail, Any]]:
     stack: list[tuple[Trail, Any]] = [(None, value)]
     while stack:
-        trail, current = stack.pop()
-        yield trail, current
-        if isinstance(current, dict):
-            stack.extend(((trail, key), current[key]) for key in reversed(current))
-        elif isinstance(current, list):
-            stack.extend(((trail, index), current[index]) for index in range(len(current) - 1, -1, -1))
+        trail, part = stack.pop()
+        yield trail, part
+        if isinstance(part, dict):
+            stack.extend(((trail, key), part[key]) for key in reversed(part))
+        elif isinstance(part, list):
+            stack.extend(((trail, index), part[index]) for index in range(len(part) - 1, -1, -1))
 
 
 def _pointer_of(trail: Trail) -> str:

@@ -48,17 +48,17 @@ class LlmCompilerTask:
     """A numbered call of the plan.
 
     Args:
-        positional, keywords: values of its arguments.
+        positional_arguments, keyword_arguments: values of the arguments.
         start: offset of its text.
         line: number of its line, from 1.
-        problem: why its arguments could not be read.
-        is_open: the text ends within the task.
+        problem: why the arguments could not be read.
+        is_open: whether the text ends within the task.
     """
 
     number: int
     tool: str
-    positional: Sequence[Any]
-    keywords: Mapping[str, Any]
+    positional_arguments: Sequence[Any]
+    keyword_arguments: Mapping[str, Any]
     thought: str | None
     start: int
     line: int
@@ -72,14 +72,14 @@ class LlmCompilerTask:
 
 
 @dataclass(slots=True)
-class _TaskLines:
+class _TaskFinder:
     """Finds the tasks in the lines of a text.
 
     A task whose parentheses are not closed on its line continues on the following lines, up to the next task.
     """
 
     thought: str | None = None
-    _open: tuple[re.Match[str], int, int] | None = field(default=None)
+    _open_task: tuple[re.Match[str], int, int] | None = field(default=None)
     _lines: list[str] = field(default_factory=list)
 
     def add_line(self, line: str, *, offset: int, number: int) -> list[LlmCompilerTask]:
@@ -95,68 +95,70 @@ class _TaskLines:
             completed_tasks = self.end() if _END_OF_TASK.match(line) else []
             if thought := _THOUGHT.match(line):
                 self.thought = thought[1].strip() or None
-            elif self._open is not None:
+            elif self._open_task is not None:
                 self._lines.append(line)
             return completed_tasks
         completed_tasks = self.end()
-        task = self._read(match, line, offset=offset, number=number)
+        task = self._parse_task(match, line, offset=offset, number=number)
         if task is None:
-            self._open = (match, offset, number)
+            self._open_task = (match, offset, number)
             self._lines = [line]
             return completed_tasks
         return [*completed_tasks, task]
 
     def end(self) -> list[LlmCompilerTask]:
         """End the open task, and return it; return an empty list if no task is open."""
-        if self._open is None:
+        if self._open_task is None:
             return []
-        match, offset, number = self._open
+        match, offset, number = self._open_task
         text = "".join(self._lines)
-        self._open, self._lines = None, []
-        task = self._read(match, text, offset=offset, number=number)
+        self._open_task, self._lines = None, []
+        task = self._parse_task(match, text, offset=offset, number=number)
         if task is None:
-            task = self._task(match, (), {}, offset=offset, line=number)
+            task = self._create_task(match, (), {}, offset=offset, line=number)
             task = replace(task, problem="its ')' is missing", is_open=True)
         return [task]
 
-    def _read(self, match: re.Match[str], text: str, *, offset: int, number: int) -> LlmCompilerTask | None:
+    def _parse_task(self, match: re.Match[str], text: str, *, offset: int, number: int) -> LlmCompilerTask | None:
         """Parse a task; return `None` if its text may continue on the next line."""
         start = match.end()
         try:
-            positional, keyword_arguments, end = _arguments(text, start)
+            positional_arguments, keyword_arguments, end = _parse_arguments(text, start)
         except UnreadableValue as failure:
             end = text.rstrip().removesuffix("<END_OF_PLAN>").rstrip().rfind(")")
-            text_arguments = text[start:end].strip() if end >= start else ""
+            arguments_text = text[start:end].strip() if end >= start else ""
             if end < 0 or text[start:end].count('"') % 2:
                 return None
-            task = self._task(match, (text_arguments,), {}, offset=offset, line=number)
-            if _UNQUOTED_TEXT.fullmatch(text_arguments) and not _NAME.match(text_arguments):
+            task = self._create_task(match, (arguments_text,), {}, offset=offset, line=number)
+            if _UNQUOTED_TEXT.fullmatch(arguments_text) and not _NAME.match(arguments_text):
                 return task
             return replace(task, problem=failure.message)
         if end < 0:
             return None
-        task = self._task(match, positional, keyword_arguments, offset=offset, line=number)
+        task = self._create_task(match, positional_arguments, keyword_arguments, offset=offset, line=number)
         line_end = text.find("\n", end)
         if _END_OF_LINE.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
             remaining_text = describe(text[end:].strip()).removeprefix("the ")
             return replace(task, problem=f"unexpected {remaining_text} after ')'")
         return task
 
-    def _task(
+    def _create_task(
         self,
         match: re.Match[str],
-        positional: Sequence[Any],
-        keywords: Mapping[str, Any],
+        positional_arguments: Sequence[Any],
+        keyword_arguments: Mapping[str, Any],
         *,
         offset: int,
         line: int,
     ) -> LlmCompilerTask:
         thought, self.thought = self.thought, None
         start = offset + match.start("number")
-        return LlmCompilerTask(int(match["number"]), match["tool"], positional, keywords, thought, start, line)
+        return LlmCompilerTask(
+            int(match["number"]), match["tool"], positional_arguments, keyword_arguments, thought, start, line
+        )
 
 
-def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
+def _parse_arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
     """Parse the arguments of a call.
 
     Returns:
@@ -166,18 +168,18 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
     Raises:
         UnreadableValue: the arguments are not a list of values.
     """
-    positional: list[Any] = []
+    positional_arguments: list[Any] = []
     keyword_arguments: dict[str, Any] = {}
     while True:
         at = skip_space(text, at)
         if at >= len(text):
-            return positional, keyword_arguments, -1
+            return positional_arguments, keyword_arguments, -1
         if text[at] == ")":
-            return positional, keyword_arguments, at + 1
+            return positional_arguments, keyword_arguments, at + 1
         name = _NAME.match(text, at)
-        parsed_value = read_value(text, name.end() if name else at, unquoted_text=_UNQUOTED_REFERENCE)
+        parsed_value = read_value(text, name.end() if name else at, unquoted_pattern=_UNQUOTED_REFERENCE)
         if any(repair.code == TRUNCATED for repair in parsed_value.repairs):
-            return positional, keyword_arguments, -1
+            return positional_arguments, keyword_arguments, -1
         if name is not None:
             keyword_arguments[name[1]] = parsed_value.value
         elif keyword_arguments:
@@ -185,7 +187,7 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
                 "an argument without a name follows an argument with a name", at, looks_like_value=True
             )
         else:
-            positional.append(parsed_value.value)
+            positional_arguments.append(parsed_value.value)
         at = skip_space(text, parsed_value.end)
         if at < len(text) and text[at] not in ",)":
             raise UnreadableValue(
@@ -200,7 +202,7 @@ def tasks_of(text: str) -> list[LlmCompilerTask]:
 
 
 def _tasks_of(text: str) -> Iterator[LlmCompilerTask]:
-    lines = _TaskLines()
+    lines = _TaskFinder()
     for number, offset, line in lines_of(text):
         yield from lines.add_line(line, offset=offset, number=number)
     yield from lines.end()
@@ -241,15 +243,15 @@ def _node_of(
         report("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
         return {"id": node["id"], **STAND_IN_ACTION}
     try:
-        arguments = named_arguments(task.positional, task.tool, tools=tools)
-        if duplicates := arguments.keys() & task.keywords.keys():
+        arguments = named_arguments(task.positional_arguments, task.tool, tools=tools)
+        if duplicates := arguments.keys() & task.keyword_arguments.keys():
             raise ValueError(f"{task.tool} is given {', '.join(sorted(duplicates))} twice")
     except ValueError as error:
         report("invalid_arguments", str(error))
         arguments = {}
-    for message, _, hint in key_problems({**arguments, **task.keywords}, _REFERENCE):
+    for message, _, hint in key_problems({**arguments, **task.keyword_arguments}, _REFERENCE):
         report("invalid_reference", message, hint)
-    node["arguments"] = map_texts({**arguments, **task.keywords}, replace_references)
+    node["arguments"] = map_texts({**arguments, **task.keyword_arguments}, replace_references)
     return node
 
 
@@ -260,10 +262,10 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: the text has no calls.
     """
 
-    def add(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask]) -> None:
+    def add_lines(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask]) -> None:
         _add_tasks(draft, tasks, tools=tools)
 
-    return document_of_text(raw, "llmcompiler", find=tasks_of, add=add, example='1. tool("text")')
+    return document_of_text(raw, "llmcompiler", parse_lines=tasks_of, add_lines=add_lines, example='1. tool("text")')
 
 
 def _add_tasks(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask], *, tools: Tools) -> None:

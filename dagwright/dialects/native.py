@@ -42,8 +42,8 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         at = pointer("nodes", index, "plan")
         try:
             document = read_sub_plan(node["plan"])
-        except PlanInvalid as invalid:
-            document = Document(plan=_PLACEHOLDER_PLAN, problems=invalid.problems, is_parsed=False)
+        except PlanInvalid as error:
+            document = Document(plan=_PLACEHOLDER_PLAN, problems=error.problems, is_parsed=False)
         if document.plan is not node["plan"]:
             nodes = list(nodes) if nodes is raw_nodes else nodes
             nodes[index] = {**node, "plan": document.plan}

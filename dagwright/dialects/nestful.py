@@ -20,7 +20,7 @@ from dagwright.dialects.foreign import key_problems, map_texts, translate_refere
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"name", "arguments", "label"})
-RESULT = "var_result"
+OUTPUT_CALL = "var_result"
 """Name of the last call, whose arguments are the output of the plan."""
 
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)((?:\.[^$.\[\]\n]+|\[[0-9]{1,9}\])*)\$")
@@ -35,24 +35,24 @@ def read_nestful(raw: JsonValue) -> Document:
     """
     draft = DocumentDraft("nestful", "")
     calls = draft.checked_entries(raw, name="a plan in the dialect nestful")
-    has_output = len(calls) > 1 and isinstance(calls[-1], dict) and calls[-1].get("name") == RESULT
-    count = len(calls) - 1 if has_output else len(calls)
-    ids = _ids(calls[:count])
+    has_output = len(calls) > 1 and isinstance(calls[-1], dict) and calls[-1].get("name") == OUTPUT_CALL
+    call_count = len(calls) - 1 if has_output else len(calls)
+    ids = _ids(calls[:call_count])
     known_ids = frozenset(ids)
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
         entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
-        draft.nodes.append(_node(entry, known_labels=known_ids) if entry is not None else node)
+        draft.nodes.append(_node(entry, known_ids=known_ids) if entry is not None else node)
     output: JsonValue = None
     if has_output:
-        last = ObjectReader(calls[-1], f"/{count}", RESULT, None, draft.problems)
-        last.expect_keys(KEYS)
-        output = _arguments(last, known_labels=known_ids)
-    document = draft.document(pointers=lambda: [*_pointers(count), ("/output", f"/{count}/arguments")])
-    return document if output is None else _with_output(document, output)
+        output_call = ObjectReader(calls[-1], f"/{call_count}", OUTPUT_CALL, None, draft.problems)
+        output_call.expect_keys(KEYS)
+        output = _arguments(output_call, known_ids=known_ids)
+    document = draft.document(pointers=lambda: [*_pointers(call_count), ("/output", f"/{call_count}/arguments")])
+    return document if output is None else _set_output(document, output)
 
 
-def _with_output(document: Document, output: JsonValue) -> Document:
+def _set_output(document: Document, output: JsonValue) -> Document:
     document.plan["output"] = output
     return document
 
@@ -83,24 +83,24 @@ def _ids(calls: Sequence[Any]) -> list[str]:
     return ids
 
 
-def _node(entry: ObjectReader, *, known_labels: frozenset[str]) -> dict[str, Any]:
+def _node(entry: ObjectReader, *, known_ids: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     name = entry.require_name("name")
     label = entry.raw.get("label")
     if label is not None and _label_of(label) is None:
         message = f"'label' must be a name of letters, digits and _, not {describe(label)}"
         entry.report("invalid_field", message, "label")
-    return {"id": entry.node, **action_of_tool(name), "arguments": _arguments(entry, known_labels=known_labels)}
+    return {"id": entry.node, **action_of_tool(name), "arguments": _arguments(entry, known_ids=known_ids)}
 
 
-def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
+def _arguments(entry: ObjectReader, *, known_ids: frozenset[str]) -> Any:
     def replace_references(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
-            if match[1] in known_labels:
+            if match[1] in known_ids:
                 steps = _STEP.findall(match[2])
                 return ResultOf(match[1], "result", tuple(name or int(index) for name, index in steps))
             message = f"Invalid reference: there is no call with the label {match[1]!r}"
-            entry.report("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known_labels))
+            entry.report("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known_ids))
             return None
 
         try:

@@ -14,7 +14,7 @@ from dagwright.core.errors import Problem
 from dagwright.dialects.written_values import UnreadableValue, read_value
 
 ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
-"""Keys whose list has the steps of a document; the document can also be the list itself."""
+"""Keys of the list of steps in a document; a document can also be the list itself."""
 
 _ROOT = re.compile(r"[{\[]")
 _NOT_SPACE = re.compile(r"[^ \t\r\n\u00a0\u200b\ufeff]")
@@ -80,7 +80,7 @@ class _ThinkingFilter:
 
 
 @dataclass(slots=True)
-class JsonSteps:
+class JsonStepParser:
     """Finds the steps of a JSON plan in a text with prose and fences.
 
     Args:
@@ -98,43 +98,43 @@ class JsonSteps:
     _mode: str = "prose"
     _quote: str = ""
     _brackets: str = ""
-    _first_entry_at: int = -1
+    _first_entry_start: int = -1
     _chunk: str = ""
     _offset: int = 0
     _open_brackets: list[str] = field(default_factory=list)
     _entries_depth: int = 0
     _key: str | None = None
     _last_text: str = ""
-    _start: int = -1
+    _step_start: int = -1
     _parts: list[str] = field(default_factory=list)
-    _part_at: int = 0
-    _count: int = 0
+    _part_start: int = 0
+    _step_count: int = 0
     _completed_steps: list[StreamedStep] = field(default_factory=list)
 
     def feed(self, chunk: str) -> list[StreamedStep]:
         """Return the steps that a chunk completes, in order."""
         self._chunk = self._thinking_filter.answer_part(chunk)
         self._offset = self._thinking_filter.consumed_characters - len(self._chunk)
-        self._part_at = 0
+        self._part_start = 0
         at = 0
         while at < len(self._chunk) and self.problem is None and not self.is_complete:
             at = _MODES[self._mode](self, at)
-        if self._start >= 0:
-            self._parts.append(self._chunk[self._part_at :])
+        if self._step_start >= 0:
+            self._parts.append(self._chunk[self._part_start :])
         steps, self._completed_steps = self._completed_steps, []
         return steps
 
-    def _in_prose(self, at: int) -> int:
+    def _read_prose(self, at: int) -> int:
         match = _ROOT.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
         self._brackets = match[0]
-        self._start = self._offset + match.start()
-        self._part_at = match.start()
-        self._mode = "maybe"
+        self._step_start = self._offset + match.start()
+        self._part_start = match.start()
+        self._mode = "possible_start"
         return match.end()
 
-    def _in_maybe(self, at: int) -> int:
+    def _read_possible_start(self, at: int) -> int:
         """Check a possible start of the plan: a quoted key must follow, of the object or of the first list entry."""
         match = _NOT_SPACE.search(self._chunk, at)
         if match is None:
@@ -142,7 +142,7 @@ class JsonSteps:
         character = match[0]
         if character == "{" and self._brackets == "[":
             self._brackets = "[{"
-            self._first_entry_at = self._offset + match.start()
+            self._first_entry_start = self._offset + match.start()
             return match.end()
         if self._brackets[-1] == "{" and character in _QUOTE_ENDS:
             return self._start_plan(match.start())
@@ -157,19 +157,19 @@ class JsonSteps:
         self._open_brackets = list(self._brackets)
         self._mode = "value"
         if self._brackets == "[{":
-            buffered_text = "".join([*self._parts, self._chunk[self._part_at : at]])
+            buffered_text = "".join([*self._parts, self._chunk[self._part_start : at]])
             self._entries_depth = 1
-            self._parts = [buffered_text[self._first_entry_at - self._start :]]
-            self._start, self._part_at = self._first_entry_at, at
+            self._parts = [buffered_text[self._first_entry_start - self._step_start :]]
+            self._step_start, self._part_start = self._first_entry_start, at
         else:
             self._discard_step()
         return at
 
     def _discard_step(self) -> None:
-        self._start = -1
+        self._step_start = -1
         self._parts = []
 
-    def _in_value(self, at: int) -> int:
+    def _read_value(self, at: int) -> int:
         match = _STRUCTURAL_CHARACTERS.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
@@ -192,33 +192,38 @@ class JsonSteps:
         if character == "[" and depth == 1 and not self._entries_depth and self._last_text in ENTRY_KEYS:
             self._entries_depth = 2
             self.key = self._last_text
-        elif character == "{" and depth == self._entries_depth and self._open_brackets[-1] == "[" and self._start < 0:
-            self._start, self._part_at = self._offset + at, at
+        elif (
+            character == "{"
+            and depth == self._entries_depth
+            and self._open_brackets[-1] == "["
+            and self._step_start < 0
+        ):
+            self._step_start, self._part_start = self._offset + at, at
         self._open_brackets.append(character)
 
     def _leave_bracket(self, at: int) -> None:
         self._open_brackets.pop()
         depth = len(self._open_brackets)
-        if self._start >= 0 and depth == self._entries_depth:
-            self._parts.append(self._chunk[self._part_at : at + 1])
-            self._read("".join(self._parts), self._start)
+        if self._step_start >= 0 and depth == self._entries_depth:
+            self._parts.append(self._chunk[self._part_start : at + 1])
+            self._add_step("".join(self._parts), self._step_start)
             self._discard_step()
         elif depth < self._entries_depth:
             # A plan has only one list of steps.
             self._entries_depth = -1
         self.is_complete = not self._open_brackets
 
-    def _read(self, text: str, start: int) -> None:
+    def _add_step(self, text: str, start: int) -> None:
         try:
             parsed_value = read_value(text, 0)
         except UnreadableValue as failure:
-            message = f"step {self._count + 1} is ambiguous or invalid JSON: {failure.message}"
+            message = f"step {self._step_count + 1} is ambiguous or invalid JSON: {failure.message}"
             self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
             return
-        self._completed_steps.append(StreamedStep(self._count, parsed_value.value, start, start + len(text)))
-        self._count += 1
+        self._completed_steps.append(StreamedStep(self._step_count, parsed_value.value, start, start + len(text)))
+        self._step_count += 1
 
-    def _in_text(self, at: int) -> int:
+    def _read_text(self, at: int) -> int:
         match = _QUOTE_ENDS[self._quote].search(self._chunk, at)
         end = match.start() if match is not None else len(self._chunk)
         if self._key is not None and len(self._key) <= _MAX_KEY_CHARACTERS:
@@ -233,48 +238,48 @@ class JsonSteps:
                 self._last_text, self._key = self._key, None
         return match.end()
 
-    def _in_escape(self, at: int) -> int:
+    def _read_escape(self, at: int) -> int:
         self._mode = "text"
         return at + 1
 
-    def _in_slash(self, at: int) -> int:
+    def _read_slash(self, at: int) -> int:
         next_mode = {"/": "line", "*": "block"}.get(self._chunk[at])
         self._mode = next_mode or "value"
         return at + 1 if next_mode else at
 
-    def _in_line(self, at: int) -> int:
+    def _read_line(self, at: int) -> int:
         end = self._chunk.find("\n", at)
         if end < 0:
             return len(self._chunk)
         self._mode = "value"
         return end + 1
 
-    def _in_block(self, at: int) -> int:
+    def _read_block(self, at: int) -> int:
         end = self._chunk.find("*", at)
         if end < 0:
             return len(self._chunk)
         self._mode = "star"
         return end + 1
 
-    def _in_star(self, at: int) -> int:
+    def _read_star(self, at: int) -> int:
         character = self._chunk[at]
         self._mode = "value" if character == "/" else "star" if character == "*" else "block"
         return at + 1
 
-    def _in_undecidable(self, _: int) -> int:
+    def _read_undecidable(self, _: int) -> int:
         return len(self._chunk)
 
 
-_MODES: Final[Mapping[str, Callable[[JsonSteps, int], int]]] = {
-    "prose": JsonSteps._in_prose,
-    "maybe": JsonSteps._in_maybe,
-    "value": JsonSteps._in_value,
-    "text": JsonSteps._in_text,
-    "escape": JsonSteps._in_escape,
-    "slash": JsonSteps._in_slash,
-    "line": JsonSteps._in_line,
-    "block": JsonSteps._in_block,
-    "star": JsonSteps._in_star,
-    "undecidable": JsonSteps._in_undecidable,
+_MODES: Final[Mapping[str, Callable[[JsonStepParser, int], int]]] = {
+    "prose": JsonStepParser._read_prose,
+    "possible_start": JsonStepParser._read_possible_start,
+    "value": JsonStepParser._read_value,
+    "text": JsonStepParser._read_text,
+    "escape": JsonStepParser._read_escape,
+    "slash": JsonStepParser._read_slash,
+    "line": JsonStepParser._read_line,
+    "block": JsonStepParser._read_block,
+    "star": JsonStepParser._read_star,
+    "undecidable": JsonStepParser._read_undecidable,
 }
 """Mode of the parser -> method that continues from an offset of the chunk and returns the next offset."""

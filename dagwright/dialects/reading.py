@@ -30,8 +30,8 @@ MAX_NESTED_PLANS = 20
 
 _DATA_SUFFIXES = (".json", ".yaml", ".yml")
 
-_STARTS_TEXT_PLAN = re.compile(r"\s*(?:Thought:|Plan[ 0-9]*:|[0-9]+\.[ \t]*[A-Za-z_]|#E[0-9])")
-_LOOKS_LIKE_JSON = re.compile(r'\s*[\[{][\[{\s]*["\]}]')
+_TEXT_PLAN_START = re.compile(r"\s*(?:Thought:|Plan[ 0-9]*:|[0-9]+\.[ \t]*[A-Za-z_]|#E[0-9])")
+_JSON_START = re.compile(r'\s*[\[{][\[{\s]*["\]}]')
 
 
 def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
@@ -40,7 +40,7 @@ def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
     Args:
         text: bytes are UTF-8, with or without a byte order mark.
         name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; with any other
-            name the text is JSON if it starts like JSON, a text dialect if it starts like one, and YAML otherwise.
+            name, the start of the text decides whether it is JSON, a plan in a text dialect, or otherwise YAML.
 
     Raises:
         PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message), `invalid_field` (a
@@ -51,7 +51,7 @@ def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
     if not content.strip():
         raise PlanInvalid([Problem("empty_plan", f"{display_name} is empty")])
     suffix = Path(name).suffix.lower()
-    looks_like_json = _LOOKS_LIKE_JSON.match(content) is not None
+    looks_like_json = _JSON_START.match(content) is not None
     if suffix == ".json" or looks_like_json:
         try:
             return read_json(content, name=display_name)
@@ -59,7 +59,7 @@ def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
             # YAML in flow style may look like JSON; JSON may have escaped surrogate pairs, which YAML does not support.
             if suffix not in (".yaml", ".yml"):
                 raise
-    elif suffix not in _DATA_SUFFIXES and _STARTS_TEXT_PLAN.match(content) and text_dialect(content) is not None:
+    elif suffix not in _DATA_SUFFIXES and _TEXT_PLAN_START.match(content) and text_dialect(content) is not None:
         return content
     value = read_yaml(content, name=display_name)
     if value is None:
@@ -121,11 +121,11 @@ def _bytes_of(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         raise _unreadable_error(path, error) from None
     if len(content) > MAX_FILE_BYTES:
-        raise PlanInvalid([_too_long_problem(path)])
+        raise PlanInvalid([_too_large_problem(path)])
     return content
 
 
-def _too_long_problem(path: Path) -> Problem:
+def _too_large_problem(path: Path) -> Problem:
     return Problem("unreadable", f"{path} is larger than {MAX_FILE_BYTES // 1_000_000} MB, the limit for a plan")
 
 
@@ -169,15 +169,15 @@ def _next_line(file: BinaryIO, *, path: Path) -> bytes:
     except OSError as error:
         raise _unreadable_error(path, error) from None
     if len(line) > MAX_FILE_BYTES:
-        raise PlanInvalid([_too_long_problem(path)])
+        raise PlanInvalid([_too_large_problem(path)])
     return line
 
 
 def _value_of_line(line: bytes, *, name: str, number: int) -> JsonValue | PlanInvalid:
     try:
         return read_json(decode_text(line, name=f"{name}, line {number}"), name=name, first_line=number)
-    except PlanInvalid as invalid:
-        return invalid
+    except PlanInvalid as error:
+        return error
 
 
 def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStamp] | None = None) -> JsonValue:
@@ -201,15 +201,17 @@ def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStam
 
 @dataclass(slots=True)
 class _Inliner:
-    """Inliner that reads each file once and counts how often it is inlined."""
+    """Inliner that reads each file once and counts all inlined files."""
 
     problems: list[Problem] = field(default_factory=list)
-    contents: dict[Path, JsonValue] = field(default_factory=dict)
+    parsed_files: dict[Path, JsonValue] = field(default_factory=dict)
     stamps: dict[Path, FileStamp] = field(default_factory=dict)
-    count: int = 0
+    inlined_count: int = 0
 
     def inline(self, document: JsonValue, base: Path, *, at: str, parent_files: tuple[Path, ...]) -> JsonValue:
-        """Return the document with its files. `parent_files` has the files that include it, outermost first."""
+        """Return the document with inlined files. `parent_files` are the files that include the document, outermost
+        first.
+        """
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             return document
         nodes = document["nodes"]
@@ -238,28 +240,28 @@ class _Inliner:
             message = f"sub-plans are nested more than {MAX_NESTED_PLANS} deep"
             self.problems.append(Problem("too_large", message, at))
             return plan
-        self.count += 1
-        if self.count == MAX_INLINED_FILES + 1:
+        self.inlined_count += 1
+        if self.inlined_count == MAX_INLINED_FILES + 1:
             message = f"the sub-plans name more than {MAX_INLINED_FILES} files"
             self.problems.append(Problem("too_large", message, at))
-        if self.count > MAX_INLINED_FILES:
+        if self.inlined_count > MAX_INLINED_FILES:
             return plan
         try:
-            content = self._content(path)
-        except PlanInvalid as invalid:
-            self.problems += [replace(problem, pointer=at + problem.pointer) for problem in invalid.problems]
-            if invalid.document is None:
+            content = self._parse_file(path)
+        except PlanInvalid as error:
+            self.problems += [replace(problem, pointer=at + problem.pointer) for problem in error.problems]
+            if error.document is None:
                 return plan
-            content = invalid.document
+            content = error.document
         if isinstance(content, str):
             message = f"{printable(plan)} is a text; a sub-plan must be written as JSON or YAML"
             self.problems.append(Problem("invalid_field", message, at))
             return plan
         return self.inline(content, path.parent, at=at, parent_files=(*parent_files, path))
 
-    def _content(self, path: Path) -> JsonValue:
-        if path not in self.contents:
+    def _parse_file(self, path: Path) -> JsonValue:
+        if path not in self.parsed_files:
             # The stamp is read before the file, so that a concurrent change is detected.
             self.stamps.setdefault(path, stamp_of(path))
-            self.contents[path] = read_plan_file(path)
-        return self.contents[path]
+            self.parsed_files[path] = read_plan_file(path)
+        return self.parsed_files[path]

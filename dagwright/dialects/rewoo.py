@@ -35,13 +35,13 @@ _PLAN = re.compile(r"[ \t]*Plan[ \t]*[0-9]*:[ \t]*(.*)")
 
 @dataclass(frozen=True, slots=True)
 class RewooStep:
-    """A line of the plan.
+    """A step of the plan, on one line.
 
     Args:
         text: the input of its tool.
         start: offset of its `#`.
         line: number of its line, from 1.
-        is_open: its `]` is missing.
+        is_open: whether the closing `]` is missing.
     """
 
     id: str
@@ -62,9 +62,9 @@ def _steps_of(text: str) -> Iterator[RewooStep]:
     title: str | None = None
     for number, offset, line in lines_of(text):
         match = STEP.search(line)
-        title_line = _PLAN.match(line[: match.start()] if match else line)
-        if title_line is not None:
-            title = title_line[1].strip() or None
+        title_match = _PLAN.match(line[: match.start()] if match else line)
+        if title_match is not None:
+            title = title_match[1].strip() or None
         if match is not None:
             end = line.rfind("]")
             is_open = end < match.end()
@@ -80,11 +80,11 @@ def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: the text has no steps.
     """
 
-    def add(draft: DocumentDraft, steps: Sequence[RewooStep]) -> None:
+    def add_lines(draft: DocumentDraft, steps: Sequence[RewooStep]) -> None:
         ids = {step.id: None for step in steps}
         draft.nodes = [_node(step, ids=ids, tools=tools, problems=draft.problems) for step in steps]
 
-    return document_of_text(raw, "rewoo", find=steps_of, add=add, example="#E1 = Tool[input]")
+    return document_of_text(raw, "rewoo", parse_lines=steps_of, add_lines=add_lines, example="#E1 = Tool[input]")
 
 
 def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:

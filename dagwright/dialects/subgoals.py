@@ -20,10 +20,10 @@ from dagwright.dialects.json_reader import describe
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
 _STATE_KEYS = frozenset({"status", "result", "error"})
-"""Keys that the run sets in a sub-goal. A plan may have them, but only with the values in `_PENDING`."""
+"""Keys that the run sets in a sub-goal. A plan may have them, but only with the values in `_PENDING_VALUES`."""
 _INPUT_KEYS = frozenset({"from_sub_goal", "slot"})
 _MAX_ID = 10**15
-_PENDING = (None, "pending")
+_PENDING_VALUES = (None, "pending")
 
 Slots = Mapping[int, frozenset[str]]
 """ID of a sub-goal -> its declared slots."""
@@ -89,15 +89,15 @@ def _declared_slots(sub_goals: list[Any]) -> Slots:
         if number is None:
             continue
         outputs = sub_goal.get("outputs")
-        texts = [slot for slot in outputs if isinstance(slot, str)] if isinstance(outputs, list) else []
-        slots[number] = slots.get(number, frozenset()).union(texts)
+        output_slots = [slot for slot in outputs if isinstance(slot, str)] if isinstance(outputs, list) else []
+        slots[number] = slots.get(number, frozenset()).union(output_slots)
     return slots
 
 
 def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
     entry.expect_keys(_KEYS | _STATE_KEYS)
     for key in sorted(_STATE_KEYS & entry.raw.keys()):
-        if entry.raw[key] not in _PENDING:
+        if entry.raw[key] not in _PENDING_VALUES:
             entry.report("invalid_field", f"{key!r} is set by the run and must be omitted", key)
     if _id_of(entry.raw) is None:
         _report_invalid_id(entry)
@@ -150,22 +150,23 @@ def _read_ref(entry: ObjectReader, value: Any, *, slots: Slots, at: tuple[str | 
             "invalid_field", f"input {location} must be {shape} or a list of such objects, not {describe(value)}", *at
         )
         return None
-    ref = ObjectReader(value, entry.at + pointer(*at), f"{entry.name}, input {location}", entry.node, entry.problems)
-    ref.expect_keys(_INPUT_KEYS)
-    slot = ref.text("slot")
+    ref_reader = ObjectReader(
+        value, entry.at + pointer(*at), f"{entry.name}, input {location}", entry.node, entry.problems
+    )
+    ref_reader.expect_keys(_INPUT_KEYS)
+    slot = ref_reader.text("slot")
     source = _id_of({"id": value.get("from_sub_goal")})
     if source is None:
         given_id = describe(value["from_sub_goal"]) if "from_sub_goal" in value else "nothing"
-        ref.report("invalid_field", f"'from_sub_goal' must be the id of a sub-goal, not {given_id}")
+        ref_reader.report("invalid_field", f"'from_sub_goal' must be the id of a sub-goal, not {given_id}")
     if slot is None or source is None:
         return None
     if source not in slots:
-        ref.report("invalid_reference", f"Invalid reference: there is no sub-goal {source}", "from_sub_goal")
+        ref_reader.report("invalid_reference", f"Invalid reference: there is no sub-goal {source}", "from_sub_goal")
         return None
     if slot not in slots[source]:
-        declared_names = ", ".join(sorted(slots[source])) or "no slots"
-        message = (
-            f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared_names}"
-        )
-        ref.report("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
+        declared_slots_text = ", ".join(sorted(slots[source])) or "no slots"
+        problem_text = f"sub-goal {source} does not declare the slot {slot!r}; it declares {declared_slots_text}"
+        message = f"Invalid reference: {problem_text}"
+        ref_reader.report("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
     return "{{" + str(ResultOf(f"{SUB_GOAL_PREFIX}{source}", "result", (slot,))) + "}}"

@@ -1,8 +1,8 @@
 """The dialect `taskbench`: `{"task_nodes": [{"task", "arguments"}], "task_steps", "task_links"}`.
 
 Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list of
-positional values, or of `{"name", "value"}`. A link names two tasks; in named arguments, the name of a linked task
-means its result. The steps become the titles, if there are as many steps as nodes.
+positional values, or of `{"name", "value"}`. A link names two tasks. In a named argument, the name of a linked task
+is a reference to the result of that task. The steps become the titles, if there are as many steps as nodes.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
 """
@@ -39,8 +39,8 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
     draft = DocumentDraft("taskbench", f"/{NODES}")
     nodes = draft.entries(raw, NODES, other_keys=_ROOT_KEYS)
     assert isinstance(raw, dict)
-    tasks = [node.get("task") if isinstance(node, dict) else None for node in nodes]
-    graph = _Graph(tasks, tools)
+    task_names = [node.get("task") if isinstance(node, dict) else None for node in nodes]
+    graph = _Graph(task_names, tools)
     for at, source, target in _links(raw.get("task_links"), draft):
         graph.link(source, target, at=at, problems=draft.problems)
     titles = _titles(raw.get("task_steps"), len(nodes), draft)
@@ -62,26 +62,26 @@ class _Graph:
     """The tasks by name, and their links.
 
     Args:
-        tasks: name of each node's task, as written.
-        numbers: name of a task -> numbers of its nodes.
+        task_names: name of each node's task, as written.
+        numbers_by_task: name of a task -> numbers of its nodes.
         dependencies: number of a node -> numbers of the nodes that it depends on.
     """
 
-    tasks: Sequence[Any]
+    task_names: Sequence[Any]
     tools: Tools
-    numbers: dict[str, list[int]] = field(default_factory=dict)
+    numbers_by_task: dict[str, list[int]] = field(default_factory=dict)
     dependencies: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for number, task in enumerate(self.tasks):
+        for number, task in enumerate(self.task_names):
             if isinstance(task, str):
-                self.numbers.setdefault(task, []).append(number)
+                self.numbers_by_task.setdefault(task, []).append(number)
 
     def link(self, source: str, target: str, *, at: str, problems: list[Problem]) -> None:
         """Add a link, or report why it is invalid."""
         ends: list[int] = []
         for key, name in (("source", source), ("target", target)):
-            numbers = self.numbers.get(name, [])
+            numbers = self.numbers_by_task.get(name, [])
             if len(numbers) == 1:
                 ends += numbers
                 continue
@@ -89,7 +89,7 @@ class _Graph:
                 reason = f"{len(numbers)} nodes have the task {name!r}, so the link is ambiguous"
                 hint: str | None = "write the references into the arguments: <node-0>"
             else:
-                reason, hint = f"there is no task {name!r}", suggestion(name, self.numbers)
+                reason, hint = f"there is no task {name!r}", suggestion(name, self.numbers_by_task)
             message = f"Invalid reference: {reason}"
             problems.append(Problem("invalid_reference", message, f"{at}/{key}", None, hint))
         if len(ends) == 2:
@@ -114,13 +114,13 @@ def _links(raw_links: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, st
     return links
 
 
-def _titles(raw_titles: JsonValue, count: int, draft: DocumentDraft) -> Sequence[str]:
+def _titles(raw_titles: JsonValue, node_count: int, draft: DocumentDraft) -> Sequence[str]:
     """Return the steps as titles if there are as many steps as nodes, otherwise nothing."""
     if raw_titles is not None and not isinstance(raw_titles, list):
         message = f"'task_steps' must be a list, not {describe(raw_titles)}"
         draft.problems.append(Problem("invalid_field", message, "/task_steps"))
     steps = [step for step in raw_titles if isinstance(step, str)] if isinstance(raw_titles, list) else []
-    return steps if isinstance(raw_titles, list) and len(steps) == len(raw_titles) == count else ()
+    return steps if isinstance(raw_titles, list) and len(steps) == len(raw_titles) == node_count else ()
 
 
 def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
@@ -166,9 +166,9 @@ def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Gra
 
 def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
     """Return a value, or a reference if the value is the name of a linked task."""
-    if not isinstance(value, str) or value not in graph.numbers:
+    if not isinstance(value, str) or value not in graph.numbers_by_task:
         return _translate_value(entry, value, at=at, graph=graph)
-    linked_numbers = [number for number in graph.dependencies.get(entry.index, ()) if graph.tasks[number] == value]
+    linked_numbers = [number for number in graph.dependencies.get(entry.index, ()) if graph.task_names[number] == value]
     if len(set(linked_numbers)) == 1:
         return "{{" + str(ResultOf(f"node-{linked_numbers[0]}", "result")) + "}}"
     message = f"{value!r} is the name of a task, but no link leads from that task to this node: is the value a text?"
@@ -180,7 +180,7 @@ def _translate_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ..
     def replace_references(text: str, path_in_value: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             number = int(match[1])
-            if number < len(graph.tasks):
+            if number < len(graph.task_names):
                 return ResultOf(f"node-{number}", "result")
             message = f"Invalid reference: there is no node {number} for {match[0]}; the first is <node-0>"
             entry.report("invalid_reference", message, "arguments", *at, *path_in_value)

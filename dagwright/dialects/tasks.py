@@ -35,7 +35,7 @@ def read_tasks(raw: JsonValue) -> Document:
         node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             node = _node(entry, node_id)
-            draft.notes += _notes(node, known_ids)
+            draft.notes += _added_edge_notes(node, known_ids)
         draft.nodes.append(node)
     return draft.document(pointers=lambda: _pointers(len(tasks)))
 
@@ -63,7 +63,7 @@ def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     }
 
 
-def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
+def _added_edge_notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
     query: str = node["arguments"]["query"]
     if not contains_reference(query):
         return []

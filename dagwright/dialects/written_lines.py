@@ -1,6 +1,6 @@
 """Map pointers to lines of a JSON or YAML text, to display problems in the text.
 
-A text is parsed for this purpose only if it has problems; a value that cannot be found has no line.
+A text is parsed for this purpose only if it has problems. If a value cannot be found, its line is `None`.
 """
 
 import re
@@ -19,7 +19,7 @@ _END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None]:
-    """Return the line of each problem in the text, from 1; `None` if it is unknown.
+    """Return the line of each problem in the text, from 1; `None` if the line is unknown.
 
     For a missing field, return the line of its container.
     """
@@ -41,11 +41,11 @@ def _nearest_line(pointer: str, lines: Mapping[str, int]) -> int | None:
 
 def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
     """Return the lines of pointers and of their containers, as far as the text can be parsed."""
-    containers = {""}
+    searched_pointers = {""}
     for requested_pointer in pointers:
         container = requested_pointer
-        while container not in containers:
-            containers.add(container)
+        while container not in searched_pointers:
+            searched_pointers.add(container)
             container = container.rpartition("/")[0]
     lines: dict[str, int] = {}
     tracker = _PointerTracker()
@@ -54,7 +54,7 @@ def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
         valid_text = text.encode(errors="replace").decode()
         for event in yaml.parse(valid_text, Loader=yaml.CSafeLoader):
             pointer_and_line = tracker.locate(event)
-            if pointer_and_line is not None and pointer_and_line[0] in containers:
+            if pointer_and_line is not None and pointer_and_line[0] in searched_pointers:
                 lines.setdefault(*pointer_and_line)
     except yaml.YAMLError:
         # JSON allows text that YAML does not; values before that text are found.

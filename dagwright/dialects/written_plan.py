@@ -1,6 +1,6 @@
 """Read plans written by language models: repairs are reported, ambiguous plans are rejected, and nothing is guessed.
 
-For responses of models only. Files written by people are parsed strictly by `reading`.
+This module is for responses of models only. `reading` parses files written by people strictly.
 """
 
 import re
@@ -18,9 +18,9 @@ from dagwright.dialects import text_dialect, to_document
 from dagwright.dialects.draft import STAND_IN_ACTION
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
-from dagwright.dialects.written_references import repair_references, with_text_ids
+from dagwright.dialects.written_references import convert_ids_to_text, repair_references
 from dagwright.dialects.written_text import answer_start, read_written_json
-from dagwright.dialects.written_values import TRUNCATED, Repair, limited_repairs, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, limit_repairs, summarize_repairs
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 """The longest responses of models have about 100,000 tokens; a longer text is not a response."""
@@ -54,7 +54,7 @@ def read_written_plan(
         text: the whole response, with prose and fences, in any dialect.
         dialect: name of the dialect; `None` detects it from the shape.
         context: as in `to_document`.
-        tools: name -> declaration; an unknown name that is very similar to one of these names is replaced by it.
+        tools: name -> declaration; an unknown name that is very similar to a known name is replaced by the known name.
 
     Raises:
         PlanInvalid: the response has no document, or more than one (`ambiguous`).
@@ -65,13 +65,13 @@ def read_written_plan(
         message = f"the text has {len(text):,} characters; at most {MAX_WRITTEN_CHARACTERS:,} are read"
         raise PlanInvalid([Problem("too_large", message)])
     raw, repairs = _value_of(text, dialect)
-    raw, id_repairs = with_text_ids(raw)
+    raw, id_repairs = convert_ids_to_text(raw)
     document = to_document(raw, dialect=dialect, context=context, tools=tools)
     document, reference_repairs = repair_references(document)
     document, tool_repairs = repair_tool_names(document, tools or {})
-    bounded_repairs = limited_repairs([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
+    bounded_repairs = limit_repairs([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
     return replace(
-        document, notes=[*document.notes, *(repair.to_note() for repair in summarized_repairs(bounded_repairs))]
+        document, notes=[*document.notes, *(repair.to_note() for repair in summarize_repairs(bounded_repairs))]
     ), bounded_repairs
 
 
@@ -80,21 +80,21 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
     start_of_answer = answer_start(text)
     answer = text[start_of_answer:]
     name_and_offset = text_dialect(answer)
-    start = _JSON_START.search(answer)
-    is_text = name_and_offset is not None and (start is None or name_and_offset[1] < start.start())
+    json_start = _JSON_START.search(answer)
+    is_text = name_and_offset is not None and (json_start is None or name_and_offset[1] < json_start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
         thinking_repairs = (
             [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)]
             if start_of_answer
             else []
         )
-        text_plan, repairs = _complete_steps(answer, offset=start_of_answer)
+        text_plan, repairs = _omit_truncated_step(answer, offset=start_of_answer)
         return text_plan, [*thinking_repairs, *repairs]
     written_json = read_written_json(text)
     return written_json.value, written_json.repairs
 
 
-def _complete_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
+def _omit_truncated_step(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
     """Return a text plan without its last step if that step was truncated, and the repair."""
     tasks, steps = tasks_of(text), steps_of(text)
     starts = [task.start for task in tasks[-1:] if task.is_open and len(tasks) > 1]
@@ -137,8 +137,8 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
             repairs.append(Repair("tool", f"the tool {name!r} was read as {tool_candidates[0]!r}", None, at, node_id))
             repaired_nodes.append({**node, "tool": tool_candidates[0]})
         elif tool_candidates:
-            candidates = ", ".join(map(repr, tool_candidates))
-            message = f"there is no tool {name!r}, and it is unclear which one is meant: {candidates}"
+            candidates_text = ", ".join(map(repr, tool_candidates))
+            message = f"there is no tool {name!r}, and it is unclear which one is meant: {candidates_text}"
             problems.append(Problem("unknown_tool", message, at, node_id, "write the name of one of them"))
             repaired_nodes.append({**{key: value for key, value in node.items() if key != "tool"}, **STAND_IN_ACTION})
         else:

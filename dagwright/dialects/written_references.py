@@ -21,7 +21,7 @@ from dagwright.core.model.document import Document
 from dagwright.dialects.foreign import BACKSLASH_MESSAGE, map_texts
 from dagwright.dialects.written_values import Repair
 
-DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
+_NATIVE_REFERENCE_DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
 """Dialects with Dagwright's references, `{{id.result}}`. The references of the other dialects are unambiguous."""
 
 _REFERENCE_FIELDS: Final = ("arguments", "objective", "for_each", "key", "human")
@@ -53,7 +53,7 @@ _ID = re.compile(r"(.*?)([0-9]{1,6})")
 _VARIABLE = re.compile(r"var_?([0-9]{1,6})")
 
 
-def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
+def convert_ids_to_text(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
     """Return a document whose numeric ids and dependencies are strings, and the repairs."""
     key = next((key for key in _DEPENDENCIES_KEYS if isinstance(raw, dict) and isinstance(raw.get(key), list)), None)
     nodes = raw.get(key) if isinstance(raw, dict) and key is not None else raw
@@ -62,22 +62,24 @@ def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
     if key is None and not any(isinstance(node, dict) and "tool" in node for node in nodes):
         return raw, []
     dependencies_key = _DEPENDENCIES_KEYS[key or "steps"]
-    renamed_nodes = [_with_text_id(node, dependencies_key) if isinstance(node, dict) else node for node in nodes]
+    converted_nodes = [
+        _convert_id_to_text(node, dependencies_key) if isinstance(node, dict) else node for node in nodes
+    ]
     at = pointer(key) if key is not None else ""
     repair = Repair("number_as_id", "ids that are numbers were read as texts", None, at)
-    return ({**raw, key: renamed_nodes} if isinstance(raw, dict) and key is not None else renamed_nodes), [repair]
+    return ({**raw, key: converted_nodes} if isinstance(raw, dict) and key is not None else converted_nodes), [repair]
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _with_text_id(node: dict[str, JsonValue], dependencies_key: str) -> dict[str, JsonValue]:
-    renamed_node = {**node, "id": str(node["id"])} if _is_number(node.get("id")) else dict(node)
+def _convert_id_to_text(node: dict[str, JsonValue], dependencies_key: str) -> dict[str, JsonValue]:
+    converted_node = {**node, "id": str(node["id"])} if _is_number(node.get("id")) else dict(node)
     dependencies = node.get(dependencies_key)
     if isinstance(dependencies, list):
-        renamed_node[dependencies_key] = [str(item) if _is_number(item) else item for item in dependencies]
-    return renamed_node
+        converted_node[dependencies_key] = [str(item) if _is_number(item) else item for item in dependencies]
+    return converted_node
 
 
 def repair_references(document: Document) -> tuple[Document, list[Repair]]:
@@ -88,14 +90,19 @@ def repair_references(document: Document) -> tuple[Document, list[Repair]]:
     Complexity: linear in the document.
     """
     nodes = document.plan.get("nodes")
-    if document.dialect not in DIALECTS or not isinstance(nodes, list):
+    if document.dialect not in _NATIVE_REFERENCE_DIALECTS or not isinstance(nodes, list):
         return document, []
     return _Repairer(document, nodes).repair()
 
 
 @dataclass(slots=True)
 class _NumberReference:
-    """A number that denotes a node, with its path and the node that contains it (`None`: the output)."""
+    """A number that denotes a node.
+
+    Args:
+        node: index of the node that contains the number; `None` for the output.
+        at: path of the number in the plan.
+    """
 
     number: int
     written_text: str
@@ -124,9 +131,9 @@ class _Repairer:
         self._collect()
         if self.references and not self._choose_numbering():
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
-        plan = {**self.document.plan, "nodes": [self._repaired_node(index) for index in range(len(self.nodes))]}
+        plan = {**self.document.plan, "nodes": [self._repair_node(index) for index in range(len(self.nodes))]}
         if "output" in plan:
-            plan["output"] = self._repaired_value(plan["output"], node=None, at=("output",))
+            plan["output"] = self._repair_value(plan["output"], node=None, at=("output",))
         if not self.repairs and not self.problems:
             return self.document, []
         problems = [*self.document.problems, *self.problems]
@@ -172,40 +179,42 @@ class _Repairer:
         if match[0] in self.ids or (match["braced"] or "") in self.ids:
             return None
         number = int(match[kind])
-        return None if kind == "bare" and self._is_amount(number, is_whole=match[0] == text) else number
+        return None if kind == "bare" and self._is_amount(number, is_whole_text=match[0] == text) else number
 
-    def _is_amount(self, number: int, *, is_whole: bool) -> bool:
+    def _is_amount(self, number: int, *, is_whole_text: bool) -> bool:
         """Return whether `$5` is an amount of money and not a reference.
 
         It is an amount if at least two of these are true: the plan uses Dagwright's syntax, there is no node 5, and
         `$5` is only a part of the text.
         """
         is_too_large = number > len(self.nodes)
-        return (self.uses_native_syntax and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
+        return (self.uses_native_syntax and (is_too_large or not is_whole_text)) or (is_too_large and not is_whole_text)
 
     def _choose_numbering(self) -> bool:
         """Choose the interpretation of the numbers; report a problem if it is ambiguous."""
         count = len(self.nodes)
-        from_ids = self._numbers_of_ids()
-        if from_ids is not None and self._is_possible(from_ids):
-            self.node_of_number = from_ids
+        id_numbering = self._numbers_of_ids()
+        if id_numbering is not None and self._is_possible(id_numbering):
+            self.node_of_number = id_numbering
             return True
-        from_one = {index + 1: index for index in range(count)}
-        from_zero = {index: index for index in range(count)}
-        possible = [node_of_number for node_of_number in (from_one, from_zero) if self._is_possible(node_of_number)]
-        if len(possible) == 1:
-            self.node_of_number = possible[0]
+        one_based_numbering = {index + 1: index for index in range(count)}
+        zero_based_numbering = {index: index for index in range(count)}
+        possible_numberings = [
+            numbering for numbering in (one_based_numbering, zero_based_numbering) if self._is_possible(numbering)
+        ]
+        if len(possible_numberings) == 1:
+            self.node_of_number = possible_numberings[0]
             return True
         first_reference = self.references[0]
-        if possible:
-            name_from_one, name_from_zero = (
-                self._name(node_of_number[first_reference.number]) for node_of_number in possible
+        if possible_numberings:
+            one_based_id, zero_based_id = (
+                self._node_id(numbering[first_reference.number]) for numbering in possible_numberings
             )
-            meanings = f"counted from 1 it is node {name_from_one!r}, counted from 0 it is node {name_from_zero!r}"
+            meanings = f"counted from 1 it is node {one_based_id!r}, counted from 0 it is node {zero_based_id!r}"
             message = f"{first_reference.written_text!r} is ambiguous: {meanings}; both are possible"
             self._report("ambiguous", message, first_reference)
         else:
-            self._report_impossible(from_ids or from_one)
+            self._report_impossible(id_numbering or one_based_numbering)
         return False
 
     def _report_impossible(self, node_of_number: Mapping[int, int]) -> None:
@@ -216,10 +225,10 @@ class _Repairer:
 
     def _report(self, code: str, message: str, reference: _NumberReference) -> None:
         at = self.document.written_pointer(pointer(*reference.at))
-        node = self._name(reference.node) if reference.node is not None else None
+        node = self._node_id(reference.node) if reference.node is not None else None
         self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
 
-    def _name(self, index: int) -> str:
+    def _node_id(self, index: int) -> str:
         node = self.nodes[index]
         return str(node.get("id")) if isinstance(node, dict) else f"number {index + 1}"
 
@@ -228,7 +237,7 @@ class _Repairer:
         numbers: dict[int, int] = {}
         words = set()
         for index in range(len(self.nodes)):
-            match = _ID.fullmatch(self._name(index))
+            match = _ID.fullmatch(self._node_id(index))
             if match is None or int(match[2]) in numbers:
                 return None
             words.add(match[1])
@@ -251,49 +260,52 @@ class _Repairer:
             return False
         return graph.levels_of([list(needed_nodes) for needed_nodes in dependencies]) is not None
 
-    def _repaired_node(self, index: int) -> Any:
+    def _repair_node(self, index: int) -> Any:
         node = self.nodes[index]
         if not isinstance(node, dict):
             return node
         repaired_node = dict(node)
         for name in _REFERENCE_FIELDS:
             if name in repaired_node:
-                repaired_node[name] = self._repaired_value(repaired_node[name], node=index, at=("nodes", index, name))
+                repaired_node[name] = self._repair_value(repaired_node[name], node=index, at=("nodes", index, name))
         dependencies = repaired_node.get("depends_on")
         if isinstance(dependencies, list):
             repaired_node["depends_on"] = [
-                self._repaired_dependency(item, index, position) for position, item in enumerate(dependencies)
+                self._repair_dependency(item, index, position) for position, item in enumerate(dependencies)
             ]
         return repaired_node
 
-    def _repaired_dependency(self, item: Any, index: int, position: int) -> Any:
+    def _repair_dependency(self, item: Any, index: int, position: int) -> Any:
         number = item if _is_number(item) else self._number_of_text(item)
         if number is None or number not in self.node_of_number:
             return item
-        name = self._name(self.node_of_number[number])
-        self._add_repair(str(item), name, node=index, at=("nodes", index, "depends_on", position))
-        return name
+        dependency_id = self._node_id(self.node_of_number[number])
+        self._add_repair(str(item), dependency_id, node=index, at=("nodes", index, "depends_on", position))
+        return dependency_id
 
-    def _repaired_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
+    def _repair_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
         for path, key in walk_keys(value):
             self._report_reference_in_key(key, node=node, at=(*at, *path))
-        return map_texts(value, lambda text, path: self._repaired_text(text, node=node, at=path), at=at)
+        return map_texts(value, lambda text, path: self._repair_text(text, node=node, at=path), at=at)
 
     def _report_reference_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        """Report a reference in a key; validation reports references in Dagwright's syntax."""
+        """Report a reference in a key. Validation reports references in Dagwright's own syntax, so they are ignored
+        here.
+        """
         for match in _REFERENCE_FORMS.finditer(key):
             is_variable = match["name"] is not None and match["name"] in self.ids
             if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
                 continue
-            location, name = self.document.written_pointer(pointer(*at)), self._name(node) if node is not None else None
-            self.problems.append(Problem("invalid_reference", reference_key_message(key), location, name, KEY_HINT))
+            location = self.document.written_pointer(pointer(*at))
+            node_id = self._node_id(node) if node is not None else None
+            self.problems.append(Problem("invalid_reference", reference_key_message(key), location, node_id, KEY_HINT))
             return
 
-    def _repaired_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
+    def _repair_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
         pieces: list[str] = []
         end = 0
         for match in _REFERENCE_FORMS.finditer(text):
-            reference = self._reference(match, text)
+            reference = self._parse_reference(match, text)
             if reference is None:
                 continue
             if _is_escaped(match, text):
@@ -301,13 +313,13 @@ class _Repairer:
             if text[match.start() - 1 : match.start()] == "\\":
                 self._report("invalid_reference", BACKSLASH_MESSAGE, _NumberReference(0, match[0], node, at))
                 continue
-            placeholder = "{{" + str(reference) + "}}"
-            self._add_repair(match[0], placeholder, node=node, at=at)
-            pieces += [text[end : match.start()], placeholder]
+            native_reference = "{{" + str(reference) + "}}"
+            self._add_repair(match[0], native_reference, node=node, at=at)
+            pieces += [text[end : match.start()], native_reference]
             end = match.end()
         return "".join([*pieces, text[end:]]) if pieces else text
 
-    def _reference(self, match: re.Match[str], text: str) -> ResultOf | None:
+    def _parse_reference(self, match: re.Match[str], text: str) -> ResultOf | None:
         if match["id"] is not None:
             return ResultOf(match["id"], "result") if match["id"] in self.ids else None
         number = self._number_in(match, text)
@@ -315,16 +327,16 @@ class _Repairer:
             steps = tuple(name or int(index) for name, index in _STEP.findall(match["path"] or ""))
             if match["name"] in self.ids:
                 return ResultOf(match["name"], "result", steps)
-            return ResultOf(self._name(self.node_of_number[number]), "result", steps) if number is not None else None
+            return ResultOf(self._node_id(self.node_of_number[number]), "result", steps) if number is not None else None
         if match["braced"] is not None and match["braced"] in self.ids:
             return ResultOf(match["braced"], "result")
-        return ResultOf(self._name(self.node_of_number[number]), "result") if number is not None else None
+        return ResultOf(self._node_id(self.node_of_number[number]), "result") if number is not None else None
 
     def _add_repair(self, original: str, replacement: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         written_pointer = self.document.written_pointer(pointer(*at))
-        name = self._name(node) if node is not None else None
+        node_id = self._node_id(node) if node is not None else None
         self.repairs.append(
-            Repair("reference", f"{original!r} was read as {replacement!r}", None, written_pointer, name)
+            Repair("reference", f"{original!r} was read as {replacement!r}", None, written_pointer, node_id)
         )
 
 
@@ -336,12 +348,12 @@ def _has_native_reference(value: Any) -> bool:
     """Return whether any text in a value has a reference in Dagwright's syntax."""
     stack = [value]
     while stack:
-        current = stack.pop()
-        if isinstance(current, str):
-            if "{{" in current and _NATIVE_REFERENCE.search(current):
+        part = stack.pop()
+        if isinstance(part, str):
+            if "{{" in part and _NATIVE_REFERENCE.search(part):
                 return True
-        elif isinstance(current, dict):
-            stack += current.values()
-        elif isinstance(current, list):
-            stack += current
+        elif isinstance(part, dict):
+            stack += part.values()
+        elif isinstance(part, list):
+            stack += part
     return False

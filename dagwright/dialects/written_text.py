@@ -1,4 +1,4 @@
-"""Find JSON in the response of a language model: with or without fences, after its thinking, with prose around it.
+"""Find JSON in the response of a language model, which may also contain fences, thinking and prose.
 
 There are two readers for two uses. `read_written_json` reads plans: it repairs unambiguous slips and rejects a text
 with several values. `json_values` reads responses that a schema checks: it accepts only valid JSON, and the schema
@@ -17,7 +17,7 @@ from dagwright.dialects.written_values import ParsedValue, Repair, UnreadableVal
 _START = re.compile(r"[{\[]")
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
 _LABELLED_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*\Z")
-_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_FENCED_BLOCK = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _MAX_SHOWN_LINES = 5
 _MAX_PARSED_BRACKETS = 1_000
 """Maximum number of brackets at which `json_values` tries to parse: a text of many brackets must not take minutes."""
@@ -57,7 +57,7 @@ def read_written_json(text: str) -> WrittenJson:
         )
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
     start, parsed_value = values[0]
-    return WrittenJson(parsed_value.value, start, [*_repairs_around(text, values), *parsed_value.repairs])
+    return WrittenJson(parsed_value.value, start, [*_repairs_of_ignored_text(text, values), *parsed_value.repairs])
 
 
 class ConflictingValues:
@@ -67,7 +67,7 @@ class ConflictingValues:
 def json_values(text: str) -> Iterator[Any]:
     """Yield the valid JSON values of a text, the likeliest first: the whole text, fenced blocks, objects and lists."""
     answer = text[answer_start(text) :]
-    for candidate in (answer, *(match[1] for match in _FENCED.finditer(answer))):
+    for candidate in (answer, *(match[1] for match in _FENCED_BLOCK.finditer(answer))):
         try:
             yield _DECODER.decode(candidate.strip())
         except (ValueError, RecursionError):
@@ -78,25 +78,25 @@ def json_values(text: str) -> Iterator[Any]:
 def _outermost_values(text: str) -> Iterator[Any]:
     position = 0
     for _ in range(_MAX_PARSED_BRACKETS):
-        start = _START.search(text, position)
-        if start is None:
+        match = _START.search(text, position)
+        if match is None:
             return
         try:
-            value, position = _DECODER.raw_decode(text, start.start())
+            value, position = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
-            position = start.end()
+            position = match.end()
         else:
             yield value
 
 
-def _with_conflicts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _mark_conflicts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for key, value in pairs:
         members[key] = value if key not in members or members[key] == value else ConflictingValues()
     return members
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_with_conflicts)
+_DECODER = json.JSONDecoder(object_pairs_hook=_mark_conflicts)
 
 
 def line_of(text: str, offset: int) -> int:
@@ -141,7 +141,7 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
         raise PlanInvalid([Problem("empty_plan", "the text has no JSON object and no list of objects")])
 
 
-def _repairs_around(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Iterator[Repair]:
+def _repairs_of_ignored_text(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
     start, parsed_value = values[0]
     if answer_offset := answer_start(text):

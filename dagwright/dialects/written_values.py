@@ -99,24 +99,26 @@ _COMMENT = re.compile(r"//[^\n]*|#(?!E[0-9])[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?![\w.])")
 _STRICT_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
-_CURLY = "[\u201c\u201d\u201e]"
-_CURLY_SINGLE = "[\u2018\u2019]"
+_CURLY_QUOTE = "[\u201c\u201d\u201e]"
+_CURLY_SINGLE_QUOTE = "[\u2018\u2019]"
 _DOUBLE_TEXT = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _SINGLE_TEXT = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
-_CURLY_TEXT = re.compile(f"{_CURLY}([^\u201c\u201d\u201e\\\\]*(?:\\\\.[^\u201c\u201d\u201e\\\\]*)*){_CURLY}", re.DOTALL)
-_CURLY_SINGLE_TEXT = re.compile(
-    f"{_CURLY_SINGLE}([^\u2018\u2019\\\\]*(?:\\\\.[^\u2018\u2019\\\\]*)*){_CURLY_SINGLE}", re.DOTALL
+_CURLY_TEXT = re.compile(
+    f"{_CURLY_QUOTE}([^\u201c\u201d\u201e\\\\]*(?:\\\\.[^\u201c\u201d\u201e\\\\]*)*){_CURLY_QUOTE}", re.DOTALL
 )
-_TEXTS: Final = {
+_CURLY_SINGLE_TEXT = re.compile(
+    f"{_CURLY_SINGLE_QUOTE}([^\u2018\u2019\\\\]*(?:\\\\.[^\u2018\u2019\\\\]*)*){_CURLY_SINGLE_QUOTE}", re.DOTALL
+)
+_TEXT_PATTERNS: Final = {
     '"': _DOUBLE_TEXT,
     "'": _SINGLE_TEXT,
     **dict.fromkeys("\u201c\u201d\u201e", _CURLY_TEXT),
     **dict.fromkeys("\u2018\u2019", _CURLY_SINGLE_TEXT),
 }
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\.?)|([\x00-\x1f])|(")', re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x1f]")
-_WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None, "NaN": None}
-_MAY_BE_COMPLETE = re.compile(r"(?:[\]}]|```)\s*\Z")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
+_LITERALS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None, "NaN": None}
+_CLOSED_END = re.compile(r"(?:[\]}]|```)\s*\Z")
 
 
 def skip_space(text: str, at: int) -> int:
@@ -126,18 +128,18 @@ def skip_space(text: str, at: int) -> int:
     return match.end()
 
 
-def read_value(text: str, start: int, *, unquoted_text: re.Pattern[str] | None = None) -> ParsedValue:
+def read_value(text: str, start: int, *, unquoted_pattern: re.Pattern[str] | None = None) -> ParsedValue:
     """Parse the value at an offset. Whitespace and comments before it are skipped.
 
     Args:
-        unquoted_text: matches text that is a string without quotes, such as `$1`.
+        unquoted_pattern: matches text that is a string without quotes, such as `$1`.
 
     Raises:
         UnreadableValue: there is no value, or it is ambiguous.
 
     Complexity: linear in the length of the value.
     """
-    return _Reader(text, start, unquoted_text=unquoted_text).read()
+    return _Reader(text, start, unquoted_pattern=unquoted_pattern).read()
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class _Frame:
     items: Any
     key: str = ""
     has_key: bool = False
-    after_comma: bool = False
+    is_after_comma: bool = False
 
 
 class _EndOfText(Exception):
@@ -158,7 +160,7 @@ class _EndOfText(Exception):
 class _Reader:
     text: str
     at: int
-    unquoted_text: re.Pattern[str] | None
+    unquoted_pattern: re.Pattern[str] | None
     repairs: list[Repair] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
     root: Any = None
@@ -168,7 +170,7 @@ class _Reader:
         is_complete = False
         try:
             while not is_complete:
-                self._skip()
+                self._skip_ignored_text()
                 is_complete = self._read_token()
         except _EndOfText:
             self._keep_complete_parts()
@@ -185,8 +187,8 @@ class _Reader:
         if frame.has_key:
             return self._read_value()
         if character in "]}":
-            return self._close(frame, character)
-        if frame.items and not frame.after_comma:
+            return self._close_frame(frame, character)
+        if frame.items and not frame.is_after_comma:
             self._read_comma(frame, character)
             return False
         if isinstance(frame.items, list):
@@ -194,7 +196,7 @@ class _Reader:
         self._read_key(frame)
         return False
 
-    def _skip(self) -> None:
+    def _skip_ignored_text(self) -> None:
         while True:
             self.at = skip_space(self.text, self.at)
             comment = _COMMENT.match(self.text, self.at)
@@ -213,12 +215,12 @@ class _Reader:
             self.frames.append(_Frame({} if character == "{" else []))
             self.at += 1
             return False
-        return self._put(self._read_scalar(character))
+        return self._add_value(self._read_scalar(character))
 
     def _read_scalar(self, character: str) -> Any:
-        if character in _TEXTS:
+        if character in _TEXT_PATTERNS:
             return self._read_text()
-        if self.unquoted_text is not None and (match := self.unquoted_text.match(self.text, self.at)):
+        if self.unquoted_pattern is not None and (match := self.unquoted_pattern.match(self.text, self.at)):
             self.at = match.end()
             return match[0]
         if match := _NUMBER.match(self.text, self.at):
@@ -237,7 +239,9 @@ class _Reader:
         if strict_match is None:
             unsigned_digits = digits.removeprefix("+")
             if re.match(r"-?0[0-9]", unsigned_digits):
-                raise self._error(f"{_shorten(digits)} starts with 0: write a number without it, or a string in quotes")
+                raise self._error(
+                    f"{_shorten(digits)} starts with 0: write the number without the 0, or a string in quotes"
+                )
             self._add_repair("number", f"{_shorten(digits)} was read as a number")
         self.at = match.end()
         try:
@@ -251,27 +255,27 @@ class _Reader:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
         word = match[0]
-        if word not in _WORDS:
+        if word not in _LITERALS:
             raise self._error(f"{_shorten(word)} has no quotes, or an earlier quote was not escaped")
         if word[0].isupper():
             code = NOT_A_NUMBER if word == "NaN" else "python_literal"
-            self._add_repair(code, f"{word} was read as {json.dumps(_WORDS[word])}")
+            self._add_repair(code, f"{word} was read as {json.dumps(_LITERALS[word])}")
         self.at = match.end()
-        return _WORDS[word]
+        return _LITERALS[word]
 
     def _read_text(self) -> str:
         quote = self.text[self.at]
-        match = _TEXTS[quote].match(self.text, self.at)
+        match = _TEXT_PATTERNS[quote].match(self.text, self.at)
         if match is None:
-            if _MAY_BE_COMPLETE.search(self.text, max(self.at, len(self.text) - 200)):
+            if _CLOSED_END.search(self.text, max(self.at, len(self.text) - 200)):
                 raise self._error("a text that starts here has no end: a quote is missing")
             raise _EndOfText
         body = match[1]
-        if quote == '"' and "\\" not in body and not _CONTROL.search(body):
+        if quote == '"' and "\\" not in body and not _CONTROL_CHARACTER.search(body):
             self.at = match.end()
             return body
         value = self._unescape(body)
-        if quote in _TEXTS and quote not in "\"'":
+        if quote in _TEXT_PATTERNS and quote not in "\"'":
             if '"' in body:
                 raise self._error("typographic and straight quotes are mixed: it is unclear where the text ends")
             self._add_repair("typographic_quotes", f"the text {_shorten(body)} is in typographic quotes")
@@ -305,21 +309,21 @@ class _Reader:
     def _read_key(self, frame: _Frame) -> None:
         character = self.text[self.at]
         word = _WORD.match(self.text, self.at)
-        if character in _TEXTS:
+        if character in _TEXT_PATTERNS:
             key = self._read_text()
         elif word is not None:
             key = word[0]
             start, self.at = self.at, word.end()
         else:
             raise self._error(f"expected a key, found {character!r}")
-        self._skip()
+        self._skip_ignored_text()
         if self.text[self.at] != ":":
             raise self._error(f"after the key {_shorten(key)} there is no ':'")
-        if character not in _TEXTS:
+        if character not in _TEXT_PATTERNS:
             self._add_repair("unquoted_key", f"the key {_shorten(key)} has no quotes", at=start)
         self.at += 1
         self.has_colon = True
-        frame.key, frame.has_key, frame.after_comma = key, True, False
+        frame.key, frame.has_key, frame.is_after_comma = key, True, False
 
     def _read_comma(self, frame: _Frame, character: str) -> None:
         if character == ",":
@@ -329,19 +333,19 @@ class _Reader:
         else:
             expected = "',' or ']'" if isinstance(frame.items, list) else "',' or '}'"
             raise self._error(f"{expected} is missing here, or an earlier quote was not escaped")
-        frame.after_comma = True
+        frame.is_after_comma = True
 
-    def _close(self, frame: _Frame, character: str) -> bool:
+    def _close_frame(self, frame: _Frame, character: str) -> bool:
         expected = "]" if isinstance(frame.items, list) else "}"
         if character != expected:
             raise self._error(f"expected {expected!r}, found {character!r}")
-        if frame.after_comma:
+        if frame.is_after_comma:
             self._add_repair("trailing_comma", f"there is a comma before the closing {character!r}")
         self.frames.pop()
         self.at += 1
-        return self._put(frame.items)
+        return self._add_value(frame.items)
 
-    def _put(self, value: Any) -> bool:
+    def _add_value(self, value: Any) -> bool:
         if not self.frames:
             self.root = value
             return True
@@ -351,7 +355,7 @@ class _Reader:
         else:
             self._check_duplicate_key(frame, value)
             frame.items[frame.key] = value
-        frame.has_key = frame.after_comma = False
+        frame.has_key = frame.is_after_comma = False
         return False
 
     def _check_duplicate_key(self, frame: _Frame, value: Any) -> None:
@@ -365,24 +369,24 @@ class _Reader:
 
     def _keep_complete_parts(self) -> None:
         """Keep the complete parts of a truncated text: complete objects of the first list, and complete keys."""
-        number = self._main_list_index()
-        if number is None:
-            root = self.frames[0] if self.frames else None
-            if root is None or not isinstance(root.items, dict) or not root.items:
+        list_index = self._main_list_index()
+        if list_index is None:
+            root_frame = self.frames[0] if self.frames else None
+            if root_frame is None or not isinstance(root_frame.items, dict) or not root_frame.items:
                 raise self._error("the text ends before anything in it is complete")
-            omitted_part = f"the key {_shorten(root.key)}" if root.has_key else "the rest"
-            self.root = root.items
+            omitted_part = f"the key {_shorten(root_frame.key)}" if root_frame.has_key else "the rest"
+            self.root = root_frame.items
             self._add_repair(TRUNCATED, f"the text ends early; {omitted_part} was omitted", at=len(self.text))
             return
-        entries = self.frames[number].items
+        entries = self.frames[list_index].items
         if not entries:
             raise self._error("the text was cut off before its first step was complete")
-        at = pointer(*(frame.key for frame in self.frames[:number]))
-        for outer, inner in zip(self.frames[:number], self.frames[1 : number + 1], strict=True):
-            outer.items[outer.key] = inner.items
-        is_inside = len(self.frames) > number + 1
+        at = pointer(*(frame.key for frame in self.frames[:list_index]))
+        for outer_frame, inner_frame in zip(self.frames[:list_index], self.frames[1 : list_index + 1], strict=True):
+            outer_frame.items[outer_frame.key] = inner_frame.items
+        is_step_open = len(self.frames) > list_index + 1
         incomplete_part = (
-            f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more steps may be missing"
+            f"step {len(entries) + 1} is incomplete and was omitted" if is_step_open else "more steps may be missing"
         )
         message = f"the text ends early; complete steps: {len(entries)}; {incomplete_part}"
         self.repairs.append(Repair(TRUNCATED, message, len(self.text), at))
@@ -393,8 +397,8 @@ class _Reader:
         for number, frame in enumerate(self.frames[:3]):
             if isinstance(frame.items, dict):
                 continue
-            inner = self.frames[number + 1].items if number + 1 < len(self.frames) else None
-            contains_objects = isinstance(inner, dict) or (bool(frame.items) and isinstance(frame.items[-1], dict))
+            next_items = self.frames[number + 1].items if number + 1 < len(self.frames) else None
+            contains_objects = isinstance(next_items, dict) or (bool(frame.items) and isinstance(frame.items[-1], dict))
             return number if contains_objects else None
         return None
 
@@ -422,7 +426,7 @@ def _shorten(text: str) -> str:
     return describe(text).removeprefix("the text ")
 
 
-def limited_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
+def limit_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
     """Return the first repairs of each kind, and a count of the remaining repairs of that kind."""
     first_repairs: list[Repair] = []
     counts: dict[str, int] = {}
@@ -438,7 +442,7 @@ def limited_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
     return (*first_repairs, *omitted_counts)
 
 
-def summarized_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:
+def summarize_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:
     """Return repairs for display: for each kind of spelling slip, the first slip and the number of further slips."""
     first_slips: dict[str, Repair] = {}
     shown_repairs: list[Repair] = []
@@ -452,10 +456,10 @@ def summarized_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:
         else:
             first_slips[repair.code] = repair
             shown_repairs.append(repair)
-    return [_with_count(first_slips[repair.code]) if repair.code in first_slips else repair for repair in shown_repairs]
+    return [_add_count(first_slips[repair.code]) if repair.code in first_slips else repair for repair in shown_repairs]
 
 
-def _with_count(repair: Repair) -> Repair:
+def _add_count(repair: Repair) -> Repair:
     return (
         repair if repair.count == 1 else replace(repair, message=f"{repair.message}; {repair.count - 1:,} more like it")
     )

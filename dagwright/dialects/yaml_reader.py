@@ -106,12 +106,12 @@ _MEANINGS = {
 class _Frame:
     """A list or an object that is not closed yet."""
 
-    __slots__ = ("anchor", "has_key", "items", "key", "values_before")
+    __slots__ = ("anchor", "has_key", "items", "key", "value_count_before")
 
-    def __init__(self, items: Any, anchor: str | None, *, values_before: int) -> None:
+    def __init__(self, items: Any, anchor: str | None, *, value_count_before: int) -> None:
         self.items = items
         self.anchor = anchor
-        self.values_before = values_before
+        self.value_count_before = value_count_before
         self.has_key = False
         self.key = ""
 
@@ -125,7 +125,7 @@ class _Builder:
         self._name = name
         self._frames: list[_Frame] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
-        self._documents = 0
+        self._document_count = 0
         self._value_count = 0
         self._aliased_count = 0
 
@@ -134,14 +134,14 @@ class _Builder:
         if kind is yaml.ScalarEvent:
             self._handle_scalar(event)
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-            self._open(event, {} if kind is yaml.MappingStartEvent else [])
+            self._open_frame(event, {} if kind is yaml.MappingStartEvent else [])
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            self._close()
+            self._close_frame()
         elif kind is yaml.AliasEvent:
             self._handle_alias(event)
         elif kind is yaml.DocumentStartEvent:
-            self._documents += 1
-            if self._documents == 2:
+            self._document_count += 1
+            if self._document_count == 2:
                 self._report(event, "a second document starts; write one plan per file")
                 raise PlanInvalid(self.problems)
 
@@ -149,15 +149,15 @@ class _Builder:
         self._check_tag(event)
         frame = self._frames[-1] if self._frames else None
         text: str = event.value
-        value: JsonValue = self._plain_value(event) if event.implicit[0] and not event.style else text
+        value: JsonValue = self._parse_plain_scalar(event) if event.implicit[0] and not event.style else text
         if event.anchor:
             self._anchors[event.anchor] = (value, 1)
         if frame is not None and isinstance(frame.items, dict) and not frame.has_key:
             self._set_key(frame, event, value)
         else:
-            self._put(value)
+            self._add_value(value)
 
-    def _plain_value(self, event: Any) -> JsonValue:
+    def _parse_plain_scalar(self, event: Any) -> JsonValue:
         text: str = event.value
         if text in _CONSTANTS:
             return _CONSTANTS[text]
@@ -189,7 +189,7 @@ class _Builder:
         elif text in frame.items:
             self.problems.append(duplicate_key_problem(self._pointer(), text))
 
-    def _put(self, value: Any) -> None:
+    def _add_value(self, value: Any) -> None:
         self._value_count += 1
         if not self._frames:
             self.root = value
@@ -201,7 +201,7 @@ class _Builder:
             frame.items[frame.key] = value
             frame.has_key = False
 
-    def _open(self, event: Any, items: Any) -> None:
+    def _open_frame(self, event: Any, items: Any) -> None:
         self._check_tag(event)
         if self._frames and isinstance(self._frames[-1].items, dict) and not self._frames[-1].has_key:
             quotes_hint = "; put {{…}} in quotes" if isinstance(items, dict) else ""
@@ -209,13 +209,13 @@ class _Builder:
             raise PlanInvalid(self.problems)
         if len(self._frames) >= MAX_DEPTH:
             raise PlanInvalid([*self.problems, depth_problem(self._name)])
-        self._frames.append(_Frame(items, event.anchor, values_before=self._value_count))
+        self._frames.append(_Frame(items, event.anchor, value_count_before=self._value_count))
 
-    def _close(self) -> None:
+    def _close_frame(self) -> None:
         frame = self._frames.pop()
         if frame.anchor:
-            self._anchors[frame.anchor] = (frame.items, self._value_count - frame.values_before + 1)
-        self._put(frame.items)
+            self._anchors[frame.anchor] = (frame.items, self._value_count - frame.value_count_before + 1)
+        self._add_value(frame.items)
 
     def _handle_alias(self, event: Any) -> None:
         anchored_value = self._anchors.get(event.anchor)
@@ -233,7 +233,7 @@ class _Builder:
             self._report(event, "a key must be text, not an alias")
             frame.has_key, frame.key = True, event.anchor
             return
-        self._put(value)
+        self._add_value(value)
 
     def _report(self, event: Any, message: str) -> None:
         mark = event.start_mark

@@ -21,7 +21,7 @@ from dagwright.core.model.policy import ASK_FOR_CHANGES
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import depth_of
-from dagwright.dialects.written_values import TRUNCATED, Repair, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, summarize_repairs
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids
@@ -193,7 +193,7 @@ def build_parsed_plan(
         ),
         _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
         *summary_and_described_ids(restricted_plan, ended_ids=frozenset(referable_ids)),
-        [*(repair.to_note() for repair in summarized_repairs(repairs)), *_notes_of(checked)],
+        [*(repair.to_note() for repair in summarize_repairs(repairs)), *_notes_of(checked)],
         changing_node_count(replace(restricted_plan, nodes=new_nodes)),
     )
 

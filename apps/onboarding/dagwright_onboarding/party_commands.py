@@ -69,11 +69,10 @@ def migrate(_: None, output: Output) -> int:
     """Migrate the database to this version, index all names, and print the result."""
     with opened_database(EntityDatabase) as database:
         added_count = database.index_missing_names()
-    message = (
-        f"the database is at revision {PARTIES.newest}; {added_count:,} missing names were added to the search index"
-    )
+    revision = PARTIES.newest_revision
+    message = f"the database is at revision {revision}; {added_count:,} missing names were added to the search index"
     if output.is_json:
-        output.document({"status": "migrated", "revision": PARTIES.newest, "names_added": added_count})
+        output.document({"status": "migrated", "revision": revision, "names_added": added_count})
     else:
         output.print(message)
     return ExitCode.COMPLETED

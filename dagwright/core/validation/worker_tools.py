@@ -57,10 +57,10 @@ def check_worker_tools(worker_tools: Mapping[str, WorkerTool]) -> None:
 
 
 def _set_problems(cards: Mapping[str, WorkerCard]) -> Iterator[str]:
-    by_normal_name: dict[str, str] = {}
+    names_by_normal_name: dict[str, str] = {}
     owners: dict[str, str] = {}
     for name, card in cards.items():
-        first_name = by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
+        first_name = names_by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
         if first_name != name:
             yield f"the worker tools {first_name!r} and {name!r} have the same name except for case and '-' or '_'"
         for slot in card.outputs:
@@ -76,8 +76,8 @@ def _set_problems(cards: Mapping[str, WorkerCard]) -> Iterator[str]:
                 message = f"the worker tool {name!r} requires {slot!r}, which no worker tool outputs"
                 yield message + (f"; {hint}" if hint else "")
     if cards and not any(card.goal_type == "deliverable" for card in cards.values()):
-        names = ", ".join(map(repr, cards))
-        yield f"none of the worker tools makes a deliverable ({names}), so no question could be answered"
+        names_text = ", ".join(map(repr, cards))
+        yield f"none of the worker tools makes a deliverable ({names_text}), so no question could be answered"
 
 
 # Checks of a plan before it runs.
@@ -153,8 +153,8 @@ def _wrong_slots(
 
 
 def _producer_hint(slot: str, producers: Mapping[str, ToolDeclaration]) -> str:
-    node_ids = [name for name, tool in producers.items() if tool.worker and slot in tool.worker.outputs]
-    return f"{node_ids[0]!r} outputs it" if node_ids else f"no node before it outputs {slot!r}"
+    node_ids = [node_id for node_id, tool in producers.items() if tool.worker and slot in tool.worker.outputs]
+    return f"{node_ids[0]!r} outputs it" if node_ids else f"no node outputs {slot!r}"
 
 
 def wrong_slot_message(worker_tool: WorkerTool, name: str, producer: WorkerCard, slot: str) -> str | None:
@@ -169,17 +169,17 @@ def wrong_slot_message(worker_tool: WorkerTool, name: str, producer: WorkerCard,
     return f"{worker_tool.tool.name!r} requires {name!r}, but the reference is to the slot {slot!r}"
 
 
-def _card_mismatches(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerCallProblem]:
+def _card_mismatches(node: Node, tool_name: str, card: WorkerCard) -> Iterator[WorkerCallProblem]:
     """Yield the differences between the declarations of a sub-goal and the card of its worker tool."""
     outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
     unknown_slots = [slot for slot in outputs if slot not in card.outputs]
     if unknown_slots:
         message = (
-            f"{name!r} does not output {', '.join(map(repr, unknown_slots))}; it outputs {', '.join(card.outputs)}"
+            f"{tool_name!r} does not output {', '.join(map(repr, unknown_slots))}; it outputs {', '.join(card.outputs)}"
         )
         yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(unknown_slots[0]), card.outputs)
     if goal_type is not None and goal_type != card.goal_type:
-        message = f"the goal_type of {name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
+        message = f"the goal_type of {tool_name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
         yield "invalid_field", ("metadata", "goal_type"), message, None
 
 
@@ -197,7 +197,7 @@ def omitted_slots(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def slots_rejection(task_id: str, result: Any, tool: ToolDeclaration) -> str | None:
-    """Return why a result set by a person is rejected; `None` if it is accepted.
+    """Return why a result that a person has set is rejected; `None` if the result is accepted.
 
     The result of a worker tool must have exactly the slots of the tool.
 
@@ -227,20 +227,20 @@ def missing_slots(
         arguments: resolved arguments of the call.
         bindings: bindings of the arguments.
     """
-    missing: list[tuple[str, str | None]] = []
-    null_or_omitted = omitted_slots(card, arguments)
+    slots_and_references: list[tuple[str, str | None]] = []
+    null_or_omitted_slots = omitted_slots(card, arguments)
     for slot in card.requires:
         slot_bindings = [binding for binding in bindings if _is_argument_of(binding[0], slot)]
         null_template = next((template for path, template in slot_bindings if _value_at(arguments, path) is None), None)
         if null_template is not None:
-            missing.append((slot, "".join(map(str, null_template))))
-        elif slot in null_or_omitted:
-            missing.append((slot, None))
-    return missing
+            slots_and_references.append((slot, "".join(map(str, null_template))))
+        elif slot in null_or_omitted_slots:
+            slots_and_references.append((slot, None))
+    return slots_and_references
 
 
 def prepare_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
-    """Check the required slots of a worker tool's task, and add its sub-goal to the arguments.
+    """Check the required slots of a task that calls a worker tool, and add the sub-goal to the arguments of the task.
 
     Tasks of other tools are returned unchanged.
 
@@ -251,8 +251,8 @@ def prepare_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
     if tool is None or tool.worker is None or task.map_batch is not None:
         return task
     card = tool.worker
-    if missing := missing_slots(card, task.arguments, task.node.bindings):
-        slots = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
+    if slots_and_references := missing_slots(card, task.arguments, task.node.bindings):
+        slots = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in slots_and_references)
         raise PreconditionMissing(f"{tool.name!r} was not called: it requires {slots}")
     if not card.takes_sub_goal:
         return task

@@ -1,4 +1,4 @@
-"""`agents add | list | show | remove`: manage the agents in the database. Needs no Temporal server."""
+"""`agents add | list | show | remove`: manage the agents in the database, without a Temporal server."""
 
 import json
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from dagwright.toolset.toolset import load_toolset
 
 
 def add(file: str, output: Output) -> int:
-    """Add the agents of a file, or none of them if one is invalid."""
+    """Add the agents of a file, or no agent if an agent is invalid."""
     registry = load_agents([file])
     with _open_agents() as stored_agents:
         results = stored_agents.add([*registry])
-    missing_by_agent = registry.missing_tools(load_toolset(load_settings()).declarations())
-    for name, tools in missing_by_agent.items():
+    missing_tools_by_agent = registry.missing_tools(load_toolset(load_settings()).declarations())
+    for name, tools in missing_tools_by_agent.items():
         output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
     if output.is_json:
         entries = [{"name": result.name, "version": result.number, "created": result.is_new} for result in results]
@@ -52,28 +52,32 @@ def list_agents(_: None, output: Output) -> int:
 
 
 def show(name: str, output: Output) -> int:
-    """Show the newest card of an agent and its versions."""
+    """Show the newest card of an agent and the versions of the agent."""
     with _open_agents() as stored_agents:
         versions = stored_agents.versions(name)
         agent_names = [agent.card.name for agent in stored_agents.current_versions()]
     if not versions:
         raise _unknown_agent_error(name, agent_names)
-    newest = versions[0]
+    newest_version = versions[0]
     if output.is_json:
         output.document(
-            {**_to_json(newest), "card": newest.card.to_json(), "versions": [_to_json(version) for version in versions]}
+            {
+                **_to_json(newest_version),
+                "card": newest_version.card.to_json(),
+                "versions": [_to_json(version) for version in versions],
+            }
         )
         return ExitCode.COMPLETED
-    state = "" if newest.is_current else ", removed"
-    output.print(f"{name}: {_version_text(newest)}{state}")
+    state = "" if newest_version.is_current else ", removed"
+    output.print(f"{name}: {_version_text(newest_version)}{state}")
     for version in versions[1:]:
         output.print(f"earlier: {_version_text(version)}")
-    output.print(json.dumps(newest.card.to_json(), indent=2, ensure_ascii=False))
+    output.print(json.dumps(newest_version.card.to_json(), indent=2, ensure_ascii=False))
     return ExitCode.COMPLETED
 
 
 def remove(name: str, output: Output) -> int:
-    """Remove an agent for new plans."""
+    """Remove an agent, so that new plans cannot use it."""
     with _open_agents() as stored_agents:
         agent_names = [agent.card.name for agent in stored_agents.current_versions()]
         if not stored_agents.remove(name):

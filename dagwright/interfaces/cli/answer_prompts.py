@@ -20,7 +20,9 @@ _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number",
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NO_VALUE: Any = object()
 _OPTION_NUMBER = re.compile(r"-?[0-9]{1,4}")
-"""A number that selects an option even if free text is accepted. Longer numbers are text: registration numbers."""
+"""A number that selects an option even if free text is accepted. Longer numbers are text, such as registration
+numbers.
+"""
 
 ReadLine = Callable[[str], str]
 """Ask for one line; raise `EOFError` at the end of the input."""
@@ -97,20 +99,20 @@ class _AnswerDialog:
             reply = self._read_line(question)
             texts = [part.strip() for part in reply.split(",")] if is_multiple else [reply.strip()]
             try:
-                selected = [_find_option(text, options) for text in texts if text]
+                selected_options = [_find_option(text, options) for text in texts if text]
             except ValueError as error:
                 if allows_text and not _OPTION_NUMBER.fullmatch(reply.strip()):
                     return {"text": reply.strip()}
                 _show(one_line(str(error)))
                 continue
-            if not selected:
+            if not selected_options:
                 _show("choose at least one" if is_multiple else "choose one")
-            elif len({*map(repr, selected)}) < len(selected):
+            elif len({*map(repr, selected_options)}) < len(selected_options):
                 _show("an option is selected twice; choose each option once")
-            elif request.get("purpose") == "error" and selected == ["value"]:
-                return {"selected": selected, "value": self._ask_json({})}
+            elif request.get("purpose") == "error" and selected_options == ["value"]:
+                return {"selected": selected_options, "value": self._ask_json({})}
             else:
-                return {"selected": selected}
+                return {"selected": selected_options}
 
     def _read_text(self) -> str:
         _show(f"(end a text of several lines with a line `{_END_OF_TEXT}` or with Ctrl-D)")
@@ -124,12 +126,12 @@ class _AnswerDialog:
         return text
 
     def _ask_fields(self, schema: Mapping[str, Any]) -> JsonValue:
-        """Ask for an object field by field, again until it matches the schema."""
+        """Ask for each field of an object, and repeat until the object matches the schema."""
         properties = schema.get("properties")
         if not isinstance(properties, dict) or not properties:
             return self._ask_json(schema)
-        required = schema.get("required")
-        required_fields = set(required) if isinstance(required, list) else set()
+        required_names = schema.get("required")
+        required_fields = set(required_names) if isinstance(required_names, list) else set()
         while True:
             values: dict[str, JsonValue] = {}
             for name, field in properties.items():
@@ -175,7 +177,7 @@ class _AnswerDialog:
 
 
 def _find_option(text: str, options: Sequence[JsonValue]) -> JsonValue:
-    """Return the option that a text names, by its name or else its number.
+    """Return the option with a name, or else with a number, equal to the text.
 
     Raises:
         ValueError: there is no such option.

@@ -117,12 +117,12 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 @functools.cache
 def click_command() -> Any:
-    """Build the tree of commands and options, which takes 20 ms, once per process."""
+    """Build the tree of commands and options once per process; this takes 20 ms."""
     return typer.main.get_command(_create_app())
 
 
-def _exit_code(returned: Any) -> int:
-    return returned if isinstance(returned, int) else ExitCode.COMPLETED
+def _exit_code(result: Any) -> int:
+    return result if isinstance(result, int) else ExitCode.COMPLETED
 
 
 def _settings() -> "Settings":

@@ -27,15 +27,16 @@ def ask(request: AskRequest, output: Output) -> int:
     Raises:
         CommandError: the request cannot be planned.
     """
-    return ask_with(request, command_settings(), output)
+    return ask_with_settings(request, command_settings(), output)
 
 
-def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
-    """Plan and run a request with these settings, and return the exit code; raises as `ask`."""
+def ask_with_settings(request: AskRequest, settings: Settings, output: Output) -> int:
+    """Plan and run a request with these settings, and return the exit code; raise the errors of `ask`."""
     reject_invalid_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else None
-    # Prepared without a session before the server starts, because an invalid request is invalid in every session.
+    # The request is prepared without a session before the server starts, because an invalid request is invalid in
+    # every session.
     prepared_request = prepare_and_report_notes(request, toolset, output)
     require_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:

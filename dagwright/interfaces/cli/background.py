@@ -28,11 +28,11 @@ GATEWAY_START_TIMEOUT_S = 60.0
 """How long the gateway may take until it responds, in seconds."""
 
 _PROGRAM = (sys.executable, "-P", "-m", "dagwright")
-"""The command line. With `-P`, Python ignores a folder `dagwright` in the working directory."""
+"""Command that runs this program. With `-P`, Python ignores a folder `dagwright` in the working directory."""
 
 
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
-    """Start a worker with these tools in the background; return it and whether it is new.
+    """Start a worker with these tools in the background; return the worker and whether it is new.
 
     The worker has the environment of this process, keeps the server running, and runs until `LocalServer.stop`.
 
@@ -46,7 +46,7 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
 
 
 async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | None) -> tuple[str, bool]:
-    """Start the gateway of this folder in the background; return its address and whether it is new.
+    """Start the gateway of this folder in the background; return the address and whether the gateway is new.
 
     The gateway has the environment of this process, serves no runs itself, and runs until `LocalServer.stop`.
 
@@ -79,7 +79,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
 
 
 def reject_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
-    """Reject a port or a folder of plans unless the running gateway has the same.
+    """Reject a port or a folder of plans that the running gateway does not have.
 
     Raises:
         CommandError: the gateway has another port or folder.

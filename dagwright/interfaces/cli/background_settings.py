@@ -29,7 +29,7 @@ GATEWAY = "gateway"
 _SERVER_SETTINGS = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
 """Settings that select the server and the task queue: processes that differ in them serve different runs."""
 FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
-"""Defaults to the current folder, so it differs between commands started in two folders."""
+"""Setting whose default is the current folder, so that commands in different folders have different values."""
 _LOCK_TIMEOUT_S = 30.0
 """Seconds to wait for the start lock, which a process usually holds for a tenth of a second."""
 _DIGEST_ROUNDS = 100
@@ -41,13 +41,13 @@ class SettingsDiffer(CommandError):
     Args:
         difference: the process and the variables that differ.
         remedy: the consequence for the command, and the fix.
-        is_elsewhere: the process works for another server, namespace or task queue.
+        serves_other_runs: whether the process uses another server, namespace or task queue.
     """
 
-    def __init__(self, difference: str, remedy: str, *, is_elsewhere: bool = False) -> None:
+    def __init__(self, difference: str, remedy: str, *, serves_other_runs: bool = False) -> None:
         super().__init__(f"{difference}{remedy}", status=ErrorStatus.OTHER_SETTINGS)
         self.difference = difference
-        self.is_elsewhere = is_elsewhere
+        self.serves_other_runs = serves_other_runs
 
 
 def reject_other_settings(settings: Settings, *, ignored: frozenset[str] = frozenset()) -> None:
@@ -74,16 +74,16 @@ def _daemon_differs_error(daemon: Daemon, names: list[str] | None, settings: Set
         return SettingsDiffer(f"{subject} has unknown settings", ": end it with `dagwright down`")
     fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
-    if is_elsewhere := bool(_SERVER_SETTINGS & {*names}):
+    if serves_other_runs := bool(_SERVER_SETTINGS & {*names}):
         # The process would not take part in the run, but no second background process can have the same name.
         consequence, fix = "serves only that value", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
-    difference = f"{subject} was started with another value of {_setting_text(names, settings)}"
-    return SettingsDiffer(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
+    difference = f"{subject} was started with another value of {_settings_text(names, settings)}"
+    return SettingsDiffer(difference, f", and {consequence}: {fix}", serves_other_runs=serves_other_runs)
 
 
 def _command_differs_error(command: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
     subject = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
-    difference = "unknown settings" if names is None else f"another value of {_setting_text(names, settings)}"
+    difference = "unknown settings" if names is None else f"another value of {_settings_text(names, settings)}"
     fix = "end it first" if names is None else "end it first, or use the same value"
     fix = f"{fix} (`watch --no-worker` works)"
     return SettingsDiffer(f"{subject} has {difference}", f", and would take part in the run: {fix}")
@@ -136,7 +136,7 @@ async def serving_with_settings(settings: Settings) -> AsyncIterator[None]:
 
 
 def record_settings(daemon: Daemon, settings: Settings) -> None:
-    """Record the settings of a process before it is started; no process of this name may run."""
+    """Record the settings of a process before it is started. A process of this name must not be running."""
     salt = secrets.token_hex(16)
     run_settings = _settings_of_runs(settings)
     record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in run_settings.items()}}
@@ -180,30 +180,35 @@ def _remove_files(command: Daemon) -> None:
     _record_path(command).unlink(missing_ok=True)
 
 
-def _setting_text(names: Sequence[str], settings: Settings) -> str:
+def _settings_text(names: Sequence[str], settings: Settings) -> str:
     """List the names of settings; for an unset root of the file tools, add its default."""
-    unset = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
+    files_root_text = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
     return join_names(
-        [unset if name == FILES_ROOT and "files_root" not in settings.model_fields_set else name for name in names]
+        [
+            files_root_text if name == FILES_ROOT and "files_root" not in settings.model_fields_set else name
+            for name in names
+        ]
     )
 
 
 def _processes_that_differ(
     processes: Iterable[Daemon], settings: Settings, ignored: frozenset[str]
 ) -> Iterator[tuple[Daemon, list[str] | None]]:
-    """Yield the processes whose settings differ, with the names of the settings; `None` if they are unknown."""
-    own_settings: dict[str, str] = {}
+    """Yield the processes whose settings differ, with the names of these settings; `None` if the record is
+    unreadable.
+    """
+    settings_of_this_process: dict[str, str] = {}
     for process in processes:
-        own_settings = own_settings or _settings_of_runs(settings)
+        settings_of_this_process = settings_of_this_process or _settings_of_runs(settings)
         try:
             record = json.loads(_record_path(process).read_text(encoding="utf-8"))
-            salt, other_digests = str(record["salt"]), dict(record["settings"])
+            salt, recorded_digests = str(record["salt"]), dict(record["settings"])
         except (OSError, ValueError, KeyError, TypeError):
             yield process, None
             continue
-        digests = {name: _digest(salt, value) for name, value in own_settings.items()}
-        compared = {*digests, *other_digests} - ignored
-        if names := sorted(name for name in compared if digests.get(name) != other_digests.get(name)):
+        digests = {name: _digest(salt, value) for name, value in settings_of_this_process.items()}
+        compared_names = {*digests, *recorded_digests} - ignored
+        if names := sorted(name for name in compared_names if digests.get(name) != recorded_digests.get(name)):
             yield process, names
 
 

@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
 from dagwright.core.validation.checked_plan import CheckedPlan
-from dagwright.dialects.written_values import TRUNCATED, Repair, summarized_repairs
+from dagwright.dialects.written_values import TRUNCATED, Repair, summarize_repairs
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
@@ -122,7 +122,7 @@ def prepare_run(
     plan = prepare(checked_plan, values)
     if request.approve_plan or (policy.approves_changes and changing_node_count(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
-    notes = [repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES]]
+    notes = [repair.to_note().to_json() for repair in summarize_repairs(repairs)[:MAX_NOTES]]
     if request.is_compensating:
         for note in compensation_notes(plan)[:MAX_NOTES]:
             output.log(one_line(f"note: {note.message}", limit=500))
@@ -172,7 +172,7 @@ def _repair_plan(
     checked_plan, repairs = check_written_plan(
         text, tools, dialect=request.dialect, context=context, allow_unknown_tools=allow_unknown_tools
     )
-    for repair in summarized_repairs(repairs):
+    for repair in summarize_repairs(repairs):
         output.log(f"repaired: {one_line(repair.message, limit=500)}")
         if repair.code == TRUNCATED:
             hint = "ask the model for the rest, or complete the plan manually"

@@ -79,7 +79,7 @@ async def serve_unless_served_elsewhere(
         try:
             await stack.enter_async_context(serving_with_settings(settings))
         except SettingsDiffer as difference:
-            if difference.is_elsewhere:
+            if difference.serves_other_runs:
                 raise
             report(f"starting without a worker, the other process does the work: {difference.difference}")
             yield False

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.dialects.plan_streaming import JsonSteps, StreamedStep
+from dagwright.dialects.plan_streaming import JsonStepParser, StreamedStep
 from dagwright.dialects.written_text import read_written_json
 from tests.support.example_counts import examples
 
@@ -24,7 +24,7 @@ json_values = st.recursive(
 entries = st.lists(st.dictionaries(st.sampled_from(["id", "nodes", "x", "'"]), json_values, min_size=1), max_size=4)
 
 
-def steps_of(stream: JsonSteps, pieces: Sequence[str]) -> list[StreamedStep]:
+def steps_of(stream: JsonStepParser, pieces: Sequence[str]) -> list[StreamedStep]:
     return [step for piece in pieces for step in stream.feed(piece)]
 
 
@@ -55,12 +55,12 @@ def test_streamed_steps_equal_the_steps_of_the_complete_text_for_any_pieces(data
         root = nodes
     text = data.draw(st.sampled_from(FRAMES)).format(format_json(root, data.draw(st.integers(0, 5))))
     pieces = split_at(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
-    actual = steps_of(JsonSteps(), pieces)
+    actual = steps_of(JsonStepParser(), pieces)
     assert [step.value for step in actual] == nodes
     assert [step.index for step in actual] == list(range(len(nodes)))
     for step in actual:
         assert json.loads(text[step.start : step.end]) == step.value
-    assert actual == steps_of(JsonSteps(), list(text))
+    assert actual == steps_of(JsonStepParser(), list(text))
     if actual:
         value = read_written_json(text).value
         assert (value if isinstance(value, list) else value["nodes"]) == [step.value for step in actual]
@@ -82,14 +82,14 @@ TEXT_WITH_MISTAKES = """Here:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(TEXT_WITH_MISTAKES)), max_size=20))
 def test_mistakes_of_models_are_repaired_for_any_pieces(positions: list[int]) -> None:
-    stream = JsonSteps()
+    stream = JsonStepParser()
     values = [step.value for step in steps_of(stream, split_at(TEXT_WITH_MISTAKES, positions))]
     assert values == [{"id": "a", "x": True}, {"id": "b's }", "y": 'c"}'}]
     assert (stream.problem, stream.is_complete) == (None, True)
 
 
 def test_invalid_step_ends_the_stream_with_a_problem() -> None:
-    stream = JsonSteps()
+    stream = JsonStepParser()
     text = '{"nodes": [{"id": "a"}, {"id": "b" "x": 1}, {"id": "c"}]}'
     assert [step.value for step in steps_of(stream, list(text))] == [{"id": "a"}]
     assert stream.problem is not None
@@ -112,23 +112,23 @@ def test_invalid_step_ends_the_stream_with_a_problem() -> None:
     ],
 )
 def test_text_without_a_complete_step_emits_no_step(text: str) -> None:
-    assert steps_of(JsonSteps(), list(text)) == []
+    assert steps_of(JsonStepParser(), list(text)) == []
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("stream", "text", "size"),
     [
-        (JsonSteps(), '{"nodes": [' + '{"id": "a", "x": [1, "}"]}, ' * 5_000, 3),
-        (JsonSteps(), '{"nodes": [{"id": "' + "x" * 300_000, 3),
-        (JsonSteps(), '{"nodes": [{"id": "' + "\\\\" * 100_000, 1),
-        (JsonSteps(), "[" * 100_000, 1),
-        (JsonSteps(), "<think>" + "x" * 100_000, 1),
-        (JsonSteps(), " " * 100_000, 1),
+        (JsonStepParser(), '{"nodes": [' + '{"id": "a", "x": [1, "}"]}, ' * 5_000, 3),
+        (JsonStepParser(), '{"nodes": [{"id": "' + "x" * 300_000, 3),
+        (JsonStepParser(), '{"nodes": [{"id": "' + "\\\\" * 100_000, 1),
+        (JsonStepParser(), "[" * 100_000, 1),
+        (JsonStepParser(), "<think>" + "x" * 100_000, 1),
+        (JsonStepParser(), " " * 100_000, 1),
     ],
     ids=range(6),
 )
-def test_streams_take_linear_time(stream: JsonSteps, text: str, size: int) -> None:
+def test_streams_take_linear_time(stream: JsonStepParser, text: str, size: int) -> None:
     start = time.process_time()
     steps_of(stream, [text[at : at + size] for at in range(0, len(text), size)])
     assert time.process_time() - start < 8

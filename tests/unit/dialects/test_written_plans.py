@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import MAX_REPAIRS_PER_CODE, limited_repairs, summarized_repairs
+from dagwright.dialects.written_values import MAX_REPAIRS_PER_CODE, limit_repairs, summarize_repairs
 from tests.support.example_counts import examples
 
 NODE = '{"id": "a", "tool": "t"}'
@@ -107,7 +107,7 @@ def test_repair_reports_its_pointer_and_offset() -> None:
         ('{"a": ]}', "invalid_syntax", "expected a value, found ']'"),
         ('{"a": [1}', "invalid_syntax", "expected ']', found '}'"),
         ('{"a": [1, 2, ...]}', "invalid_syntax", "marks an omission; write the complete value"),
-        ('{"a": 007}', "invalid_syntax", "starts with 0: write a number without it, or a string in quotes"),
+        ('{"a": 007}', "invalid_syntax", "starts with 0: write the number without the 0, or a string in quotes"),
         ('{"a": Infinity}', "invalid_syntax", "'Infinity' has no quotes"),
         ('{"a": 1e999}', "invalid_syntax", "does not fit into a double"),
         ('{"a": "\\_x"}', "invalid_syntax", "is not a JSON escape; write two backslashes for one"),
@@ -228,11 +228,11 @@ def test_repairs_of_one_kind_are_limited() -> None:
     text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_REPAIRS_PER_CODE + 5)) + "}"
     entries = [
         repair.message
-        for repair in summarized_repairs(limited_repairs(read_written_json(text).repairs))
+        for repair in summarize_repairs(limit_repairs(read_written_json(text).repairs))
         if repair.code == "single_quotes"
     ]
     assert entries == [f"the text 'k0' is in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
-    literals = list(summarized_repairs(read_written_json('{"a": True, "b": True}').repairs))
+    literals = list(summarize_repairs(read_written_json('{"a": True, "b": True}').repairs))
     assert len(literals) == 2
 
 
