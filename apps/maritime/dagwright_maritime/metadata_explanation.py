@@ -40,7 +40,7 @@ _BACKTICKED_TEXT = re.compile(r"`([^`\n]{1,100})`")
 @worker_tool(
     preconditions=[
         "has `metadata_results` to explain",
-        "the user asks which fields, columns or data exist, or what they mean",
+        "the user asks which fields, columns or data exist, or for their meaning",
     ],
     requires=["metadata_results"],
     outputs=["explanation"],
