@@ -11,19 +11,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import Figure, format_table, save
+from benchmarks.figures import Figure, format_table, save_figures
 from benchmarks.large_rows import LARGE_ROWS
 from benchmarks.limit_rows import LIMIT_ROWS
 from benchmarks.list_rows import LIST_ROWS
 from benchmarks.people_rows import PEOPLE_ROWS
-from benchmarks.planning.rounds import rounds
+from benchmarks.planning.rounds import measure_rounds
 from benchmarks.processes import open_bench
 from benchmarks.rows import BASIC_ROWS
 from benchmarks.stream_rows import STREAM_ROWS
 from benchmarks.text_rows import TEXT_ROWS
 
 SETS = {
-    "latest": {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": rounds},
+    "latest": {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": measure_rounds},
     "doors": {**TEXT_ROWS, **STREAM_ROWS},
     "large": LARGE_ROWS,
     "lists": LIST_ROWS,
@@ -63,7 +63,7 @@ def main() -> int:
     figures = asyncio.run(measure(row_names, options.pairs))
     print(format_table(figures))
     if row_names == list(SETS[options.set]):
-        save(figures, _RESULTS, name=options.set, measurement_pairs=options.pairs)
+        save_figures(figures, _RESULTS, name=options.set, measurement_pairs=options.pairs)
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Table, create_engine, insert
 
-from benchmarks.figures import Figure, figure_to_json, format_table, save_as
+from benchmarks.figures import Figure, figure_to_json, format_table, save_document
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Base, Party, PartyIdentifier, PartyName
@@ -204,7 +204,7 @@ def main() -> int:
         backend = url.partition(":")[0].partition("+")[0]
         document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
         description = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
-        save_as(
+        save_document(
             _RESULTS, f"entities-{backend}", text=format_table(figures), document=document, repetitions_text=description
         )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0

@@ -78,14 +78,14 @@ def format_table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def save(figures: Sequence[Figure], folder: Path, *, name: str, measurement_pairs: int) -> None:
+def save_figures(figures: Sequence[Figure], folder: Path, *, name: str, measurement_pairs: int) -> None:
     """Write `<name>.json` and `<name>.md`.
 
     Args:
         measurement_pairs: number of pairs of measurements: one of Dagwright, and one of the other side of the ratio.
     """
     rows = [figure_to_json(figure) for figure in figures]
-    save_as(
+    save_document(
         folder,
         name,
         text=format_table(figures),
@@ -99,7 +99,7 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
     return {**asdict(figure), "verdict": figure.verdict}
 
 
-def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions_text: str) -> None:
+def save_document(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions_text: str) -> None:
     """Write `<name>.json` with a document and `<name>.md` with a text; add details of the machine to both files.
 
     Args:

@@ -25,7 +25,7 @@ _SIZE_DIVISOR = 10
 _TIMEOUT_S = 3_600.0
 
 
-async def million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 1,000,000 pure nodes with three dependencies each."""
     return await _compare_with_tenth(
         bench,
@@ -37,7 +37,7 @@ async def million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa:
     )
 
 
-async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 20,000 ordinary activities, which need several executions of the workflow."""
     return await _compare_with_tenth(
         bench,
@@ -48,7 +48,7 @@ async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     )
 
 
-async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure a `for_each` of 100,000 items."""
     return await _compare_with_tenth(
         bench,
@@ -59,7 +59,11 @@ async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 -
     )
 
 
-LARGE_ROWS: dict[str, Row] = {"million": million_pure_nodes, "continued": continue_as_new, "map": large_map}
+LARGE_ROWS: dict[str, Row] = {
+    "million": measure_million_pure_nodes,
+    "continued": measure_continue_as_new,
+    "map": measure_large_map,
+}
 
 
 async def _compare_with_tenth(

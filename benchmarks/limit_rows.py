@@ -39,7 +39,7 @@ _REPETITIONS = 3
 Tools = Mapping[str, ToolDeclaration]
 
 
-async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with a run of 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
     large_runs, small_runs = [], []
@@ -60,7 +60,7 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     ]
 
 
-async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     """Measure slow nodes next to many pure nodes against the same slow nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
     mixed_samples, alone_samples = await alternate(
@@ -79,7 +79,7 @@ async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Kill the worker and start it again at once; measure the time from the kill until every chain has progressed."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples = []
@@ -99,7 +99,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
     return [median_figure("killed worker: time until every chain continues", samples, goal=RECOVERY_GOAL_S, unit="s")]
 
 
-async def watchers(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_watchers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure a run with a hundred watchers in one process against the same run with one watcher."""
     tools = one_queue_toolset(bench.settings).declarations()
     many_watchers, one_watcher = await alternate(
@@ -234,8 +234,8 @@ async def watch(bench: Bench, workflow_id: str) -> str:
 
 
 LIMIT_ROWS: dict[str, Row] = {
-    "pure-large": pure_large,
-    "mixed": slow_beside_pure,
-    "recovery": recovery,
-    "watchers": watchers,
+    "pure-large": measure_pure_large,
+    "mixed": measure_slow_beside_pure,
+    "recovery": measure_recovery,
+    "watchers": measure_watchers,
 }

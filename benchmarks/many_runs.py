@@ -24,7 +24,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionDescription
 
 from benchmarks import shapes
-from benchmarks.figures import Figure, figure_to_json, format_table, ratio_figure, save_as
+from benchmarks.figures import Figure, figure_to_json, format_table, ratio_figure, save_document
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import (
     BASELINE_QUEUE,
@@ -344,7 +344,7 @@ def main() -> int:
     print(format_table(figures))
     if not options.quick:
         document = {"pairs": options.pairs, "figures": [figure_to_json(each) for each in figures]}
-        save_as(
+        save_document(
             _RESULTS, "many", text=format_table(figures), document=document, repetitions_text=f"{options.pairs} pairs"
         )
     return 1 if any(figure.verdict == "failed" for figure in figures) else 0

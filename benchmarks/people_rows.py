@@ -1,4 +1,4 @@
-"""The row `answers`: how soon a node starts after an answer, against a node after a node, and with many watchers."""
+"""The row `answers`: the delay from an answer to the next node, against the delay between nodes, and with watchers."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ class _AnswerTimes:
     dispatch_delays_s: Sequence[float]
 
 
-async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the delay from an answer to the next node against the delay between nodes, and with watchers."""
     await _answer_requests(bench, watchers=0)
     unwatched_times, watched_times = (
@@ -104,4 +104,4 @@ def _activity_times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float]
     return starts, ends
 
 
-PEOPLE_ROWS: dict[str, Row] = {"answers": answers}
+PEOPLE_ROWS: dict[str, Row] = {"answers": measure_answers}

@@ -91,7 +91,7 @@ _BATCH_SHAPES = {
     _CHAIN: (Shape(lambda: shapes.chain(tool=_BATCH_TOOL), "ChainBaseline"), 0.12),
     "fan-out 1-200-1": (Shape(lambda: shapes.fan_out(tool=_BATCH_TOOL), "FanOutBaseline"), 0.2),
 }
-_STRAGGLERS = "StragglersBaseline"
+_STRAGGLERS_WORKFLOW = "StragglersBaseline"
 
 _MANY_RUNS = 300
 _MANY_RUNS_WIDTH = 18
@@ -164,7 +164,7 @@ async def _alternate_checked(bench: Bench, pairs: int, shape: Shape) -> tuple[li
     return await alternate(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
-async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     """Measure nodes per second of pure tools against the same graph of hand-written activities.
 
     The time is from the start of the run to its result; the time with check and compilation is reported separately.
@@ -188,7 +188,7 @@ async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_short_calls(bench: Bench, pairs: int) -> list[Figure]:
     """Measure graphs of `batch` tools, whose short calls share activities, against the hand-written graphs.
 
     The time is from the start of the run to its result, as for the hand-written workflow.
@@ -207,7 +207,7 @@ async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_own_queue(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the chain with tools of `--tools`, which have their own queue.
 
     Activities of another queue are never started eagerly, so each call costs a round trip through the server's
@@ -225,7 +225,7 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     return [ratio_figure(title, seconds_of(dagwright_samples), seconds_of(baseline_samples), goal=TIME_RATIO)]
 
 
-async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_many_runs(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the CPU time of the server for 300 runs of 20 nodes at once, with the tools of `--tools`."""
     shape = Shape(lambda: shapes.fan_out(_MANY_RUNS_WIDTH), "FanOutBaseline", (_MANY_RUNS_WIDTH,))
     compiled_plan = prepare_plan(
@@ -258,13 +258,13 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_stragglers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
     dagwright_samples, baseline_samples = await alternate(
         pairs,
         partial(run_checked_plan, bench.one_queue_runs, shapes.stragglers(), tools=tools, client=bench.client),
-        partial(_run_baseline, bench.client, _STRAGGLERS),
+        partial(_run_baseline, bench.client, _STRAGGLERS_WORKFLOW),
     )
     makespans = [await _makespan_s(sample.handle) for sample in dagwright_samples]
     critical_paths_s = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
@@ -276,7 +276,7 @@ async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def servers(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_servers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the hand-written workflows on a default server and on Dagwright's server.
 
     Both servers have their database in a file. A server with its database in memory loses every run when it ends, so it
@@ -301,7 +301,7 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the command `run` from its start to the start of its first node, with the server running."""
     plan_file = bench.settings.state_dir.parent / "small.json"
     plan_file.write_text(json.dumps(shapes.chain()), encoding="utf-8")
@@ -318,7 +318,7 @@ async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_GOAL_S, unit="s")]
 
 
-async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the command `check` for a plan of 100,000 nodes."""
     plan_file = bench.settings.state_dir.parent / "large.json"
     plan_file.write_text(json.dumps(shapes.large_plan(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
@@ -341,14 +341,14 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
 BASIC_ROWS: dict[str, Row] = {
     "hand": compare_with_baseline,
     "hand-wide": compare_wide_with_baseline,
-    "pure": pure_graphs,
-    "short": short_calls,
-    "own-queue": own_queue,
-    "many-runs": many_runs,
-    "stragglers": stragglers,
-    "servers": servers,
-    "start-up": start_up,
-    "check": check,
+    "pure": measure_pure_graphs,
+    "short": measure_short_calls,
+    "own-queue": measure_own_queue,
+    "many-runs": measure_many_runs,
+    "stragglers": measure_stragglers,
+    "servers": measure_servers,
+    "start-up": measure_start_up,
+    "check": measure_check,
 }
 
 

@@ -24,6 +24,7 @@ STEP_S = 0.05
 STRAGGLER_S = 0.3
 
 Plan = dict[str, Any]
+Node = dict[str, Any]
 
 
 def fan_out(width: int = FAN_WIDTH, *, tool: str = NO_OP) -> Plan:
@@ -81,7 +82,7 @@ def slow_chains() -> Plan:
 
 def requests_to_people(count: int) -> Plan:
     """Return `count` requests to a person, each with a node that waits for the answer, and a dependent of that node."""
-    nodes: list[Plan] = []
+    nodes: list[Node] = []
     for number in range(count):
         nodes.append({"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}})
         nodes.append(_call(f"after{number}", number, needs=[f"ask{number}"], tool=NO_OP))
@@ -95,7 +96,7 @@ def slow_and_pure(count: int) -> Plan:
     return {"nodes": [*_slow_chain("slow", MIXED_STEPS), *pure_nodes]}
 
 
-def _slow_chain(name: str, length: int) -> list[Plan]:
+def _slow_chain(name: str, length: int) -> list[Node]:
     later_steps = [
         _pause(f"{name}-{step}", STEP_S, value=f"{{{{{name}-{step - 1}.result}}}}") for step in range(1, length)
     ]
@@ -131,10 +132,10 @@ def map_of_items(count: int) -> Plan:
     }
 
 
-def _call(node_id: str, value: int | str, *, tool: str = NO_OP, needs: Sequence[str] = ()) -> Plan:
+def _call(node_id: str, value: int | str, *, tool: str = NO_OP, needs: Sequence[str] = ()) -> Node:
     return {"id": node_id, "tool": tool, "arguments": {"value": value}, "depends_on": list(needs)}
 
 
-def _pause(node_id: str, seconds: float, *, value: int | str, needs: Sequence[str] = ()) -> Plan:
+def _pause(node_id: str, seconds: float, *, value: int | str, needs: Sequence[str] = ()) -> Node:
     arguments = {"seconds": seconds, "value": value}
     return {"id": node_id, "tool": PAUSE, "arguments": arguments, "depends_on": list(needs)}

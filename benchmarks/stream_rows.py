@@ -64,7 +64,7 @@ class Gateway:
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure a thousand streams of one run, and five streams of each of 200 runs."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
@@ -94,7 +94,7 @@ async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
     ]
 
 
-async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 200 runs that are started through the gateway at once."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         await _start(http, _PAUSE_PLAN)
@@ -288,4 +288,4 @@ async def _gateway(bench: Bench) -> AsyncIterator[Gateway]:
         await process.wait()
 
 
-STREAM_ROWS: dict[str, Row] = {"streams": streams, "starts": starts}
+STREAM_ROWS: dict[str, Row] = {"streams": measure_streams, "starts": measure_starts}

@@ -46,7 +46,7 @@ class ReadDelays:
     each_s: Sequence[float]
 
 
-async def texts(bench: Bench, pairs: int) -> list[Figure]:
+async def measure_texts(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the first word and later words, alternately for the model itself and for a run."""
     delays_by_name: dict[str, list[ReadDelays]] = {DIRECT_MODEL: [], RUN_MODEL: []}
     async with ModelServer(*script()) as model, _gateway(bench, model) as client:
@@ -123,4 +123,4 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelay
     return ReadDelays(arrivals[0][0] - sent_at[len(prefix) // _CHUNK_CHARACTERS], delays)
 
 
-TEXT_ROWS: dict[str, Row] = {"texts": texts}
+TEXT_ROWS: dict[str, Row] = {"texts": measure_texts}

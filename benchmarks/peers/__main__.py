@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import temporalio.service
 
-from benchmarks.figures import Figure, figure_to_json, format_table, median_figure, save_as
+from benchmarks.figures import Figure, figure_to_json, format_table, median_figure, save_document
 from benchmarks.peers import environments, graphs, tools
 from benchmarks.peers.crashes import Crash, crash_and_resume
 from benchmarks.peers.engines import DagwrightEngine, EmbeddedEngine, Engine, HandWrittenEngine
@@ -172,7 +172,7 @@ def main() -> int:
         "crashes": {name: [crash.to_json() for crash in engine_crashes] for name, engine_crashes in crashes.items()},
         "goals": [figure_to_json(figure) for figure in goal_figures],
     }
-    save_as(_RESULTS, "peers", text=text, document=document, repetitions_text=f"{options.rounds} rounds")
+    save_document(_RESULTS, "peers", text=text, document=document, repetitions_text=f"{options.rounds} rounds")
     return 1 if any(figure.verdict == "failed" for figure in goal_figures) else 0
 
 

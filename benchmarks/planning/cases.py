@@ -17,12 +17,12 @@ class Case:
     """A request and its expected plan.
 
     Args:
-        words: text of the request.
+        text: text of the request.
         plan: expected plan, in the plan format.
         facts: facts of the expected plan.
     """
 
-    words: str
+    text: str
     plan: Mapping[str, Any]
     facts: PlanFacts
 

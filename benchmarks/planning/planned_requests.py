@@ -69,7 +69,7 @@ class PlannedRequest:
             for attempt in self.attempts
         ]
         return {
-            "request": self.case.words,
+            "request": self.case.text,
             "tries": attempts,
             "usage": self.usage.to_json(),
             "failure": None if self.failure is None else str(self.failure),
@@ -95,7 +95,7 @@ async def plan_all(
 
 async def plan_case(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> PlannedRequest:
     """Plan a request with a model; repair an invalid plan as often as a run would."""
-    plan, _ = prepare_goal(case.words, cases.tools, options)
+    plan, _ = prepare_goal(case.text, cases.tools, options)
     goal = goal_from_json(plan.extender)
     attempts: list[Attempt] = []
     usage = NO_USAGE
@@ -112,7 +112,7 @@ async def plan_case(case: Case, cases: Cases, client: ModelClient, *, options: P
 
 def _messages(case: Case, cases: Cases, attempts: Sequence[Attempt]) -> list[Message]:
     """Return the prompt, then each invalid plan with its problems."""
-    messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), can_replan=True)]
+    messages: list[Message] = [*planning_messages(case.text, build_catalogue(cases.tools), can_replan=True)]
     for attempt in attempts:
         messages += [Message(role="assistant", content=attempt.text), user(repair_message(attempt.problems))]
     return messages

@@ -35,7 +35,7 @@ def score_table(planned_requests: Sequence[PlannedRequest]) -> str:
     first_scores, last_scores = scores_of(planned_requests)
     first_json, last_json = first_scores.to_json(), last_scores.to_json()
     lines = ["| | first plans | after repair |", "|---|---|---|"]
-    valid_plans = [f"{scores.valid} of {scores.answers}" for scores in (first_scores, last_scores)]
+    valid_plans = [f"{scores.valid_count} of {scores.response_count}" for scores in (first_scores, last_scores)]
     lines.append(f"| plans that can be run | {' | '.join(valid_plans)} |")
     lines += [
         f"| {name} | {_number(first_json[key])} | {_number(last_json[key])} |" for key, name in _SCORE_LABELS.items()
@@ -66,7 +66,7 @@ def _number(value: float | None) -> str:
 
 def _failure_lines(planned_requests: Sequence[PlannedRequest]) -> list[str]:
     """Return a line for each request without a plan; a single line if all have the same reason."""
-    reasons = {each.case.words: _failure_reason(each) for each in planned_requests if each.last_facts is None}
+    reasons = {each.case.text: _failure_reason(each) for each in planned_requests if each.last_facts is None}
     if len(reasons) == len(planned_requests) > 1 and len(distinct_reasons := set(reasons.values())) == 1:
         return [f"- all {len(reasons)} requests: {distinct_reasons.pop()}"]
     return [f"- {text}: {reason}" for text, reason in reasons.items()]

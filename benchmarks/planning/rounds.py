@@ -22,7 +22,7 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from benchmarks.figures import Figure, figure_to_json, format_table, ratio_figure, save_as
+from benchmarks.figures import Figure, figure_to_json, format_table, ratio_figure, save_document
 from benchmarks.planning import round_worker_tools
 from benchmarks.planning.streaming import ModelBench
 from benchmarks.processes import Bench, KillableWorker, python_command
@@ -272,7 +272,7 @@ def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[Conc
     ]
 
 
-async def rounds(_: Bench, pairs: int) -> list[Figure]:
+async def measure_rounds(_: Bench, pairs: int) -> list[Figure]:
     """Measure rounds as a row of `make bench`, with a separate server and worker."""
     return await measure(pairs, AT_ONCE)
 
@@ -289,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(format_table(figures))
     if (options.questions, options.at_once) == (QUESTIONS, AT_ONCE):
         rows = [figure_to_json(figure) for figure in figures]
-        save_as(
+        save_document(
             _RESULTS,
             "rounds",
             text=format_table(figures),

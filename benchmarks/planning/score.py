@@ -6,7 +6,7 @@ by the name of that node's tool, so plans are compared without their ids. Member
 (micro average), and F1 is the harmonic mean of precision and recall.
 
 A response without a valid plan predicts nothing, and so costs recall; TaskBench omits such responses and reports
-their number, which is `Scores.answers` minus `Scores.valid` here.
+their number, which is `Scores.response_count` minus `Scores.valid_count` here.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of
 its repository (`flatten`, binary F1 of links and of tasks with arguments).
@@ -87,16 +87,16 @@ class Scores:
     """Scores of a model's plans.
 
     Args:
-        answers: number of compared responses.
-        valid: number of responses with a valid plan.
+        response_count: number of compared responses.
+        valid_count: number of responses with a valid plan.
     """
 
     nodes: Score
     edges: Score
     argument_names: Score
     argument_values: Score
-    answers: int
-    valid: int
+    response_count: int
+    valid_count: int
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON for a report."""
@@ -107,8 +107,8 @@ class Scores:
             "argument_value_f1": self.argument_values,
         }
         return {
-            "answers": self.answers,
-            "valid": self.valid,
+            "answers": self.response_count,
+            "valid": self.valid_count,
             **{name: score.f1 for name, score in score_by_name.items()},
         }
 
@@ -199,8 +199,8 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: C
         argument_values=_micro_score(
             (expected.argument_values, predicted.argument_values) for expected, predicted in facts_of_pairs
         ),
-        answers=len(pair_list),
-        valid=sum(predicted is not None for _, predicted in pair_list),
+        response_count=len(pair_list),
+        valid_count=sum(predicted is not None for _, predicted in pair_list),
     )
 
 

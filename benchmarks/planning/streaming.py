@@ -21,7 +21,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from benchmarks.figures import save_as
+from benchmarks.figures import save_document
 from benchmarks.planning import slow_tools
 from benchmarks.planning.paced_responses import (
     SHAPES,
@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(comparison_table(comparisons))
     if sizes == SIZES:
         repetitions_text = f"{options.repeats} runs of each"
-        save_as(
+        save_document(
             _RESULTS,
             "streaming",
             text=comparison_table(comparisons),

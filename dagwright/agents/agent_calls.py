@@ -41,8 +41,8 @@ def agent_tools(
         find_card: looks up cards of other versions, because a plan may have been checked with an older card.
     """
     card_source = _CardSource(agents, environment, find_card)
-    files = {name: agents_reference(file) for name, file in agents.files.items()}
-    sources = {f"{AGENT_PREFIX}{card.name}": files.get(card.name, PASSED_CARDS_SOURCE) for card in agents}
+    file_references = {name: agents_reference(file) for name, file in agents.files.items()}
+    sources = {f"{AGENT_PREFIX}{card.name}": file_references.get(card.name, PASSED_CARDS_SOURCE) for card in agents}
     return ToolRegistry.of(*(_tool_of(card, card_source) for card in agents), sources=sources)
 
 
@@ -57,7 +57,7 @@ class _CardSource:
     environment: ToolEnvironment
     find_card: CardFinder
 
-    async def card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
+    async def find_checked_card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
         """Return the card that the plan of the call was checked with.
 
         Raises:
@@ -96,7 +96,7 @@ def _tool_of(card: AgentCard, card_source: _CardSource) -> ToolSpec:
         from dagwright.agents.service_agents import ServiceCall  # noqa: PLC0415
 
         call = current_call()
-        checked_card = await card_source.card(card, call.checked_version)
+        checked_card = await card_source.find_checked_card(card, call.checked_version)
         if checked_card.type == "class":
             return await card_source.class_of(checked_card)().run(
                 objective, context or {}, AgentContext(checked_card, call)

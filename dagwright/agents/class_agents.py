@@ -64,7 +64,7 @@ class AgentContext:
             AskPerson: the question.
             GiveUp: the card sets `feedback_policy: never`.
         """
-        raise question_to_person(self.card, request, checkpoint=checkpoint)
+        raise question_or_refusal(self.card, request, checkpoint=checkpoint)
 
     @property
     def answers(self) -> tuple[Any, ...]:
@@ -100,8 +100,8 @@ class ClassAgent(Protocol):
         """
 
 
-def question_to_person(card: AgentCard, request: Any, *, checkpoint: Any) -> AskPerson | GiveUp:
-    """Create the error that ends a call with a question to a person."""
+def question_or_refusal(card: AgentCard, request: Any, *, checkpoint: Any) -> AskPerson | GiveUp:
+    """Return the error that ends a call: a question to a person, or `GiveUp` if the card allows no questions."""
     if card.feedback_policy == "never":
         return GiveUp(f"the agent {card.name!r} wants to ask a person, but its card has feedback_policy: never")
     return AskPerson(request, checkpoint=checkpoint)

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from dagwright.agents.class_agents import question_to_person
+from dagwright.agents.class_agents import question_or_refusal
 from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 from dagwright.core.model.agents import AgentCard
 from dagwright.core.name_hints import suggestion
@@ -154,7 +154,7 @@ class ServiceCall:
             raise GiveUp(f"{self._safe_url} must answer with either a result or a question; {expected}")
         if "feedback" in answer:
             self._clear_sent_mark()
-            raise question_to_person(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
+            raise question_or_refusal(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
         return answer["result"]
 
 

@@ -10,7 +10,7 @@ from dagwright.core.described_enum import DescribedEnum
 
 
 class DescribedCode(DescribedEnum):
-    """A code whose members have a `meaning` and a `remedy` in Markdown."""
+    """Enumeration of codes. Each member has a `meaning` and a `remedy` in Markdown."""
 
     meaning: str
     remedy: str

@@ -60,7 +60,7 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
     """Call every tool in topological order, without the scheduler."""
     results: dict[str, Any] = {}
     levels = levels_of([node.dependencies for node in plan.nodes]) or []
-    scope = Scope(node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
+    scope = Scope(get_node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
     for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
         arguments = resolve_bindings(dict(node.arguments), node.bindings, scope=scope)
         spec = toolset.built_in.merge(toolset.user_tools)[node.tool]

@@ -65,7 +65,7 @@ def test_arguments_are_resolved_as_expected(name: str) -> None:
     plan = compile_plan(check(example["document"]))
     (node,) = (node for node in plan.nodes if node.id == expected["node"])
     scope = Scope(
-        node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
+        get_node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
         inputs=expected["inputs"],
     )
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == expected["arguments"]

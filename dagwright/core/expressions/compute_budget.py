@@ -8,7 +8,8 @@ the sizes of values, and each activation has the full budget, so the result is t
 MAX_WORK = 1_500_000
 """Work in one activation, in units of about half a microsecond."""
 CHECK_BUDGET = MAX_WORK // 2
-"""Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
+"""Work in one activation to check nodes that people send. The checks before the nodes are in history, and the checks
+afterwards, have a budget of this size each."""
 
 TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
 """Message for a command that is rejected because of other commands at the same time."""

@@ -327,7 +327,7 @@ class ConditionEvaluator:
 
     def _values_of(self, condition: ParsedCondition, scope: Scope) -> ConditionValues:
         nodes = {
-            name: {field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")}
+            name: {field_name: scope.get_node_value(name, field_name) for field_name in ("result", "status", "error")}
             for name in condition.nodes
         }
         return read_values(condition, {"nodes": nodes, "inputs": scope.inputs}, measure=self._measure)

@@ -82,7 +82,7 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
     Args:
         text: as the author wrote it; `\\{{` is an escape for two braces.
-        ids: declared node ids; the longest matching id is used. Needs a fast `in`.
+        ids: declared node ids, as a set or mapping; the longest matching id is used.
 
     Raises:
         BadReferences: the text contains invalid references; the exception lists all of them.
@@ -328,7 +328,7 @@ def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str
     """Yield the path of each object key with a reference inside a JSON value, and the message for it.
 
     Args:
-        ids: declared node ids; needs a fast `in`.
+        ids: declared node ids, as a set or mapping.
     """
     for path, key in walk_keys(value):
         if not contains_reference(key):

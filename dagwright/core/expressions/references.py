@@ -126,14 +126,14 @@ class Scope:
     """Sources of the values of references.
 
     Args:
-        node_value: (node id, `result | status | error`) -> the value, null if there is no value.
+        get_node_value: node id, `result | status | error` -> the value, null if there is no value.
         inputs: values of the inputs by name.
         item, index: item of the `for_each` and its index, if there is one.
         budget: budget of queries in this activation.
         query_matches: (node id, query) -> matches in the node's result; a cache, because results never change.
     """
 
-    node_value: Callable[[str, str], Any]
+    get_node_value: Callable[[str, str], Any]
     inputs: Mapping[str, Any]
     item: Any = None
     index: int | None = None
@@ -144,7 +144,7 @@ class Scope:
 def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
     """Return the scope of one item of a `for_each`."""
     # `replace` would take longer than all other work for the key of an item.
-    return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.query_matches)
+    return Scope(scope.get_node_value, scope.inputs, item, index, scope.budget, scope.query_matches)
 
 
 def resolve_bindings(value: Any, bindings: "Sequence[Binding]", *, scope: Scope) -> Any:
@@ -207,9 +207,9 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
 def _result_of(reference: ResultOf, scope: Scope) -> Any:
     node, path, field_name = reference.node, reference.path, reference.field
     if field_name == "identity":
-        return _identity_of(scope.node_value(node, "result"))
-    value = scope.node_value(node, field_name)
-    if value is None and scope.node_value(node, "status") != "completed":
+        return _identity_of(scope.get_node_value(node, "result"))
+    value = scope.get_node_value(node, field_name)
+    if value is None and scope.get_node_value(node, "status") != "completed":
         # A node that did not complete has no result, so its paths cannot be checked.
         return None
     if isinstance(path, str) and field_name == "result":

@@ -7,22 +7,22 @@ from typing import Any, Literal, get_args
 from dagwright.core.model.times import MAX_DURATION, parse_duration
 from dagwright.core.name_hints import suggestion
 
-Kind = Literal["tokens", "money", "calls", "nodes", "time"]
-KINDS: Sequence[Kind] = get_args(Kind)
+LimitKind = Literal["tokens", "money", "calls", "nodes", "time"]
+KINDS: Sequence[LimitKind] = get_args(LimitKind)
 Limit = int | Decimal
-Limits = Mapping[Kind, Limit]
+Limits = Mapping[LimitKind, Limit]
 LimitAction = Literal["ask", "finish"]
 
 _MAX_AMOUNT = 10**15
 _MAX_S = Decimal(int(MAX_DURATION.total_seconds()))
 
 
-def max_limit(kind: Kind) -> Limit:
+def max_limit(kind: LimitKind) -> Limit:
     """Return the largest allowed limit of a kind."""
     return _MAX_S if kind == "time" else _MAX_AMOUNT
 
 
-def limits_from_json(encoded: Any, *, allow_null: bool = False) -> dict[Kind, Limit | None]:
+def limits_from_json(encoded: Any, *, allow_null: bool = False) -> dict[LimitKind, Limit | None]:
     """Parse an object of limits; with `allow_null`, null removes a limit.
 
     Raises:
@@ -30,7 +30,7 @@ def limits_from_json(encoded: Any, *, allow_null: bool = False) -> dict[Kind, Li
     """
     if not isinstance(encoded, Mapping) or not encoded:
         raise ValueError(f'expected an object with some of {", ".join(KINDS)}, such as {{"tokens": 50000}}')
-    limits: dict[Kind, Limit | None] = {}
+    limits: dict[LimitKind, Limit | None] = {}
     for name, value in encoded.items():
         kind = next((kind for kind in KINDS if kind == name), None)
         if kind is None:
@@ -80,14 +80,14 @@ def _parse_time(value: Any) -> Decimal:
         raise ValueError(f"must be a duration: {error}") from None
 
 
-def limit_to_json(kind: Kind, limit: Limit) -> Any:
+def limit_to_json(kind: LimitKind, limit: Limit) -> Any:
     """Return the JSON form of a limit."""
     if kind == "time":
         return f"{limit:f}s"
     return str(limit) if kind == "money" else limit
 
 
-def limit_text(kind: Kind, limit: Limit) -> str:
+def limit_text(kind: LimitKind, limit: Limit) -> str:
     """Return a limit, or a usage in its unit, as text for people."""
     if kind == "time":
         return f"{limit:,.1f} s"

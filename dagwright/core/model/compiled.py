@@ -46,7 +46,7 @@ REGION_TIMEOUT_S = 1.0
 
 SCHEMA_CHARACTERS = 16 * 1024
 """Longest schema of a tool in a compiled plan."""
-SCHEMAS_CHARACTERS = 64 * 1024
+ALL_SCHEMAS_CHARACTERS = 64 * 1024
 """Maximum size of all schemas in one compiled plan; the plan is part of every sub-plan run's input."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
@@ -306,7 +306,7 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
 
 def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
     encoded = {name: tool_to_json(tool) for name, tool in tools.items()}
-    remaining = SCHEMAS_CHARACTERS
+    remaining = ALL_SCHEMAS_CHARACTERS
     for tool in encoded.values():
         if "input_schema" in tool:
             remaining -= len(json.dumps(tool["input_schema"]))
@@ -447,7 +447,7 @@ def projections_from_json(encoded: Any) -> tuple[Projection, ...]:
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     """Return the JSON form of a declaration, without the fields that only the check of the plan needs.
 
-    It includes the schema of a tool that may need approval, because people may change the arguments.
+    The JSON form includes the schema of a tool that may need approval, because people may change the arguments.
     """
     encoded: dict[str, Any] = {"effects": tool.effects.value}
     for name in ENCODED_FIELDS:

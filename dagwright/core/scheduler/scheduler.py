@@ -139,7 +139,7 @@ class Scheduler(Generic[Features]):
             # The run compensates its calls.
             return None, None
         # A new scope has no compute budget of an activation: the output is read once.
-        return output_of(state.plan, state.records, scope=Scope(state.scope.node_value, state.inputs))
+        return output_of(state.plan, state.records, scope=Scope(state.scope.get_node_value, state.inputs))
 
     # Events. Each event ends with `propagate`, which updates the dependents of ended nodes.
 

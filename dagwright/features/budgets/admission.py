@@ -6,7 +6,7 @@ Replay: which calls wait, and when they start, is part of the order of commands 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagwright.core.model.budget_limits import Kind, Limit
+from dagwright.core.model.budget_limits import Limit, LimitKind
 from dagwright.core.model.requests import BUDGET, BUDGET_TASK, Feedback, Purpose
 from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Task, TaskRef, Usage
 from dagwright.core.scheduler import map_items
@@ -18,8 +18,8 @@ from dagwright.features.budgets.token_estimate import estimated_tokens
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
 
-_JSON_TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
-_EXAMPLES: Mapping[Kind, str] = {"time": ", such as 30m"}
+_JSON_TYPES: Mapping[LimitKind, str] = {"money": "number", "time": "string"}
+_EXAMPLES: Mapping[LimitKind, str] = {"time": ", such as 30m"}
 _CALL_KINDS = ("tool", "plan", "lookup")
 
 
@@ -201,7 +201,7 @@ class BudgetAdmission(SchedulerComponent):
 
     # Commands.
 
-    def set_limits(self, limits: Mapping[Kind, Limit | None], at: float) -> None:
+    def set_limits(self, limits: Mapping[LimitKind, Limit | None], at: float) -> None:
         """Replace limits; null removes a limit."""
         assert self.budget is not None
         self.budget.set_limits(limits)
@@ -217,7 +217,7 @@ class BudgetAdmission(SchedulerComponent):
 
     # The limit.
 
-    def _usage_text(self, budget: Budget, kinds: list[Kind]) -> str:
+    def _usage_text(self, budget: Budget, kinds: list[LimitKind]) -> str:
         return budget.describe(kinds, run_usage=self._state.totals.usage.total, added_nodes=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:

@@ -20,9 +20,9 @@ from typing import Any, get_args
 
 from dagwright.core.model.budget_limits import (
     KINDS,
-    Kind,
     Limit,
     LimitAction,
+    LimitKind,
     limit_from_json,
     limit_text,
     limit_to_json,
@@ -36,7 +36,7 @@ from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
 MAX_REQUESTED_CALLS = 250
 """Maximum number of calls for which a child run requests budget: its report has to fit into one message."""
-_MODEL_CALL_LIMITS: Sequence[Kind] = ("tokens", "money", "calls")
+_MODEL_CALL_LIMITS: Sequence[LimitKind] = ("tokens", "money", "calls")
 """Limits that only apply to calls of models."""
 ZERO_MONEY = Decimal(0)
 
@@ -141,7 +141,7 @@ class Budget:
         pending_grants: call id of a child run -> its granted calls, which have to be sent to it.
     """
 
-    limits: dict[Kind, Limit] = field(default_factory=dict)
+    limits: dict[LimitKind, Limit] = field(default_factory=dict)
     on_limit: LimitAction = "ask"
     is_child: bool = False
     finish_reason: str | None = None
@@ -284,14 +284,14 @@ class Budget:
 
     # Remaining budget.
 
-    def exceeded_limits(self, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> list[Kind]:
+    def exceeded_limits(self, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> list[LimitKind]:
         """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
         return self._exceeded_kinds(reservation, self._remaining(run_usage), added_nodes=added_nodes)
 
-    def _remaining(self, run_usage: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
+    def _remaining(self, run_usage: Usage, *, ignores_reservations: bool = False) -> dict[LimitKind, Limit | None]:
         """Return the remaining amount of each limit; `None` if unknown. For `nodes`, only child runs are subtracted."""
         total = self._total_usage(run_usage)
-        remaining_amounts: dict[Kind, Limit | None] = {}
+        remaining_amounts: dict[LimitKind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
                 remaining_amounts[kind] = limit - total.tokens - (0 if ignores_reservations else self._reserved_tokens)
@@ -309,8 +309,8 @@ class Budget:
         return remaining_amounts
 
     def _exceeded_kinds(
-        self, reservation: Reservation, remaining_amounts: Mapping[Kind, Limit | None], *, added_nodes: int
-    ) -> list[Kind]:
+        self, reservation: Reservation, remaining_amounts: Mapping[LimitKind, Limit | None], *, added_nodes: int
+    ) -> list[LimitKind]:
         if self.finish_reason is not None:
             return [*KINDS]
         kinds = [kind for kind in remaining_amounts if reservation.tokens or kind not in _MODEL_CALL_LIMITS]
@@ -321,7 +321,7 @@ class Budget:
             or self._exceeds(reservation, kind, remaining, added_nodes=added_nodes)
         ]
 
-    def _exceeds(self, reservation: Reservation, kind: Kind, remaining: Limit, *, added_nodes: int) -> bool:
+    def _exceeds(self, reservation: Reservation, kind: LimitKind, remaining: Limit, *, added_nodes: int) -> bool:
         if kind == "nodes":
             return (added_nodes if reservation.nodes is None else reservation.nodes) > remaining
         if kind == "tokens":
@@ -352,7 +352,7 @@ class Budget:
                 task_ids.append(name[1])
         return task_ids
 
-    def exhausted_limits(self, *, run_usage: Usage, added_nodes: int, name: CallName | None = None) -> list[Kind]:
+    def exhausted_limits(self, *, run_usage: Usage, added_nodes: int, name: CallName | None = None) -> list[LimitKind]:
         """Return the limits that are too small for a waiting call even if all reservations are released.
 
         Args:
@@ -372,7 +372,7 @@ class Budget:
     def reasons(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
         """Return task id -> text that explains why the run's own call waits."""
         remaining_amounts = self._remaining(run_usage)
-        texts_by_kinds: dict[tuple[Kind, ...], str] = {}
+        texts_by_kinds: dict[tuple[LimitKind, ...], str] = {}
         texts_by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting_calls.items():
             if not owner:
@@ -419,10 +419,10 @@ class Budget:
             money,
         )
 
-    def describe(self, kinds: Sequence[Kind], *, run_usage: Usage, added_nodes: int) -> str:
+    def describe(self, kinds: Sequence[LimitKind], *, run_usage: Usage, added_nodes: int) -> str:
         """Return a text with the used amount of each limit."""
         total = self._total_usage(run_usage)
-        amounts: Mapping[Kind, Any] = {
+        amounts: Mapping[LimitKind, Any] = {
             "tokens": f"{total.tokens:,}",
             "money": total.money,
             "calls": f"{total.calls:,}",
@@ -437,7 +437,7 @@ class Budget:
             )
         return ", ".join(parts)
 
-    def raise_limits(self, amounts: Mapping[Kind, Limit | None]) -> None:
+    def raise_limits(self, amounts: Mapping[LimitKind, Limit | None]) -> None:
         """Raise limits; null removes a limit."""
         self.revision += 1
         for kind, amount in amounts.items():
@@ -445,7 +445,7 @@ class Budget:
             if limit is not None and amount is not None:
                 self.limits[kind] = min(limit + amount, max_limit(kind))
 
-    def set_limits(self, limits: Mapping[Kind, Limit | None]) -> None:
+    def set_limits(self, limits: Mapping[LimitKind, Limit | None]) -> None:
         """Replace limits; null removes a limit."""
         self.revision += 1
         for kind, limit in limits.items():

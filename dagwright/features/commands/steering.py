@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
-from dagwright.core.model.budget_limits import Kind, Limit
+from dagwright.core.model.budget_limits import Limit, LimitKind
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import NodeStatus, Phase, TaskRef
 from dagwright.core.model.times import format_time
@@ -170,7 +170,7 @@ class SetLimits:
 
     max_in_flight: int | None = None
     deadline_s: float | None = None
-    budget: Mapping[Kind, Limit | None] | None = None
+    budget: Mapping[LimitKind, Limit | None] | None = None
     actor: Actor = UNKNOWN_ACTOR
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:

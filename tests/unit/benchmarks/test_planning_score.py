@@ -38,7 +38,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
     assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
     # Values: plan 1 matches 2. Plan 2 matches only the path.
     assert scores.argument_values == Score(matched=3, predicted=7, expected=7)
-    assert (scores.answers, scores.valid) == (3, 2)
+    assert (scores.response_count, scores.valid_count) == (3, 2)
     assert scores.to_json() == {
         **{"answers": 3, "valid": 2, "node_f1": pytest.approx(8 / 11), "edge_f1": pytest.approx(1 / 3)},
         **{"argument_name_f1": pytest.approx(5 / 7), "argument_value_f1": pytest.approx(3 / 7)},

@@ -142,7 +142,7 @@ def test_session_name_without_an_id_is_missing_context(empty: str) -> None:
 def test_session_value_is_never_parsed_as_a_reference(value: Any) -> None:
     checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
     node = compile_plan(checked).nodes[1]
-    scope = Scope(node_value=lambda _, __: "wrong", inputs={})
+    scope = Scope(get_node_value=lambda _, __: "wrong", inputs={})
     assert node.dependencies == ()
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
@@ -153,7 +153,7 @@ def test_reference_to_a_later_intent_has_a_note_and_a_reference_resolves_to_the_
     assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
     node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
     for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
-        scope = Scope(node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
+        scope = Scope(get_node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
         assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 

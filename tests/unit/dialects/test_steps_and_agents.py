@@ -132,7 +132,7 @@ def test_sub_goal_becomes_a_worker_node() -> None:
 def test_input_is_the_value_of_its_slot_for_any_slot_name(slot: str) -> None:
     plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
     outputs = {name: [name] for name in SLOTS}
-    scope = Scope(node_value=lambda _, __: outputs, inputs={})
+    scope = Scope(get_node_value=lambda _, __: outputs, inputs={})
     assert resolve_bindings(dict(plan.nodes[1].arguments), plan.nodes[1].bindings, scope=scope) == {"x": [slot]}
     assert plan.nodes[1].is_worker
 

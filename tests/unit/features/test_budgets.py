@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.budget_limits import Kind, Limit, limits_from_json
+from dagwright.core.model.budget_limits import Limit, LimitKind, limits_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NO_USAGE, Attempt, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -117,7 +117,7 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
 
 
 def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() -> None:
-    budget: dict[Kind, Limit] = {"calls": 1}
+    budget: dict[LimitKind, Limit] = {"calls": 1}
     scheduler = partly_spent_run(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
     assert (scheduler.is_finished, open_requests(scheduler)) == (True, {})
