@@ -33,7 +33,7 @@ from dagwright.core.compiler.node_columns import plan_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import NodeError, RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.validation.inputs import invalid_inputs
+from dagwright.core.validation.inputs import problems_of_inputs
 from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
@@ -147,7 +147,7 @@ class PlanWorkflow(Steerable):
     async def _run_plan(self, run_input: RunInput) -> None:
         plan, run_input = await self._plan_of(run_input)
         self._title = plan.title
-        if problems := invalid_inputs(plan.inputs, run_input.inputs):
+        if problems := problems_of_inputs(plan.inputs, run_input.inputs):
             # The inputs of a sub-plan may be results, which could not be checked before.
             entries = [problem.to_json() for problem in problems]
             raise PlanRejected({**error_json(problems[0].code, problems[0].text), "errors": entries})

@@ -11,7 +11,7 @@ from dagwright.client.starts import RunStartOptions, StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.inputs import invalid_inputs
+from dagwright.core.validation.inputs import problems_of_inputs
 from dagwright.plans.posted import PostedPlan, read_posted_plan
 from dagwright.plans.preparation import (
     check_plan,
@@ -101,7 +101,7 @@ def _plan_with_changed_inputs(
     unknown_names = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
     problems = [*conversion_problems, *unknown_input_problems(unknown_names, {**plan.inputs, **run_inputs})]
     inputs = {**run_inputs, **converted_inputs}
-    if problems := [*problems, *invalid_inputs(plan.inputs, inputs)]:
+    if problems := [*problems, *problems_of_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
     return plan, inputs
 

@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 WRITE_ATTEMPTS = 8
 """Attempts of one transaction; each failure means that another transaction succeeded, so a few suffice."""
-PART_S = 0.3
+COMMIT_INTERVAL_S = 0.3
 """Seconds after which long work commits its transaction, so that other processes can write."""
 
 _WAL_PAUSE_S = 0.01
@@ -89,7 +89,8 @@ class Database:
     ) -> Iterator[Sequence[Value]]:
         """Run `work` for each item and yield the results, transaction by transaction.
 
-        A transaction processes items for about `PART_S` seconds; between two transactions, other processes can write.
+        A transaction processes items for about `COMMIT_INTERVAL_S` seconds; between two transactions, other processes
+        can write.
 
         Args:
             work: like `work` of `write`, but called with an item.
@@ -148,9 +149,9 @@ class Database:
 def _write_part(
     session: Session, *, items: Sequence[Item], work: Callable[[Session, Item], Value], start: int
 ) -> list[Value]:
-    """Run `work` for the items from `start` until `PART_S` is over, at least once; return the results."""
+    """Run `work` for the items from `start` until `COMMIT_INTERVAL_S` is over, at least once; return the results."""
     values: list[Value] = []
-    ends_at = time.monotonic() + PART_S
+    ends_at = time.monotonic() + COMMIT_INTERVAL_S
     for index in range(start, len(items)):
         values.append(work(session, items[index]))
         if time.monotonic() >= ends_at:

@@ -15,7 +15,7 @@ from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, suggestion
-from dagwright.core.validation.inputs import invalid_types, problems_of_defaults
+from dagwright.core.validation.inputs import problems_of_defaults, problems_of_types
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node
 from dagwright.core.validation.value_checks import ValueChecks
@@ -238,7 +238,7 @@ def problems_of_input(name: str, declaration: Mapping[str, Any]) -> list[Problem
     at = pointer("inputs", name)
     mismatches = [
         Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
-        for path, text, hint in invalid_types(declaration)
+        for path, text, hint in problems_of_types(declaration)
     ]
     try:
         return mismatches or problems_of_defaults({name: declaration}, PYTHON_NAMES)

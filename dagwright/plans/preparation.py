@@ -22,7 +22,7 @@ from dagwright.core.model.policy import INLINE_AGENT_HINT, INLINE_AGENT_NOT_ALLO
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline_agent
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import CheckedPlan
-from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
+from dagwright.core.validation.inputs import problems_of_inputs, problems_of_missing_inputs
 from dagwright.core.validation.pre_run_checks import (
     misspelt_input_notes,
     misspelt_inputs,
@@ -291,12 +291,12 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
     Args:
         given_names: names of the given inputs, including those with unknown values.
     """
-    missing_problems = missing_inputs(checked.inputs, dict.fromkeys(given_names))
+    missing_problems = problems_of_missing_inputs(checked.inputs, dict.fromkeys(given_names))
     if missing_problems:
         misspelt = misspelt_inputs(checked, NameHints(HINT_BUDGET))
         problems = {pointer("inputs", name): _misspelt_problem(name, hint) for name, hint in misspelt.items()}
         missing_problems = [problems.get(problem.pointer, problem) for problem in missing_problems]
-    return [*missing_problems, *invalid_inputs(checked.inputs, values)]
+    return [*missing_problems, *problems_of_inputs(checked.inputs, values)]
 
 
 def _misspelt_problem(name: str, hint: str) -> Problem:
@@ -320,7 +320,7 @@ def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Com
     Raises:
         PlanInvalid: as `prepare_plan`, except for missing inputs.
     """
-    return _compile_checked_plan(checked, inputs, invalid_inputs(checked.inputs, inputs))
+    return _compile_checked_plan(checked, inputs, problems_of_inputs(checked.inputs, inputs))
 
 
 def _compile_checked_plan(checked: CheckedPlan, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:

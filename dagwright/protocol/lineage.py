@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.lineage import LOCATION_CHARACTERS, NO_LINEAGE, CallLineage, lineage_from_json
+from dagwright.core.model.lineage import LOCATION_CHARACTERS, NO_LINEAGE, LineageEntries, lineage_from_json
 from dagwright.core.model.states import Record
 from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
 from dagwright.core.text import cut_characters
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 
-def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
+def lineage_of_locations(locations: Iterable[str]) -> LineageEntries:
     """Return the lineage of a tool that has read files and URLs; locations with `://` are URLs."""
     short_locations = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
     files = [location for location in short_locations if "://" not in location]
     urls = [location for location in short_locations if "://" in location]
-    return NO_LINEAGE.merged_with(CallLineage(files, urls))
+    return NO_LINEAGE.merged_with(LineageEntries(files, urls))
 
 
-def lineage_of_run(scheduler: "RunScheduler") -> CallLineage:
+def lineage_of_run(scheduler: "RunScheduler") -> LineageEntries:
     """Return the files and addresses that a run has read; for an agent also the models and tools that it called."""
-    lineage = scheduler.state.totals.lineage.total()
+    lineage = scheduler.state.totals.lineage.files_and_urls()
     extender = scheduler.plan.extender
     if extender is None or extender.get("kind") != AGENT_KIND:
         return lineage
@@ -43,7 +43,7 @@ def _tool_nodes(scheduler: "RunScheduler") -> Iterator[tuple[CompiledNode, Recor
     return ((node, record) for node, record in scheduler.state.visible_nodes() if node.kind == "tool")
 
 
-def lineage_from_metadata(metadata: Mapping[str, bytes]) -> CallLineage:
+def lineage_from_metadata(metadata: Mapping[str, bytes]) -> LineageEntries:
     """Return the lineage in the metadata of a result; an unreadable lineage counts as empty."""
     if wire.METADATA_LINEAGE not in metadata:
         return NO_LINEAGE
@@ -53,6 +53,6 @@ def lineage_from_metadata(metadata: Mapping[str, bytes]) -> CallLineage:
         return NO_LINEAGE
 
 
-def lineage_from_details(details: Any) -> CallLineage:
+def lineage_from_details(details: Any) -> LineageEntries:
     """Return the lineage in the details of a failure, or in the report of a run."""
     return lineage_from_json(details.get(wire.DETAIL_LINEAGE)) if isinstance(details, Mapping) else NO_LINEAGE

@@ -10,7 +10,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agent_usage, reported_usage
 from dagwright.core.errors import Problem
 from dagwright.core.expressions.value_refs import value_from_json
-from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
+from dagwright.core.model.lineage import NO_LINEAGE, LineageEntries
 from dagwright.core.model.times import parse_duration
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.protocol.lineage import lineage_from_details
@@ -113,7 +113,7 @@ class SubPlanEnd:
     map_batch: Any = None
     usage: Usage = NO_USAGE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    lineage: CallLineage = NO_LINEAGE
+    lineage: LineageEntries = NO_LINEAGE
     child_snapshot: Any = None
 
 

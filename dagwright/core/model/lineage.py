@@ -18,7 +18,7 @@ _CALL_FIELDS = ("node_id", "tool", "status")
 
 
 @dataclass(frozen=True, slots=True)
-class CallLineage:
+class LineageEntries:
     """Files, URLs and calls of a node, a run or an agent's run.
 
     Args:
@@ -42,7 +42,7 @@ class CallLineage:
         """Number of files, URLs and calls."""
         return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
-    def merged_with(self, other: "CallLineage") -> "CallLineage":
+    def merged_with(self, other: "LineageEntries") -> "LineageEntries":
         """Return these entries followed by the entries of another lineage, without duplicates."""
         return _limit_lineage(
             [*self.files, *other.files],
@@ -64,11 +64,11 @@ class CallLineage:
         return {name: part for name, part in parts.items() if part}
 
 
-NO_LINEAGE = CallLineage()
+NO_LINEAGE = LineageEntries()
 
 
-def lineage_from_json(encoded: Any) -> CallLineage:
-    """Parse the result of `CallLineage.to_document`; invalid parts are dropped."""
+def lineage_from_json(encoded: Any) -> LineageEntries:
+    """Parse the result of `LineageEntries.to_document`; invalid parts are dropped."""
     if not isinstance(encoded, Mapping):
         return NO_LINEAGE
     files, urls, model_calls = (_texts_from_json(encoded.get(name)) for name in ("files", "urls", "model_calls"))
@@ -100,10 +100,10 @@ def _limit_lineage(
     model_calls: Sequence[str],
     tool_calls: Sequence[Mapping[str, str]],
     omitted: int,
-) -> CallLineage:
+) -> LineageEntries:
     files, urls, model_calls = (list(dict.fromkeys(entries)) for entries in (files, urls, model_calls))
     dropped_count = sum(max(0, len(entries) - MAX_ENTRIES) for entries in (files, urls, model_calls, tool_calls))
-    return CallLineage(
+    return LineageEntries(
         files[:MAX_ENTRIES],
         urls[:MAX_ENTRIES],
         model_calls[:MAX_ENTRIES],
@@ -122,11 +122,11 @@ class RunLineage:
         omitted: number of entries that were dropped because of `MAX_RUN_ENTRIES`.
     """
 
-    tasks: dict[str, CallLineage] = field(default_factory=dict)
+    tasks: dict[str, LineageEntries] = field(default_factory=dict)
     count: int = 0
     omitted: int = 0
 
-    def add(self, task_id: str, lineage: CallLineage) -> None:
+    def add(self, task_id: str, lineage: LineageEntries) -> None:
         """Add the lineage of one attempt of a node or item."""
         earlier_lineage = self.tasks.get(task_id, NO_LINEAGE)
         merged_lineage = earlier_lineage.merged_with(lineage)
@@ -136,7 +136,7 @@ class RunLineage:
         self.count += merged_lineage.count - earlier_lineage.count
         self.tasks[task_id] = merged_lineage
 
-    def total(self) -> CallLineage:
+    def files_and_urls(self) -> LineageEntries:
         """Return the files and URLs of all nodes."""
         lineages = self.tasks.values()
         files = [file for lineage in lineages for file in lineage.files]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
+from dagwright.core.model.lineage import NO_LINEAGE, LineageEntries
 
 if TYPE_CHECKING:
     from dagwright.core.model.compiled import CompiledNode
@@ -258,8 +258,8 @@ class Phase(Enum):
         return self in (Phase.STOPPED, Phase.CLOSED)
 
     @property
-    def is_compensated(self) -> bool:
-        """Return whether the run's effects are compensated for, as far as possible."""
+    def has_started_compensation(self) -> bool:
+        """Return whether the run compensates for its effects, or has done so."""
         return self in (Phase.COMPENSATING, Phase.CLOSED)
 
 
@@ -302,7 +302,7 @@ class Attempt:
     cached: Mapping[str, Any] | None = None
     usage: Usage = NO_USAGE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    lineage: CallLineage = NO_LINEAGE
+    lineage: LineageEntries = NO_LINEAGE
 
 
 @dataclass(slots=True)
@@ -370,7 +370,7 @@ class MapBatch:
 
     @property
     def key(self) -> str:
-        """Suffix of the task id: the positions of the first and last item, or `all` for the join."""
+        """Key of the batch in ids: the positions of the first and last item, or `all` for the join."""
         return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY
 
 

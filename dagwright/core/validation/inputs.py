@@ -36,11 +36,13 @@ _VALUE_KEYWORDS = ("default", "enum", "const", "examples")
 """Keywords with plain values, which may look like schemas."""
 
 
-def invalid_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+def problems_of_types(
+    schema: Any, *, at: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
     """Yield the path, the message and the hint of each type in a schema that is not a JSON type."""
     if isinstance(schema, list):
         for index, part in enumerate(schema):
-            yield from invalid_types(part, at=(*at, index))
+            yield from problems_of_types(part, at=(*at, index))
     if not isinstance(schema, Mapping):
         return
     types = schema.get("type")
@@ -52,7 +54,7 @@ def invalid_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tu
             yield (*at, "type"), message, hint or f"write one of {', '.join(_TYPES)}"
     for key, part in schema.items():
         if key not in _VALUE_KEYWORDS and isinstance(part, Mapping | list):
-            yield from invalid_types(part, at=(*at, key))
+            yield from problems_of_types(part, at=(*at, key))
 
 
 def schema_of(declared_inputs: DeclaredInputs, type_names: TypeNames = JSON_NAMES) -> SchemaOfTool:
@@ -71,7 +73,7 @@ def schema_of(declared_inputs: DeclaredInputs, type_names: TypeNames = JSON_NAME
     return SchemaOfTool({"type": "object", "properties": properties}, type_names)
 
 
-def missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> list[Problem]:
+def problems_of_missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for every input that has neither a value nor a default."""
     return [
         Problem(
@@ -115,7 +117,7 @@ def schema_of_form(declared_inputs: DeclaredInputs) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required_names, "additionalProperties": False}
 
 
-def invalid_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> list[Problem]:
+def problems_of_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for every value that does not match the declaration of its input.
 
     Undeclared inputs and values in the payload store are not checked.

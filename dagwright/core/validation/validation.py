@@ -30,7 +30,7 @@ from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
 from dagwright.core.validation.field_problems import parse_nodes, parse_plan_fields
-from dagwright.core.validation.inputs import invalid_types, problems_of_defaults, schema_of
+from dagwright.core.validation.inputs import problems_of_defaults, problems_of_types, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
 
 MAX_SUB_PLAN_DEPTH = 8
@@ -371,7 +371,7 @@ class _Checker:
     ) -> dict[str, dict[str, Any]]:
         inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
         for name, schema in inputs.items():
-            problems = [*invalid_types(schema)]
+            problems = [*problems_of_types(schema)]
             for path, message, hint in problems:
                 label = ".".join(map(str, ("inputs", name, *path)))
                 self.report.report_problem(

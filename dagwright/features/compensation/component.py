@@ -38,7 +38,7 @@ class Compensation(SchedulerComponent):
     def on_quiescent(self, at: float) -> None:
         """Start to compensate when the run has ended without completing."""
         state = self._state
-        if not state.is_finished or state.phase.is_compensated:
+        if not state.is_finished or state.phase.has_started_compensation:
             return
         if state.phase is Phase.ACTIVE:
             if state.error is None and status_of(state.plan, state.records) is RunStatus.COMPLETED:
@@ -48,7 +48,7 @@ class Compensation(SchedulerComponent):
 
     def start(self, at: float) -> None:
         """Compensate the calls of the earlier run whose final state this run continues, without counting its usage."""
-        if self._state.phase.is_compensated:
+        if self._state.phase.has_started_compensation:
             return
         self._state.error = self._state.error or NodeError(ERROR_COMPENSATED, "the parent run compensates this run")
         self._state.totals = RunTotals()

@@ -9,7 +9,7 @@ from dagwright.core.model.lineage import (
     LOCATION_CHARACTERS,
     MAX_ENTRIES,
     MAX_RUN_ENTRIES,
-    CallLineage,
+    LineageEntries,
     RunLineage,
     lineage_from_json,
     run_lineage_from_json,
@@ -38,10 +38,13 @@ def test_invalid_lineage_reports_nothing(invalid: Any) -> None:
 def test_run_limits_locations_and_calls_and_counts_omitted_entries() -> None:
     run_lineage = RunLineage()
     for number in range(MAX_RUN_ENTRIES + 5):
-        run_lineage.add(f"n{number}", CallLineage(files=[f"f{number}"]))
+        run_lineage.add(f"n{number}", LineageEntries(files=[f"f{number}"]))
     assert (run_lineage.count, len(run_lineage.tasks), run_lineage.omitted) == (MAX_RUN_ENTRIES, MAX_RUN_ENTRIES, 5)
-    assert run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))).total() == run_lineage.total()
-    agent = CallLineage(
+    assert (
+        run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))).files_and_urls()
+        == run_lineage.files_and_urls()
+    )
+    agent = LineageEntries(
         model_calls=[f"turn{number}" for number in range(MAX_ENTRIES)],
         tool_calls=[
             {"node_id": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MAX_ENTRIES)

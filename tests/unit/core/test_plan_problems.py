@@ -15,7 +15,7 @@ from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, suggestion
-from dagwright.core.validation.inputs import invalid_inputs
+from dagwright.core.validation.inputs import problems_of_inputs
 from dagwright.plans.posted import PostedPlan, check_response
 from dagwright.plans.preparation import check_plan, unused_input_problems
 from tests.support.plan_building import TOOLS, node, plan_of, problems_of
@@ -290,7 +290,7 @@ def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[
 
 
 def test_inputs_and_forks_have_short_messages() -> None:
-    [problem] = invalid_inputs({"n": {"type": "number"}}, {"n": "x" * 500_000})
+    [problem] = problems_of_inputs({"n": {"type": "number"}}, {"n": "x" * 500_000})
     assert problem.message == "the input 'n': \"" + "x" * 99 + '… is not of type "number"'
     plan = CompiledPlan(nodes=(CompiledNode("book", kind="tool", tool="any"),))
     assert unknown_rerun_message("bok", plan) == "rerun 'bok': the fork has no such node or item; did you mean 'book'?"

@@ -94,7 +94,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 @pytest.fixture
 def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load each row in a separate transaction."""
-    monkeypatch.setattr(entity_database, "PART_S", 0.0)
+    monkeypatch.setattr(entity_database, "COMMIT_INTERVAL_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
 
 

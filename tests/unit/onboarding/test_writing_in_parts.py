@@ -26,7 +26,7 @@ def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatc
     monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses_s.append))
 
     def work(_: Session, number: int) -> int:
-        now[0] += entity_database.PART_S / 2.5
+        now[0] += entity_database.COMMIT_INTERVAL_S / 2.5
         return 2 * number
 
     parts = list(database.write_in_parts(range(7), work))
@@ -71,7 +71,7 @@ def test_locked_load_runs_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, loaded_rows: int, describe_progress: str
 ) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(entity_database, "PART_S", 0.0)
+    monkeypatch.setattr(entity_database, "COMMIT_INTERVAL_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
     database = EntityDatabase(f"sqlite:///{path}")
     database.read(lambda session: session.execute(text("SELECT 1")))
