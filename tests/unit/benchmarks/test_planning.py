@@ -29,7 +29,7 @@ def expected_plan(index: int) -> dict[str, Any]:
 
 def prompt_end(index: int) -> str:
     """Return the end of the prompt for the plan of a request."""
-    return f"\n\nRequest:\n{CASES.requests[index].words}"
+    return f"\n\nRequest:\n{CASES.requests[index].text}"
 
 
 def expected_steps(*omitted: int) -> list[Step]:
@@ -58,7 +58,7 @@ def test_expected_plans_use_every_tool() -> None:
 async def test_model_that_returns_the_expected_plans_has_full_scores() -> None:
     async with ModelServer(*expected_steps()) as server:
         planned = await plan_requests(server)
-    assert [each.case.words for each in planned] == [case.words for case in CASES.requests]
+    assert [each.case.text for each in planned] == [case.text for case in CASES.requests]
     result = score_table(planned).splitlines()
     assert result[2:7] == [
         "| plans that can be run | 20 of 20 | 20 of 20 |",
