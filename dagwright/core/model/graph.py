@@ -76,11 +76,11 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
                 height[dependency], next_node[dependency] = new_height, node
             elif new_height == height[dependency] and node < next_node[dependency]:
                 next_node[dependency] = node
-    current = height.index(max(height))
+    node = height.index(max(height))
     path = []
-    while current >= 0:
-        path.append(current)
-        current = next_node[current]
+    while node >= 0:
+        path.append(node)
+        node = next_node[node]
     return path
 
 

@@ -347,8 +347,8 @@ def named_hosts(request: str) -> Iterator[str]:
 
     An address starts with `http://`, `https://` or `www.`.
     """
-    for scheme, rest in _ADDRESS.findall(request):
-        word = _WORD.match(rest)
+    for scheme, host_text in _ADDRESS.findall(request):
+        word = _WORD.match(host_text)
         host = word and _HOST.fullmatch(word[0].rstrip(_END_OF_SENTENCE))
         if host and len(host[1]) <= _HOST_CHARACTERS:
             port = f":{int(host[2])}" if host[2] else ""

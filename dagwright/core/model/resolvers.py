@@ -19,9 +19,9 @@ _KIND_SEPARATOR: Final = " or "
 class UnknownEntityType(ValueError):
     """Unknown entity type. `hint` suggests a similar known type, if any; `message` is the text without the hint."""
 
-    def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
-        self.hint = suggestion(slug_of(entity_type), known)
-        problem, known_types_text = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known)}"
+    def __init__(self, entity_type: str, known_types: Mapping[str, Any]) -> None:
+        self.hint = suggestion(slug_of(entity_type), known_types)
+        problem, known_types_text = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known_types)}"
         self.message = f"{problem}. {known_types_text}"
         super().__init__(f"{problem}; {self.hint} {known_types_text}" if self.hint else self.message)
 

@@ -96,10 +96,10 @@ class PlanValues:
             return items, read.steps
         if not read.steps:
             return ANY, ()
-        name, rest = str(read.steps[0]), read.steps[1:]
+        name, path = str(read.steps[0]), read.steps[1:]
         if read.source == "inputs":
-            return self.inputs.get(name, ANY), rest
-        return self._of_node(read.node, name), rest
+            return self.inputs.get(name, ANY), path
+        return self._of_node(read.node, name), path
 
     def _of_node(self, node: str, value: str) -> ValueSchema:
         schemas = {"result": self.results.get(node, ANY), "status": STATUS, "error": ERROR}
