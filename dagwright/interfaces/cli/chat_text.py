@@ -45,7 +45,7 @@ class ChatInput:
 
 
 def parse_input(line: str) -> ChatInput:
-    """Parse a line of input. A message that starts with `/` is written with two slashes."""
+    """Parse a line of input. To send a message that starts with `/`, the user types two slashes."""
     text = line.strip()
     if text.startswith("//"):
         return ChatInput(None, text[1:])

@@ -205,7 +205,7 @@ def check_document(
             for name, schema in checked_plan.inputs.items()
         ],
         "expected_events": expected_events(checked_plan, compiled_plan),
-        **({"events_per_item": per_item} if (per_item := events_per_item(checked_plan)) else {}),
+        **({"events_per_item": item_events} if (item_events := events_per_item(checked_plan)) else {}),
         "notes": [note.to_json() for note in checked_plan.notes],
         **({} if repairs is None else {"repairs": [repair.to_json() for repair in repairs]}),
     }

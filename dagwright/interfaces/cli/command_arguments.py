@@ -98,7 +98,7 @@ def author_name(by: str | None) -> str | None:
 
 
 def seconds_of_option(name: str, option_text: str | None) -> float | None:
-    """Return the seconds of a duration option; `None` if it was not given.
+    """Return the seconds of a duration option; `None` if the option was not given.
 
     Raises:
         CommandError: the value is not a duration.

@@ -61,9 +61,9 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
             yield ended_by
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
-        starts = [*explanation.starts()]
-        requests_before_nodes = explanation.requests_before_nodes() if not starts else ()
-        if not starts and not requests_before_nodes:
+        start_reasons = [*explanation.starts()]
+        requests_before_nodes = explanation.requests_before_nodes() if not start_reasons else ()
+        if not start_reasons and not requests_before_nodes:
             yield explanation.describe(short_time)
         for open_request in requests_before_nodes[:_REQUESTS_SHOWN]:
             request = open_request.to_json(explanation.view.workflow_id)
@@ -72,10 +72,14 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
             yield f"  {answer_command(request)}"
         if (omitted := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
             yield f"and {omitted:,} more requests; `dagwright inbox` lists all"
-        for start in starts:
-            blocks = start.facts.get("blocks")
-            blocked_text = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
-            yield sentence(explanation.chain, start, time_formatter=short_time) + blocked_text
+        for start_reason in start_reasons:
+            blocked_count = start_reason.facts.get("blocks")
+            blocked_text = (
+                f"; {blocked_count:,} {'node is' if blocked_count == 1 else 'nodes are'} blocked by it"
+                if blocked_count
+                else ""
+            )
+            yield sentence(explanation.chain, start_reason, time_formatter=short_time) + blocked_text
         yield from found_entity_lines(explanation.resolved_lookups_of_run())
     if explanation.chain.omitted:
         yield f"and {explanation.chain.omitted:,} more"
@@ -89,9 +93,9 @@ def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) 
     node_reason = chain.reasons[0]
     yield sentence(chain, node_reason, time_formatter=short_time)
     if not node_reason.status.is_final:
-        named_nodes = _nodes_in_sentence(node_reason, reasons)
+        named_ids = _nodes_in_sentence(node_reason, reasons)
         for reason in chain.reasons:
-            if reason.node not in named_nodes:
+            if reason.node not in named_ids:
                 yield f"  {sentence(chain, reason, time_formatter=short_time)}"
         return
     for reason in chain.reasons:

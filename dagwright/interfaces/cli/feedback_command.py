@@ -148,17 +148,17 @@ def _feedback(answer_request: AnswerRequest, nodes: Sequence[Any], output: Outpu
 
     async def read_requests(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
-            requests.extend(await feedback.requests_of(answer_request.workflow_id))
+            namespace_requests = NamespaceRequests(connection, partial(RunReader, connection.client))
+            requests.extend(await namespace_requests.requests_of(answer_request.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             answer = Answer(content, author_name(answer_request.by), answer_request.note)
             read_extra_content = partial(_added_nodes_content, connection, answer_request.workflow_id, nodes)
-            feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
-            outcome = await send_answer(feedback, targets[0], answer, read_extra_content=read_extra_content)
-            following_request = await next_request(feedback, outcome)
+            namespace_requests = NamespaceRequests(connection, partial(RunReader, connection.client))
+            outcome = await send_answer(namespace_requests, targets[0], answer, read_extra_content=read_extra_content)
+            following_request = await next_request(namespace_requests, outcome)
         return _print_outcome(outcome, answer_request, output, following_request=following_request)
 
     if content is None or answer_request.request is None or answer_request.is_for_all:

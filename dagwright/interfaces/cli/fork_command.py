@@ -99,24 +99,24 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     prediction = draft.prediction
     if prediction.reused:
-        yield f"reused: {_join_names(prediction.reused, limit=_NODES_SHOWN)}"
+        yield f"reused: {_join_ids(prediction.reused, limit=_NODES_SHOWN)}"
     for task_id, reason in [*prediction.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
     if (omitted := len(prediction.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {omitted:,} more"
     if prediction.reused_if_unchanged:
-        yield f"reused if their inputs do not change: {_join_names(prediction.reused_if_unchanged, limit=_NODES_SHOWN)}"
+        yield f"reused if their inputs do not change: {_join_ids(prediction.reused_if_unchanged, limit=_NODES_SHOWN)}"
     if prediction.decided_later:
-        yield f"decided later: {_join_names(prediction.decided_later, limit=_NODES_SHOWN)}"
+        yield f"decided later: {_join_ids(prediction.decided_later, limit=_NODES_SHOWN)}"
     if draft.omitted:
-        yield f"planned again by a model, instead of {_join_names(draft.omitted, limit=_NODES_SHOWN)}"
+        yield f"planned again by a model, instead of {_join_ids(draft.omitted, limit=_NODES_SHOWN)}"
 
 
-def _join_names(names: Sequence[str], *, limit: int) -> str:
-    """Return the names as `a, b and 3 more`."""
-    listed_names = ", ".join(one_line(name, limit=80) for name in names[:limit])
-    return f"{listed_names} and {len(names) - limit:,} more" if len(names) > limit else listed_names
+def _join_ids(ids: Sequence[str], *, limit: int) -> str:
+    """Return the IDs as `a, b and 3 more`."""
+    listed_ids = ", ".join(one_line(task_id, limit=80) for task_id in ids[:limit])
+    return f"{listed_ids} and {len(ids) - limit:,} more" if len(ids) > limit else listed_ids
 
 
 def _print_fork(draft: ForkDraft, fork_run: StartedRun, output: Output) -> None:

@@ -27,7 +27,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
 
 A completed node with an incomplete result is `partial`."""
 
-_LABEL_CHARACTERS = 60
+_MAX_LINE_CHARACTERS = 60
 
 Graph = Mapping[str, Any]
 """`graph --format json`: {"nodes": [{"node_id", "title", "status", "tool"}], "edges": [[from, to]]}.
@@ -82,8 +82,8 @@ def _state(node: Mapping[str, Any]) -> str:
 
 def _label_lines(node: Mapping[str, Any]) -> list[str]:
     """Return the lines of a node: name, title or tool, state."""
-    name = one_line(node["node_id"], limit=_LABEL_CHARACTERS)
-    title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
+    name = one_line(node["node_id"], limit=_MAX_LINE_CHARACTERS)
+    title = one_line(node["title"] or node["tool"] or "plan", limit=_MAX_LINE_CHARACTERS)
     return [name, title, node.get("states") or _state(node)]
 
 

@@ -44,7 +44,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
             arrived within `--wait`.
     """
     settings = command_settings()
-    age_s = seconds_of_option("--older-than", request.older_than)
+    min_age_s = seconds_of_option("--older-than", request.older_than)
     wait_s = seconds_of_option("--wait", request.wait)
     after = parse_cursor(request.after)
 
@@ -53,14 +53,14 @@ def inbox(request: InboxRequest, output: Output) -> int:
 
             async def read_page() -> InboxPage:
                 return await read_nonempty_inbox_page(
-                    connection, limit=request.limit, inbox_filter=_filter(request, age_s), after=after
+                    connection, limit=request.limit, inbox_filter=_filter(request, min_age_s), after=after
                 )
 
             page = await read_page() if wait_s is None else await wait_for_requests(read_page, timeout_s=wait_s)
             note = await worker_note(connection, settings)
         is_timed_out = wait_s is not None and not page.requests
         if not is_timed_out:
-            _print_page(page, output, is_filtered=_filter(request, age_s) != MATCH_EVERY_REQUEST)
+            _print_page(page, output, is_filtered=_filter(request, min_age_s) != MATCH_EVERY_REQUEST)
         if note is not None:
             output.log(f"note: {note}")
         if is_timed_out:
@@ -70,8 +70,8 @@ def inbox(request: InboxRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _filter(request: InboxRequest, age_s: float | None) -> InboxFilter:
-    opened_before = None if age_s is None else time.time() - age_s
+def _filter(request: InboxRequest, min_age_s: float | None) -> InboxFilter:
+    opened_before = None if min_age_s is None else time.time() - min_age_s
     return InboxFilter(run_id=request.run_id, assignee=request.assignee, type=request.type, opened_before=opened_before)
 
 
@@ -84,14 +84,14 @@ async def wait_for_requests(read_page: Callable[[], Awaitable[InboxPage]], *, ti
 
 
 def _no_request_message(request: InboxRequest) -> str:
-    run = "ID" if request.run_id is None else one_line(request.run_id)
-    return f"no request has arrived within {request.wait}; `dagwright explain {run}` shows why a run waits"
+    run_id = "ID" if request.run_id is None else one_line(request.run_id)
+    return f"no request has arrived within {request.wait}; `dagwright explain {run_id}` shows why a run waits"
 
 
 def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
     requests = [request.document for request in page.requests]
     if output.is_json:
-        omitted_runs = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
+        omitted_runs = [{"run_id": run_id, "count": count} for run_id, count in page.omitted.items()]
         output.document({"requests": requests, "omitted": omitted_runs, **next_page_field(page.cursor)})
         return
     for line in inbox_lines(requests, now=time.time()):
@@ -105,9 +105,9 @@ def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
 def _omitted_lines(page: InboxPage) -> list[str]:
     """Return lines about requests that are not on the page."""
     lines = [
-        f"the run {one_line(run)} has {format_count(count, 'more request')}; "
-        f"`dagwright status {one_line(run)} --json` lists all"
-        for run, count in page.omitted.items()
+        f"the run {one_line(run_id)} has {format_count(count, 'more request')}; "
+        f"`dagwright status {one_line(run_id)} --json` lists all"
+        for run_id, count in page.omitted.items()
     ]
     more_text = f"there are more requests; continue with `--after {page.cursor}`"
     return [*lines, more_text] if page.cursor is not None else lines

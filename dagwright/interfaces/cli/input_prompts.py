@@ -21,7 +21,7 @@ def ask_inputs(
     """Return the given inputs. If an input is missing, ask for it and for the inputs with a default.
 
     Raises:
-        CommandError: the input ended.
+        CommandError: standard input ended.
     """
     values = dict(known_values)
     missing_names = [name for name, schema in input_schemas.items() if name not in values and "default" not in schema]
@@ -34,7 +34,7 @@ def ask_inputs(
 
 
 def ask_approval(text: str) -> bool:
-    """Show a plan and return whether the user approves it; end of input counts as no."""
+    """Show a plan and return whether the user approves it; the end of standard input counts as no."""
     _show(terminal_text(text))
     while True:
         try:

@@ -25,7 +25,7 @@ def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int
         CommandError: the owner or a scope is invalid.
     """
     owner, scope_names, weight = request
-    with _as_command_errors():
+    with _raising_command_errors():
         key, key_text = _key_file().add(owner, _scopes(scope_names), weight=weight)
     problem = _close_temporal_ui()
     if output.is_json:
@@ -40,7 +40,7 @@ def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int
 
 def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
-    with _as_command_errors():
+    with _raising_command_errors():
         key_file = _key_file()
         keys, are_required = list(key_file.keys().values()), key_file.are_required()
     if output.is_json:
@@ -65,7 +65,7 @@ def remove(id: str, output: Output) -> int:
     Raises:
         CommandError: there is no key with this ID.
     """
-    with _as_command_errors():
+    with _raising_command_errors():
         key = _key_file().remove(id)
     if output.is_json:
         output.document({"status": "removed", **key.to_json()})
@@ -101,7 +101,7 @@ def _scopes(names: Sequence[str]) -> list[KeyScope]:
 
 
 @contextmanager
-def _as_command_errors() -> Iterator[None]:
+def _raising_command_errors() -> Iterator[None]:
     try:
         yield
     except KeyRejected as error:

@@ -90,8 +90,8 @@ class RunDisplay:
         request_height = (
             sum(map(len, question_rows)) + sum(map(len, option_rows)) + _COMMAND_ROWS * len(listed_requests)
         )
-        shown_answer = () if view.is_closed else answer_lines
-        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(shown_answer)
+        shown_answer_lines = () if view.is_closed else answer_lines
+        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(shown_answer_lines)
         if (rounds := rounds_of(view)) is not None:
             # At the end of a run, the rounds are written in full after the progress.
             tables = (
@@ -99,12 +99,12 @@ class RunDisplay:
                 if view.is_closed
                 else (rounds_table(rounds, max_rows=max_rows, call_texts=call_texts_of(view, now=now)),)
             )
-            return Group(_header(view, now=now), *tables, *request_blocks, *notes, *shown_answer)
+            return Group(_header(view, now=now), *tables, *request_blocks, *notes, *shown_answer_lines)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, max_rows=max_rows)
         return Group(
-            _header(view, now=now), _table(progress), _footer(progress), *request_blocks, *notes, *shown_answer
+            _header(view, now=now), _table(progress), _footer(progress), *request_blocks, *notes, *shown_answer_lines
         )
 
 

@@ -37,7 +37,7 @@ def mcp(request: McpRequest, output: Output) -> int:
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     templates = templates_of(settings, toolset)
-    listener = _listener(request) if request.is_http else None
+    listener = _open_listener(request) if request.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset, is_serving=False) as connection, AsyncExitStack() as stack:
@@ -65,7 +65,7 @@ def mcp(request: McpRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _listener(request: McpRequest) -> socket.socket:
+def _open_listener(request: McpRequest) -> socket.socket:
     """Open the listening socket: on localhost, unless `--no-auth` allows other addresses.
 
     Raises:

@@ -105,14 +105,14 @@ def write_worker(name: str, output: Output) -> int:
         CommandError: the name is invalid, or one of the files exists.
     """
     _check_name(name)
-    texts = {Path(f"{name}.py"): _WORKER, Path(f"test_{name}.py"): _TEST}
-    if existing := [str(path) for path in texts if path.exists()]:
-        verb, pronoun = ("exists", "it") if len(existing) == 1 else ("exist", "them")
-        raise CommandError(f"{' and '.join(existing)} already {verb}; choose another name, or remove {pronoun}")
-    for path, text in texts.items():
-        path.write_text(text.substitute(name=name, command=_TEST_COMMAND.format(name)), encoding="utf-8")
+    template_of_path = {Path(f"{name}.py"): _WORKER, Path(f"test_{name}.py"): _TEST}
+    if existing_files := [str(path) for path in template_of_path if path.exists()]:
+        verb, pronoun = ("exists", "it") if len(existing_files) == 1 else ("exist", "them")
+        raise CommandError(f"{' and '.join(existing_files)} already {verb}; choose another name, or remove {pronoun}")
+    for path, template in template_of_path.items():
+        path.write_text(template.substitute(name=name, command=_TEST_COMMAND.format(name)), encoding="utf-8")
     if output.is_json:
-        output.document({"status": "written", "files": [str(path) for path in texts]})
+        output.document({"status": "written", "files": [str(path) for path in template_of_path]})
     else:
         output.print(f"written: {name}.py and test_{name}.py")
         output.print(f"test it: {_TEST_COMMAND.format(name)}")

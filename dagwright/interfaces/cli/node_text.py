@@ -124,9 +124,10 @@ def short_time(seconds: float) -> str:
 
 def override_text(override: Mapping[str, Any]) -> str:
     """Format a manual change of a node: `set result by ann at 2026-03-04 17:02:11: the file was empty`."""
-    by = f" by {override['by']}" if override.get("by") else ""
-    reason = f": {override['reason']}" if override.get("reason") else ""
-    return f"{str(override['command']).replace('_', ' ')}{by} at {local_date(seconds_of(override['at']))}{reason}"
+    author_text = f" by {override['by']}" if override.get("by") else ""
+    reason_text = f": {override['reason']}" if override.get("reason") else ""
+    command_text = str(override["command"]).replace("_", " ")
+    return f"{command_text}{author_text} at {local_date(seconds_of(override['at']))}{reason_text}"
 
 
 _MANUAL_CHANGES = {"set_result": "result set manually", "add_nodes": "added to the plan"}
@@ -151,15 +152,15 @@ def closing_text(answer: Mapping[str, Any]) -> str:
     If the request named an assignee, the assignee and the escalations follow.
     """
     outcome_text, by = answer["answer"] or answer["outcome"], answer["by"]
-    note = f" ({answer['note']})" if answer["note"] else ""
-    actor = f" by {by}" if by else ""
+    note_text = f" ({answer['note']})" if answer["note"] else ""
+    author_text = f" by {by}" if by else ""
     escalation_text = f"; {assignees_text(answer)}" if "escalations" in answer else ""
     if answer["source"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
-        return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalation_text}"
-    arguments = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
+        return f"{outcome_text} at {at}: no answer, default applied at the deadline{note_text}{escalation_text}"
+    arguments_text = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
     time_and_channel = f"at {local_date(seconds_of(answer['at']))} through {answer['source']}"
-    return f"{outcome_text}{actor} {time_and_channel}{note}{arguments}{escalation_text}"
+    return f"{outcome_text}{author_text} {time_and_channel}{note_text}{arguments_text}{escalation_text}"
 
 
 def assignees_text(answer: Mapping[str, Any]) -> str:

@@ -102,7 +102,7 @@ def lines_of_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
     rounds = rounds_part.get("rounds", ())
     # A sub-goal that was started again is in several rounds, and open only in its newest round.
-    newest_round = {number: round_part["round"] for round_part in rounds for number in round_part["sub_goals"]}
+    newest_round_of = {number: round_part["round"] for round_part in rounds for number in round_part["sub_goals"]}
     for round_part in rounds:
         action, reason = round_part["action"], _line_or_empty(round_part["reasoning"])
         reason = " — ".join(filter(None, [reason, _line_or_empty(round_part.get("plan_problems"))]))
@@ -117,7 +117,7 @@ def lines_of_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
             yield RoundLine("", f"results omitted: {omitted:,}", "", status=OMITTED)
         for number in round_part["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
-            if sub_goal.get("status") in _OPEN_STATUSES and newest_round[number] == round_part["round"]:
+            if sub_goal.get("status") in _OPEN_STATUSES and newest_round_of[number] == round_part["round"]:
                 yield _sub_goal_line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 

@@ -53,7 +53,7 @@ def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> N
     """Write how a run ended, its failures and its output."""
     output.print(summary_line(view, document))
     _print_failures(document, output)
-    _print_output_or_note(document, output)
+    _print_rounds_and_output(document, output)
     _print_missing_parts(document, output)
     for line in usage_lines(document):
         output.print(line)
@@ -61,7 +61,7 @@ def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> N
 
 def print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write the answer to a request, then how its run ended."""
-    _print_output_or_note(document, output, write=output.answer)
+    _print_rounds_and_output(document, output, write=output.answer)
     print_answer_end(view, document, output)
 
 
@@ -78,7 +78,7 @@ def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Outpu
         output.print(line)
 
 
-def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
+def _print_rounds_and_output(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
     """Write the results of the rounds, if there are any, and the output of a run.
 
     For intents, which have no answer, write the explanation of the model and the results instead.
@@ -95,7 +95,7 @@ def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write:
     for line in lines_of_intents:
         output.print(line)
     if not lines_of_intents:
-        for line in _intent_lines(document):
+        for line in _lookup_lines(document):
             output.print(line)
         _print_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
 
@@ -145,8 +145,8 @@ def found_entity_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"and {omitted:,} more lookups"
 
 
-def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lookups, and the results of intents that the output omits because other intents use them."""
+def _lookup_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lookups, and the results that the output omits because other intents use them."""
     yield from found_entity_lines(document.get("lookups", []))
     output = document["output"]
     if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT_PREFIX) for name in output):

@@ -88,8 +88,8 @@ def _print_session(view: SessionView, output: Output, server: Server) -> None:
     url = server.run_url(view.workflow_id, run_id=view.run_id)
     output.print(append_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
     for name, entity in document["context"].items():
-        kind = f"{entity['kind']}, " if entity.get("kind") else ""
-        output.print(one_line(f"@{name}: {entity.get('name') or entity['id']} ({kind}{entity['id']})"))
+        kind_text = f"{entity['kind']}, " if entity.get("kind") else ""
+        output.print(one_line(f"@{name}: {entity.get('name') or entity['id']} ({kind_text}{entity['id']})"))
     for lookup in document["lookups"]:
         entity = lookup["entity"]
         output.print(

@@ -220,7 +220,7 @@ def node(request: ShowRequest, output: Output) -> int:
 
 
 def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
-    """Show a run with its values, including those of the payload store."""
+    """Show a run with its values, including the values in the payload store."""
 
     async def work_with_runs(runs: "Runs", server: Server) -> int:
         view = await runs.reader(request.workflow_id).read()

@@ -95,7 +95,7 @@ async def _pause(client: Client, tool: str, *, by: str | None, reason: str | Non
 
 
 def known_tools(settings: Settings, references: Sequence[str]) -> KnownTools:
-    """Return the tools that a command knows.
+    """Return the tools of a command, and access to the tools that workers have published.
 
     Args:
         references: values of `--tools`.

@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.exit_codes import CommandError
-from dagwright.interfaces.cli.mcp_command import _listener
+from dagwright.interfaces.cli.mcp_command import _open_listener
 from dagwright.interfaces.cli.serve_command import _check_address, _check_key_file, _check_origins
 from dagwright.interfaces.cli.server_commands import McpRequest
 from dagwright.interfaces.http.api_keys import KeyFile
@@ -126,7 +126,7 @@ def test_public_address_for_mcp_needs_no_keys(path: Path, host: str, *, needs_ke
     # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
     with _expect_rejection("--no-auth", is_refused):
-        _listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
+        _open_listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
 
 
 def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
