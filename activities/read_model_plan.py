@@ -20,7 +20,7 @@ from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTOR
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_parser import parse_intents
-from dagwright.planner.plan_parser import parse_plan, rejected_plan
+from dagwright.planner.plan_parser import parse_plan, serialize_rejection
 from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_json, decode_tools
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
 from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments
@@ -78,8 +78,13 @@ def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, Too
             parsed_plan = parse_intents(plan, text, tools, context=context)
         else:
             parsed_plan = parse_plan(
-                plan, text, tools, accepted=accepted_nodes, replan_context=replan_context, inline_agents=inline_agents
+                plan,
+                text,
+                tools,
+                accepted_nodes=accepted_nodes,
+                replan_context=replan_context,
+                allows_inline_agents=inline_agents,
             )
     except PlanInvalid as invalid:
-        return encode_plain_json(rejected_plan(invalid, accepted=accepted_nodes, profile=profile))
+        return encode_plain_json(serialize_rejection(invalid, accepted_nodes=accepted_nodes, profile=profile))
     return encode_plain_json(parsed_plan.to_json())

@@ -118,7 +118,7 @@ class McpConnection:
         return self._redaction.redact_text(f"{self._server_name}: {error}")
 
     async def _open_session(self, context: ToolContext) -> "McpSession":
-        if self._session is not None and self._session.is_over:
+        if self._session is not None and self._session.is_unusable:
             self._retire(self._session)
         if self._session is not None:
             return self._session

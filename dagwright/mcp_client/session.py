@@ -1,6 +1,6 @@
 """One session with a server, through the SDK.
 
-The scopes of the SDK must be exited by the task that entered them, so one task owns a session from start to end; calls
+The scopes of the SDK must be exited by the task that entered them, so one task runs a session from start to end. Calls
 may be made from any task. No other module imports the SDK, because its import takes over a second.
 """
 
@@ -33,10 +33,11 @@ from dagwright.tools.errors import NotStarted, RemoteFailed
 from dagwright.tools.retry_after import requested_delay, requesting_service
 
 START_TIMEOUT_S = 60.0
-"""`npx` and similar commands download a server before its first start."""
+"""Timeout for the start of a server: `npx` and similar commands download a server before its first start."""
 CLOSE_TIMEOUT_S = 15.0
-"""Longer than the shutdown of the SDK: 2 s for the server to exit, and 2 s after each of the two signals."""
-_EVENT_BYTES = 64 * 1024 * 1024
+"""Timeout for the end of a session. The SDK's shutdown is shorter: 2 s for the server to exit, and 2 s after each of
+two signals."""
+_MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Maximum size of a message in an event stream; the SDK's own limit is 1 MiB."""
 _MAX_PAGES = 100
 """Limit for the pages of a tool list: an endless list must not block a worker."""
@@ -46,7 +47,7 @@ OnProgress = Callable[[float, float | None], None]
 
 @dataclass(slots=True)
 class _HttpResponse:
-    """Status and requested delay of the HTTP response to one request, which the SDK does not expose."""
+    """Status and requested delay of the HTTP response to one request. The SDK does not expose them."""
 
     status: int | None = None
     retry_after: timedelta | None = None
@@ -64,12 +65,12 @@ class McpSession:
         self._stderr = StderrTail(server.name)
         self._stop = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._cause: BaseException | None = None
+        self._end_error: BaseException | None = None
         self.has_changed_tools = False
         """Whether the server has reported that its tools have changed since the last call of `tools`."""
         self._scope = anyio.CancelScope()
         # Do not use the context of the call that started the session.
-        self._owner = asyncio.create_task(self._run(), name=f"mcp {server.name}", context=contextvars.Context())
+        self._session_task = asyncio.create_task(self._run(), name=f"mcp {server.name}", context=contextvars.Context())
 
     @classmethod
     async def open(cls, server: ServerConfig) -> Self:
@@ -80,35 +81,35 @@ class McpSession:
         """
         session = cls(server)
         try:
-            start_futures: set[asyncio.Future[Any]] = {session._client, session._owner}
+            start_futures: set[asyncio.Future[Any]] = {session._client, session._session_task}
             await asyncio.wait(start_futures, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await session._abandon()
             raise
         if session._client.done():
             return session
-        if not session._owner.done():
+        if not session._session_task.done():
             await session._abandon()
             raise NotStarted(f"{server.endpoint} did not respond within {START_TIMEOUT_S:g} s{session._last_output()}")
         raise NotStarted(f"{server.endpoint} cannot be reached: {session.end_reason}")
 
     @property
-    def is_over(self) -> bool:
-        """Whether the server has ended or the connection is lost."""
-        return self._stop.is_set() or self._owner.done()
+    def is_unusable(self) -> bool:
+        """Whether calls are impossible, because the server has ended or the connection is lost."""
+        return self._stop.is_set() or self._session_task.done()
 
     @property
     def is_closed(self) -> bool:
         """Whether the session and its server have ended completely."""
-        return self._owner.done()
+        return self._session_task.done()
 
     @property
     def end_reason(self) -> str:
         """Why the session is over, with the last output of the server."""
-        cause = self._cause
-        if isinstance(cause, FileNotFoundError):
-            return f"there is no {cause.filename or 'such program'}"
-        reason = str(cause) or type(cause).__name__ if cause is not None else "the server has ended"
+        end_error = self._end_error
+        if isinstance(end_error, FileNotFoundError):
+            return f"there is no {end_error.filename or 'such program'}"
+        reason = str(end_error) or type(end_error).__name__ if end_error is not None else "the server has ended"
         return f"{reason}{self._last_output()}"
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -140,7 +141,7 @@ class McpSession:
         """Call a tool and return the response in the form of the protocol. Cancellation is sent to the server.
 
         Raises:
-            ToolError: the call failed; the subclass defines the reaction.
+            ToolError: the call failed; the subclass determines whether it is retried.
         """
         client = await self._client
 
@@ -149,15 +150,15 @@ class McpSession:
 
         http_response = _HttpResponse()
         token = _current_response.set(http_response)
-        # Keys outside the protocol are passed through.
+        # The type has only the keys of the protocol, but the SDK sends all keys.
         params_meta = cast(mcp_types.RequestParamsMeta, dict(meta)) or None
         try:
             answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=params_meta)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
                 # The standard error of the server is a separate stream, and its last lines may arrive later.
-                await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
-            raise self._failure(error, http_response) from None
+                await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
+            raise self._to_tool_error(error, http_response) from None
         except (RuntimeError, ValidationError) as error:
             # The response does not match its output schema or the protocol.
             raise RemoteFailed(str(error)) from None
@@ -165,7 +166,7 @@ class McpSession:
             _current_response.reset(token)
         return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    def _failure(self, error: MCPError, http_response: _HttpResponse) -> Exception:
+    def _to_tool_error(self, error: MCPError, http_response: _HttpResponse) -> Exception:
         if is_session_gone(error.code, error.message):
             self._stop.set()
         if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
@@ -182,15 +183,15 @@ class McpSession:
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
         self._stop.set()
-        _, running_tasks = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+        _, running_tasks = await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
         if running_tasks:
             await self._abandon()
 
     async def _abandon(self) -> None:
-        """Cancel a session that does not end by itself, and wait for it."""
+        """Cancel the session, which does not end by itself, and wait until it has ended."""
         # Cancel the scope instead of the task: the SDK shields the shutdown of a program only from cancelled scopes.
         self._scope.cancel()
-        await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+        await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
 
     def _last_output(self) -> str:
         return f"; its last output: {self._stderr.text}" if self._stderr.text else ""
@@ -198,17 +199,17 @@ class McpSession:
     async def _run(self) -> None:
         try:
             with self._scope:
-                await self._serve_calls()
+                await self._keep_client_open()
         # Top level of a task that is not awaited: `end_reason` reports the error.
         except Exception as error:
-            self._cause = _first_leaf(error)
+            self._end_error = _first_leaf(error)
         finally:
             self._stop.set()
         await asyncio.to_thread(self._stderr.wait)
 
-    async def _serve_calls(self) -> None:
+    async def _keep_client_open(self) -> None:
         async with Client(
-            _report_end(self._transport(), self._stop.set),
+            _report_end(self._open_transport(), self._stop.set),
             message_handler=self._handle_message,
             client_info=mcp_types.Implementation(name="dagwright", version=__version__),
             cache=None,
@@ -234,12 +235,12 @@ class McpSession:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             self.has_changed_tools = True
 
-    def _transport(self) -> AbstractAsyncContextManager[Any]:
+    def _open_transport(self) -> AbstractAsyncContextManager[Any]:
         endpoint = self._server.endpoint
-        return self._program(endpoint) if isinstance(endpoint, Program) else _address(endpoint)
+        return self._run_program(endpoint) if isinstance(endpoint, Program) else _connect_to_address(endpoint)
 
     @asynccontextmanager
-    async def _program(self, program: Program) -> AsyncIterator[Any]:
+    async def _run_program(self, program: Program) -> AsyncIterator[Any]:
         parameters = StdioServerParameters(
             command=program.command, args=[*program.args], env=dict(program.env), cwd=program.cwd
         )
@@ -249,13 +250,13 @@ class McpSession:
 
 
 @asynccontextmanager
-async def _address(address: Address) -> AsyncIterator[Any]:
+async def _connect_to_address(address: Address) -> AsyncIterator[Any]:
     # A tool may be silent until its timeout; Temporal's timeout of the attempt ends calls that hang.
     timeout = httpx2.Timeout(30.0, read=None)
     hooks = {"response": [_record_response]}
     async with (
         httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout, event_hooks=hooks) as http,
-        streamable_http_client(address.url, http_client=http, max_sse_event_size=_EVENT_BYTES) as streams,
+        streamable_http_client(address.url, http_client=http, max_sse_event_size=_MAX_EVENT_BYTES) as streams,
     ):
         yield streams
 
@@ -277,7 +278,7 @@ async def _report_end(transport: AbstractAsyncContextManager[Any], on_end: Calla
 
 
 class _EndReportingStream:
-    """Stream of messages from a server."""
+    """Stream of messages from a server, which reports its end."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream

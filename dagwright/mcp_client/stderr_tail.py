@@ -11,13 +11,13 @@ from typing import TextIO
 _MAX_LINES = 10
 _MAX_LINE_CHARACTERS = 300
 _MAX_STRAY_LINES = 5
-_WAIT_S = 1.0
+_READ_TIMEOUT_S = 1.0
 
-# Not structlog, which writes to stdout in a command without a configured log.
+# structlog would write to stdout in a command that has not configured logging.
 _LOG = logging.getLogger(__name__)
 
 
-class _StrayLines(logging.Filter):
+class _StrayLineFilter(logging.Filter):
     """Limits the log lines about server output that is not a protocol message.
 
     Many servers print such lines, which could fill the log of the worker or the terminal.
@@ -36,7 +36,7 @@ class _StrayLines(logging.Filter):
         return self._count <= _MAX_STRAY_LINES
 
 
-logging.getLogger("mcp.client.stdio").addFilter(_StrayLines())
+logging.getLogger("mcp.client.stdio").addFilter(_StrayLineFilter())
 
 
 class StderrTail:
@@ -53,7 +53,7 @@ class StderrTail:
 
     @property
     def text(self) -> str:
-        """Last lines, joined to one line; empty if there were none."""
+        """Last lines, joined to one line; empty if the server wrote nothing."""
         return " / ".join(self._lines)
 
     @contextmanager
@@ -67,9 +67,9 @@ class StderrTail:
             yield file
 
     def wait(self) -> None:
-        """Wait briefly until the output of an ended server has been read; other processes may still be writing."""
+        """Wait until the output of an ended server has been read, but only briefly: other processes may still write."""
         if self._thread is not None:
-            self._thread.join(_WAIT_S)
+            self._thread.join(_READ_TIMEOUT_S)
 
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline=None) as file:

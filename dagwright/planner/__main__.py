@@ -5,7 +5,7 @@ import sys
 
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
 from dagwright.planner.rounds_schema import ROUNDS_FILE, rounds_schema
-from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
+from dagwright.planner.schema import RESPONSE_FILE, response_schema, schema_text
 
 
 def main() -> int:
@@ -15,8 +15,8 @@ def main() -> int:
     is_checking = parser.parse_args().check
     code = 0
     formats = ((RESPONSE_FILE, response_schema), (INTENTS_FILE, intents_schema), (ROUNDS_FILE, rounds_schema))
-    for file, schema in ((file, schema()) for file, schema in formats):
-        text = text_of(schema)
+    for file, build_schema in formats:
+        text = schema_text(build_schema())
         if not is_checking:
             file.write_text(text, encoding="utf-8")
         elif not file.is_file() or file.read_text(encoding="utf-8") != text:

@@ -106,12 +106,12 @@ def prepare_goal(
     )
     request = validate_goal(text, catalogue)
     policy = options.policy or default_policy("model")
-    inline_agents = policy.verdict_on_inline_agent(()) != "deny"
+    allows_inline_agents = policy.verdict_on_inline_agent(()) != "deny"
     max_replans = 0 if options.plan_only else options.max_replans
     goal = Goal(
         request,
-        encode_tools(_with_compensation(catalogue.tools, tools), inline_agents=inline_agents),
-        response_schema(inline_agents=inline_agents),
+        encode_tools(_with_compensation(catalogue.tools, tools), allows_inline_agents=allows_inline_agents),
+        response_schema(allows_inline_agents=allows_inline_agents),
         ANSWER_PROMPT,
         REPLAN_PROMPT,
         answer_schema(),
@@ -121,11 +121,11 @@ def prepare_goal(
         approve_plan=options.approve_plan,
         plan_only=options.plan_only,
         streams=options.streams and not (options.may_need_approval or options.plan_only),
-        inline_agents=inline_agents,
+        inline_agents=allows_inline_agents,
         output_schema=options.output_schema,
     )
     messages = planning_messages(
-        request, catalogue, inline_agents=inline_agents, can_replan=max_replans > 0, turns=options.turns
+        request, catalogue, allows_inline_agents=allows_inline_agents, can_replan=max_replans > 0, turns=options.turns
     )
     plan = goal_plan(goal, messages, title=summary_of(options.title or request))
     _reject_too_large(plan, catalogue.tools)
@@ -280,14 +280,14 @@ def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Probl
 
 def _counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
     """Return the maximum numbers of repairs and replans of a request, and their problems."""
-    limits = {
+    defaults_and_limits = {
         "max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1),
         "max_replans": (0, 0) if profile == "intents" else (MAX_REPLANS, REPLANS_LIMIT),
     }
-    counts = {name: document.get(name, default) for name, (default, _) in limits.items()}
+    counts = {name: document.get(name, default) for name, (default, _) in defaults_and_limits.items()}
     problems = [
         Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
-        for name, (_, limit) in limits.items()
+        for name, (_, limit) in defaults_and_limits.items()
         if type(counts[name]) is not int or not 0 <= counts[name] <= limit
     ]
     return counts, problems

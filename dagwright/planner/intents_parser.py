@@ -26,12 +26,12 @@ from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problem
 from dagwright.planner.verbs import intent_verbs
 from dagwright.planning.plan_and_execute.goal_spec import PlannedNodes
 
-_GROUPS = ("params", "refs", "lookups")
+_ARGUMENT_GROUPS = ("params", "refs", "lookups")
 _EXPLANATION_CHARACTERS = 1_000
 """Limit for the model's explanation in an approval request, in characters."""
 _MAX_LOOKUPS = 20
-_LEVELS_CHARACTERS = 1_000
-NOTHING_TO_DO = "Nothing is to be done."
+_MAX_ORDER_CHARACTERS = 1_000
+NOTHING_TO_DO = "There is nothing to do."
 
 
 def parse_intents(
@@ -52,31 +52,33 @@ def parse_intents(
     if isinstance(answer, dict):
         answer, field_repairs = _with_decoded_fields(answer)
         repairs = [*repairs, *field_repairs]
-    missing_parts = [
+    truncation_problems = [
         Problem(TRUNCATED, f"a part of the answer is missing: {repair.message}")
         for repair in repairs
         if repair.code == TRUNCATED
     ]
-    if isinstance(answer, dict) and answer.get("intents") == [] and not missing_parts:
+    if isinstance(answer, dict) and answer.get("intents") == [] and not truncation_problems:
         return _plan_without_nodes(answer)
-    problems = [*missing_parts, *_answer_problems(answer)]
+    problems = [*truncation_problems, *_answer_problems(answer)]
     try:
         document = to_document(
             answer, dialect="intents", context={name: dict(entity) for name, entity in context.items()}, tools=tools
         )
         verbs = intent_verbs(tools)
         document, name_repairs = repair_tool_names(document, verbs)
-        problems += [*_compensating_calls(document, tools, verbs), *_entities_in_params(answer, document, verbs)]
-        checked = check_document(document, tools=tools)
+        problems += [*_compensating_call_problems(document, tools, verbs), *_entity_problems(answer, document, verbs)]
+        checked_plan = check_document(document, tools=tools)
     except PlanInvalid as invalid:
-        raise PlanInvalid([*problems, *(_for_model(problem, context) for problem in invalid.problems)]) from None
-    if problems := [*problems, *problems_of(checked)]:
+        raise PlanInvalid(
+            [*problems, *(_with_hint_for_model(problem, context) for problem in invalid.problems)]
+        ) from None
+    if problems := [*problems, *problems_of(checked_plan)]:
         raise PlanInvalid(problems)
-    parsed_plan = build_parsed_plan(checked, [*repairs, *name_repairs])
+    parsed_plan = build_parsed_plan(checked_plan, [*repairs, *name_repairs])
     result = replace(
         parsed_plan,
-        document=_with_verbs(answer, document),
-        summary=f"{_summary(answer, checked)}\n{parsed_plan.summary}",
+        document=_with_repaired_verbs(answer, document),
+        summary=f"{_summary(answer, checked_plan)}\n{parsed_plan.summary}",
         model_fields=_explanation_fields(answer),
     )
     reject_oversized_plan(result)
@@ -93,7 +95,8 @@ def _answer_document(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
     """Return an answer with JSON strings in its fields decoded, and the repairs.
 
-    The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
+    Models write such strings because of the response format. If an answer does not fit the format, its strings are not
+    decoded earlier.
     """
     decoded_answer, repairs = dict(answer), list[Repair]()
     if isinstance(intents := answer.get("intents"), list):
@@ -115,7 +118,7 @@ def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], lis
 
 def _with_decoded_groups(intent: Mapping[str, Any]) -> dict[str, Any]:
     decoded_intent = dict(intent)
-    for name in _GROUPS:
+    for name in _ARGUMENT_GROUPS:
         if isinstance(text := intent.get(name), str) and isinstance(group := _decode_json_text(text), dict | None):
             decoded_intent[name] = group
     return decoded_intent
@@ -165,7 +168,7 @@ def _answer_problems(answer: Any) -> Iterator[Problem]:
         )
 
 
-def _compensating_calls(
+def _compensating_call_problems(
     document: Document, tools: Mapping[str, ToolDeclaration], verbs: Mapping[str, ToolDeclaration]
 ) -> Iterator[Problem]:
     """Yield a problem for each intent that calls a compensating tool."""
@@ -175,7 +178,7 @@ def _compensating_calls(
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
-def _entities_in_params(answer: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
+def _entity_problems(answer: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
     """Yield a problem for each entity in `params`: a model does not know entity ids, so it invented the value."""
     for index, (intent, node) in enumerate(zip(answer["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
@@ -189,7 +192,7 @@ def _entities_in_params(answer: Any, document: Document, tools: Mapping[str, Too
                 yield Problem("invalid_arguments", message, at, node["id"], hint)
 
 
-def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
+def _with_hint_for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
     """Replace a hint for people by a hint that a model can follow."""
     if problem.code != "missing_context":
         return problem
@@ -198,8 +201,8 @@ def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
     return replace(problem, hint=f"{session_text}; use lookups for existing entities")
 
 
-def _with_verbs(answer: Any, document: Document) -> dict[str, Any]:
-    """Return the answer as written, with the repaired names of the verbs."""
+def _with_repaired_verbs(answer: Any, document: Document) -> dict[str, Any]:
+    """Return the answer with the repaired names of verbs; the rest stays as written."""
     intents = [
         {**intent, "verb": node["tool"]} for intent, node in zip(answer["intents"], document.plan["nodes"], strict=True)
     ]
@@ -219,8 +222,8 @@ def _confidence(answer: Mapping[str, Any]) -> float | None:
 # Text for a person who approves the plan.
 
 
-def _summary(answer: Mapping[str, Any], checked: CheckedPlan) -> str:
-    lines = [_explanation_text(answer), _lookups_text(checked.lookups), _order_text(checked.levels)]
+def _summary(answer: Mapping[str, Any], checked_plan: CheckedPlan) -> str:
+    lines = [_explanation_text(answer), _lookups_text(checked_plan.lookups), _order_text(checked_plan.levels)]
     return "\n".join(filter(None, lines))
 
 
@@ -245,4 +248,4 @@ def _lookups_text(lookups: Sequence[Lookup]) -> str:
 
 def _order_text(levels: Sequence[Sequence[str]]) -> str:
     message = " → ".join(", ".join(level) for level in levels)
-    return f"Order: {escaped_line(message, limit=_LEVELS_CHARACTERS)}"
+    return f"Order: {escaped_line(message, limit=_MAX_ORDER_CHARACTERS)}"

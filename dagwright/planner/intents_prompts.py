@@ -76,7 +76,7 @@ def intents_messages(
 
     Args:
         context: name in the session -> its entity, with `name`, `kind` and similar fields if they are known.
-        advice: description of lookups from the tool of the resolver.
+        advice: description of the resolver's tool that finds entities.
         turns: summaries of earlier turns of the session, oldest first.
     """
     note = verbs.note()

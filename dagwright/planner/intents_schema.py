@@ -39,7 +39,7 @@ def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:
             },
         },
         "required": ["intents", "explanation", "confidence"],
-        "$defs": {"Intent": _INTENT, "Lookup": _lookup(resolver)},
+        "$defs": {"Intent": _INTENT, "Lookup": _lookup_schema(resolver)},
     }
 
 
@@ -67,7 +67,7 @@ _INTENT: dict[str, Any] = {
 }
 
 
-def _lookup(resolver: Resolver) -> dict[str, Any]:
+def _lookup_schema(resolver: Resolver) -> dict[str, Any]:
     types = f"One of {', '.join(resolver.types)}." if resolver.types else "Kind of the entity."
     filters = {name: {"type": "string"} for name in resolver.filters}
     return {

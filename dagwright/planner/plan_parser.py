@@ -41,12 +41,12 @@ from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 PLANNED_BYTES = 192 * 1024
 """Limit for the JSON of a parsed plan, which is part of the history and of the run state from then on."""
 _MAX_PROBLEMS = 200
-_PROBLEMS_CHARACTERS = 48 * 1024
+_MAX_PROBLEMS_CHARACTERS = 48 * 1024
 _IGNORED_FIELDS = ("output", "deadline", "on_failure")
 """Fields of a plan that are ignored, because the run has its own values."""
 
 
-_EARLY_DEPTH = 80
+_MAX_EARLY_DEPTH = 80
 """Maximum nesting depth of a node that starts early: other documents wrap the node, and their limit is 100."""
 TOOLS_BYTES = 128 * 1024
 """Limit for the JSON of the tools for the plan parser. Over the limit, schemas are dropped, largest first, and the
@@ -54,15 +54,15 @@ tools validate their own arguments.
 """
 
 
-def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = False) -> list[dict[str, Any]]:
-    """Serialize the tools for the plan parser, without the descriptions.
+def encode_tools(tools: Mapping[str, ToolDeclaration], *, allows_inline_agents: bool = False) -> list[dict[str, Any]]:
+    """Serialize the tools for the plan parser.
 
-    Descriptions of the tools of agents are included, because the models of the agents read them.
+    Only the tools of agents have their descriptions, because the models of the agents read them.
 
     Args:
-        inline_agents: whether a plan may define inline agents, which may use any of the tools.
+        allows_inline_agents: whether a plan may define inline agents, which may use any of the tools.
     """
-    tool_names = {*tools} if inline_agents else {name for card in agent_cards(tools) for name in card.tools}
+    tool_names = {*tools} if allows_inline_agents else {name for card in agent_cards(tools) for name in card.tools}
     entries = [
         DECLARATION.dump_python(
             tool if tool.name in tool_names else replace(tool, description=""), mode="json", exclude_defaults=True
@@ -81,19 +81,19 @@ class ParsedPlan:
     """A valid plan of a model.
 
     Args:
-        planned: nodes of the plan, ready to run.
+        planned_nodes: nodes of the plan, ready to run.
         document: the plan document, for people.
         summary: summary of the plan, in lines.
-        described: ids of the nodes that the summary describes completely.
+        described_ids: ids of the nodes that the summary describes completely.
         notes: repairs and ignored fields.
         change_count: number of nodes that change something.
         model_fields: the model's `explanation` and `confidence`, if the profile has them.
     """
 
-    planned: PlannedNodes
+    planned_nodes: PlannedNodes
     document: Mapping[str, Any]
     summary: str
-    described: Sequence[str] = ()
+    described_ids: Sequence[str] = ()
     notes: Sequence[Note] = ()
     change_count: int = 0
     model_fields: Mapping[str, Any] = field(default_factory=dict)
@@ -104,11 +104,11 @@ class ParsedPlan:
             "valid": True,
             "plan": dict(self.document),
             "summary": self.summary,
-            "described": list(self.described),
+            "described": list(self.described_ids),
             "notes": [note.to_json() for note in self.notes[:MAX_NOTES]],
             "changes": self.change_count,
             **self.model_fields,
-            **self.planned.to_json(),
+            **self.planned_nodes.to_json(),
         }
 
 
@@ -117,8 +117,8 @@ def parse_plan(
     text: str,
     tools: Mapping[str, ToolDeclaration],
     *,
-    accepted: Sequence[Any] = (),
-    inline_agents: bool = False,
+    accepted_nodes: Sequence[Any] = (),
+    allows_inline_agents: bool = False,
     replan_context: ReplanContext | None = None,
 ) -> ParsedPlan:
     """Parse a plan from a model, or from a person who edited it.
@@ -130,9 +130,9 @@ def parse_plan(
         plan: the plan, if it fits the response format or comes from a person; `None` to extract it from the text.
         text: the whole text of the model's answer.
         tools: tools that the plan may use.
-        accepted: nodes that have already started, as written; they belong to the plan even if the answer does not
+        accepted_nodes: nodes that have already started, as written; they belong to the plan even if the answer does not
             repeat them.
-        inline_agents: whether the policy of the run allows agents that the plan defines.
+        allows_inline_agents: whether the policy of the run allows agents that the plan defines.
         replan_context: state of the run, for a replan.
 
     Raises:
@@ -140,34 +140,37 @@ def parse_plan(
     """
     referable_ids = replan_context.referable if replan_context is not None else ()
     try:
-        checked, repairs = _check_answer(
-            plan, text, _with_existing_node(tools, replan_context), accepted=_with_stand_ins(accepted, replan_context)
+        checked_plan, repairs = _check_answer(
+            plan,
+            text,
+            _with_existing_node(tools, replan_context),
+            accepted_nodes=_with_stand_ins(accepted_nodes, replan_context),
         )
-        checked, repairs = _with_unreserved_ids(
-            checked,
+        checked_plan, repairs = _with_unreserved_ids(
+            checked_plan,
             repairs,
             _with_existing_node(tools, replan_context),
-            accepted=_with_stand_ins(accepted, replan_context),
+            accepted_nodes=_with_stand_ins(accepted_nodes, replan_context),
         )
     except PlanInvalid as invalid:
-        if replan_context is None or not _is_empty(invalid):
+        if replan_context is None or not _only_lacks_nodes(invalid):
             raise
         return ParsedPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
-    cut_off_problems = [
+    truncation_problems = [
         Problem(TRUNCATED, f"a part of the plan is missing: {repair.message}")
         for repair in repairs
         if repair.code == TRUNCATED
     ]
-    inline_agent_problems = [] if inline_agents else _inline_agent_problems(checked)
-    if problems := [*cut_off_problems, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:
+    inline_agent_problems = [] if allows_inline_agents else _inline_agent_problems(checked_plan)
+    if problems := [*truncation_problems, *problems_of(checked_plan, referable_ids=referable_ids), *inline_agent_problems]:
         raise PlanInvalid(problems)
-    parsed_plan = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
+    parsed_plan = build_parsed_plan(checked_plan, repairs, referable_ids=referable_ids)
     reject_oversized_plan(parsed_plan)
     return parsed_plan
 
 
 def build_parsed_plan(
-    checked: CheckedPlan, repairs: Sequence[Repair], *, referable_ids: Sequence[str] = ()
+    checked_plan: CheckedPlan, repairs: Sequence[Repair], *, referable_ids: Sequence[str] = ()
 ) -> ParsedPlan:
     """Build the result for a valid plan.
 
@@ -177,11 +180,11 @@ def build_parsed_plan(
     Raises:
         PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
     """
-    compiled = compile_with_planner(checked)
+    compiled = compile_with_planner(checked_plan)
     restricted_plan = with_policy_approval(
         replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
     )
-    plan = with_tools_for_answers(with_agents(restricted_plan, checked.tools), checked.tools)
+    plan = with_tools_for_answers(with_agents(restricted_plan, checked_plan.tools), checked_plan.tools)
     try:
         reject_too_large(plan)
     except PlanTooLarge as error:
@@ -191,9 +194,9 @@ def build_parsed_plan(
         PlannedNodes(
             _with_nested_regions(plan), {name: tool for name, tool in plan.tools.items() if name != EXISTING_NODE.name}
         ),
-        _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
+        _without_stand_ins(checked_plan.document.plan, referable_ids=referable_ids),
         *summary_and_described_ids(restricted_plan, ended_ids=frozenset(referable_ids)),
-        [*(repair.to_note() for repair in summarize_repairs(repairs)), *_notes_of(checked)],
+        [*(repair.to_note() for repair in summarize_repairs(repairs)), *_notes_of(checked_plan)],
         changing_node_count(replace(restricted_plan, nodes=new_nodes)),
     )
 
@@ -211,19 +214,19 @@ def reject_oversized_plan(parsed_plan: ParsedPlan) -> None:
 
 
 def _check_answer(
-    plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
+    plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted_nodes: Sequence[Any]
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
     if plan is None:
-        return check_written_plan(text, tools, accepted_nodes=accepted)
+        return check_written_plan(text, tools, accepted_nodes=accepted_nodes)
     if isinstance(plan, str):
-        return check_written_plan(plan, tools, accepted_nodes=accepted)
+        return check_written_plan(plan, tools, accepted_nodes=accepted_nodes)
     dialect = "plan" if isinstance(plan, dict) and "nodes" in plan else None
     try:
-        return check_plan(plan, tools, dialect=dialect, accepted_nodes=accepted), ()
+        return check_plan(plan, tools, dialect=dialect, accepted_nodes=accepted_nodes), ()
     except PlanInvalid as invalid:
         # Models misspell tool names in structured answers too. A repair that leaves a problem is discarded.
         try:
-            return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted_nodes=accepted)
+            return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted_nodes=accepted_nodes)
         except PlanInvalid:
             raise invalid from None
 
@@ -234,11 +237,11 @@ def _with_existing_node(
     return tools if replan_context is None else {**tools, EXISTING_NODE.name: EXISTING_NODE}
 
 
-def _with_stand_ins(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
-    return accepted if replan_context is None else [*accepted, *replan_context.stand_ins()]
+def _with_stand_ins(accepted_nodes: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
+    return accepted_nodes if replan_context is None else [*accepted_nodes, *replan_context.stand_ins()]
 
 
-def _is_empty(invalid: PlanInvalid) -> bool:
+def _only_lacks_nodes(invalid: PlanInvalid) -> bool:
     """Return whether the only problem of a plan is that it has no nodes."""
     return all((problem.code, problem.pointer) == ("empty_plan", "/nodes") for problem in invalid.problems)
 
@@ -251,17 +254,23 @@ def _without_stand_ins(document: Mapping[str, Any], *, referable_ids: Sequence[s
 
 
 def _with_unreserved_ids(
-    checked: CheckedPlan, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
+    checked_plan: CheckedPlan,
+    repairs: Sequence[Repair],
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    accepted_nodes: Sequence[Any],
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Rename nodes whose ids are reserved for the run, if the change is unambiguous."""
-    renamed = rename_reserved_ids(checked.document) if any(is_reserved(node.id) for node in checked.nodes) else None
-    if renamed is None:
-        return checked, repairs
-    plan, more_repairs = renamed
+    renaming = (
+        rename_reserved_ids(checked_plan.document) if any(is_reserved(node.id) for node in checked_plan.nodes) else None
+    )
+    if renaming is None:
+        return checked_plan, repairs
+    plan, more_repairs = renaming
     try:
-        return check_plan(plan, tools, dialect="plan", accepted_nodes=accepted), [*repairs, *more_repairs]
+        return check_plan(plan, tools, dialect="plan", accepted_nodes=accepted_nodes), [*repairs, *more_repairs]
     except PlanInvalid:
-        return checked, repairs
+        return checked_plan, repairs
 
 
 def can_start_early(
@@ -273,93 +282,95 @@ def can_start_early(
 
     Args:
         nodes: nodes as written; all but the last one have been accepted already.
-        replan_context: state of the run, for a replan; a node that supersedes another node waits.
+        replan_context: state of the run, for a replan; a node that replaces an existing node never starts early.
     """
     referable_ids = replan_context.referable if replan_context is not None else ()
     if replan_context is not None and nodes[-1].get("id") in replan_context.not_referable:
         return False
-    if depth_of(nodes[-1]) > _EARLY_DEPTH:
+    if depth_of(nodes[-1]) > _MAX_EARLY_DEPTH:
         return False
     try:
-        checked = check_plan(
+        checked_plan = check_plan(
             {"nodes": [*_with_stand_ins((), replan_context), *nodes]},
             _with_existing_node(tools, replan_context),
             dialect="plan",
         )
-        if any(True for _ in problems_of(checked, referable_ids=referable_ids)):
+        if any(True for _ in problems_of(checked_plan, referable_ids=referable_ids)):
             return False
-        return may_start_early(compile_with_planner(checked).nodes[-1], tools)
+        return may_start_early(compile_with_planner(checked_plan).nodes[-1], tools)
     except PlanInvalid:
         return False
 
 
-def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan") -> dict[str, Any]:
+def serialize_rejection(
+    invalid: PlanInvalid, *, accepted_nodes: Sequence[Any] = (), profile: Profile = "plan"
+) -> dict[str, Any]:
     """Serialize the problems of a plan as the result of the activity, with the repair message for the model.
 
     Args:
-        accepted: nodes that have started already.
+        accepted_nodes: nodes that have started already.
         profile: selects the wording of the message.
     """
     entries = [problem.to_json() for problem in invalid.problems[:_MAX_PROBLEMS]]
-    while len(entries) > 1 and len(json.dumps(entries)) > _PROBLEMS_CHARACTERS:
+    while len(entries) > 1 and len(json.dumps(entries)) > _MAX_PROBLEMS_CHARACTERS:
         entries = entries[: len(entries) // 2]
     repair = repair_message(invalid.problems, profile=profile)
     return {
         "valid": False,
         "problems": entries,
         "problem_count": len(invalid.problems),
-        "repair": "\n\n".join([repair, *([accepted_message(accepted)] if accepted else [])]),
+        "repair": "\n\n".join([repair, *([accepted_message(accepted_nodes)] if accepted_nodes else [])]),
     }
 
 
-def problems_of(checked: CheckedPlan, *, referable_ids: Sequence[str] = ()) -> Iterator[Problem]:
+def problems_of(checked_plan: CheckedPlan, *, referable_ids: Sequence[str] = ()) -> Iterator[Problem]:
     """Yield the problems of a valid plan that prevent its nodes from being added to a running run.
 
     Args:
         referable_ids: ids of the stand-ins for existing nodes of the run.
     """
-    if (count := len(checked.nodes) - len(referable_ids)) > MAX_PLANNED_NODES:
+    if (count := len(checked_plan.nodes) - len(referable_ids)) > MAX_PLANNED_NODES:
         message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are allowed"
         yield Problem("too_large", message, pointer("nodes"), hint="use for_each instead of many nodes")
-    for index, node in enumerate(checked.nodes):
+    for index, node in enumerate(checked_plan.nodes):
         if node.tool == EXISTING_NODE.name and node.id not in referable_ids:
-            at = checked.document.written_pointer(pointer("nodes", index, "tool"))
+            at = checked_plan.document.written_pointer(pointer("nodes", index, "tool"))
             yield Problem("unknown_tool", f"the run has no node {node.id!r}", at, node.id)
         if is_reserved(node.id):
-            at = checked.document.written_pointer(pointer("nodes", index, "id"))
+            at = checked_plan.document.written_pointer(pointer("nodes", index, "id"))
             reserved_ids = ", ".join(sorted(RESERVED_IDS))
             message = f"the id {node.id!r} is reserved for the run; reserved ids are {reserved_ids}"
             yield Problem("reserved_id", message, at, node.id, "choose another id, and change the references to it")
-    for name in checked.inputs:
+    for name in checked_plan.inputs:
         message = f"the plan has an input {name!r}, but a planned run has no inputs"
         hint = "write the value itself, or ask for it with a human node and refer to its result"
         yield Problem("missing_input", message, pointer("inputs", name), hint=hint)
-    yield from _secret_problems(checked)
+    yield from _secret_problems(checked_plan)
 
 
-def _secret_problems(checked: CheckedPlan) -> Iterator[Problem]:
+def _secret_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each node that uses a secret: a prompt injection could send the secret anywhere."""
-    for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
+    for index, (node, references) in enumerate(zip(checked_plan.nodes, checked_plan.references, strict=True)):
         if references.has_secrets:
-            at = checked.document.written_pointer(pointer("nodes", index))
+            at = checked_plan.document.written_pointer(pointer("nodes", index))
             message = "a plan that a model wrote cannot name secrets"
             yield Problem("invalid_reference", message, at, node.id, "omit it: tools have their own secrets")
-        if index in checked.sub_plans:
-            yield from _secret_problems(checked.sub_plans[index])
+        if index in checked_plan.sub_plans:
+            yield from _secret_problems(checked_plan.sub_plans[index])
 
 
-def _inline_agent_problems(checked: CheckedPlan) -> Iterator[Problem]:
+def _inline_agent_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each agent that the plan defines, for a policy that allows only existing agents."""
-    for problem in policy_problems(checked, ASK_FOR_CHANGES):
+    for problem in policy_problems(checked_plan, ASK_FOR_CHANGES):
         yield replace(problem, hint="use a listed agent, or tools")
 
 
-def _notes_of(checked: CheckedPlan) -> Iterator[Note]:
-    plan_document = checked.document.plan
+def _notes_of(checked_plan: CheckedPlan) -> Iterator[Note]:
+    plan_document = checked_plan.document.plan
     for name in _IGNORED_FIELDS:
         if plan_document.get(name) is not None:
             yield Note("ignored", f"{name!r} is ignored in a plan that a model wrote")
-    for node in checked.nodes:
+    for node in checked_plan.nodes:
         if node.approval == "never":
             yield Note("ignored", "approval: never is ignored in a plan that a model wrote", node.id)
         if node.effects is not None:

@@ -99,21 +99,21 @@ def planning_messages(
     goal: str,
     catalogue: Catalogue,
     *,
-    inline_agents: bool = False,
+    allows_inline_agents: bool = False,
     can_replan: bool = False,
     turns: Sequence[str] = (),
 ) -> tuple[Message, ...]:
     """Return the messages that ask for a plan: the rules, then tools and agents, then the request.
 
     Args:
-        inline_agents: whether a plan may define inline agents.
+        allows_inline_agents: whether a plan may define inline agents.
         can_replan: whether the model can be asked for another plan after this one has run.
         turns: summaries of earlier turns of the session, oldest first.
     """
     note = catalogue.note()
     catalogue_text = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
     rules = PLANNING_PROMPT + (REPLAN_RULES if can_replan else "")
-    rules += INLINE_AGENT_RULES if inline_agents else ""
+    rules += INLINE_AGENT_RULES if allows_inline_agents else ""
     parts = [catalogue_text, *([turns_message(turns)] if turns else []), f"Request:\n{goal}"]
     return system(rules), user("\n\n".join(parts))
 

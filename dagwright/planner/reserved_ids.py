@@ -12,7 +12,7 @@ from dagwright.core.model.document import Document
 from dagwright.dialects.written_values import Repair
 from dagwright.planning.plan_and_execute.goal_spec import is_reserved
 
-_NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
+_FIELDS_WITHOUT_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
 """Fields of a node without references in braces. The ids in a sub-plan are separate."""
 
 
@@ -40,40 +40,42 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
 
 
 def _is_ambiguous(node_id: str, nodes: list[Any]) -> bool:
-    """Return whether an id occurs in a place where it may not mean the node."""
+    """Return whether an id occurs in a place where it may mean something other than the node."""
     word = re.compile(rf"(?<!\w){re.escape(node_id)}(?!\w)")
-    literal = re.compile(rf"\\\{{\{{\s*{re.escape(node_id)}\b")
+    escaped_reference = re.compile(rf"\\\{{\{{\s*{re.escape(node_id)}\b")
     return any(
         word.search(str(node.get("when") or ""))
         or node["id"].startswith(f"{node_id}.")
-        or any(literal.search(text) for text in _texts_of(node))
+        or any(escaped_reference.search(text) for text in _texts_of(node))
         for node in nodes
     )
 
 
 def _free_id(node_id: str, taken_ids: Collection[str]) -> str:
-    name = f"{node_id.replace('#', '_')}_step"
+    base_id = f"{node_id.replace('#', '_')}_step"
     number = 1
-    while (candidate := name if number == 1 else f"{name}_{number}") in taken_ids:
+    while (candidate := base_id if number == 1 else f"{base_id}_{number}") in taken_ids:
         number += 1
     return candidate
 
 
 def _with_new_ids(node: Mapping[str, Any], new_ids: Mapping[str, str]) -> dict[str, Any]:
-    names = "|".join(re.escape(name) for name in sorted(new_ids, key=len, reverse=True))
-    reference = re.compile(rf"(\{{\{{\s*)({names})(?=\.(?:result|status|error)\b)")
+    id_pattern = "|".join(re.escape(node_id) for node_id in sorted(new_ids, key=len, reverse=True))
+    reference = re.compile(rf"(\{{\{{\s*)({id_pattern})(?=\.(?:result|status|error)\b)")
 
-    def with_new_ids(value: Any) -> Any:
+    def replace_ids(value: Any) -> Any:
         if isinstance(value, str):
             return reference.sub(lambda match: match[1] + new_ids[match[2]], value)
         if isinstance(value, list):
-            return [with_new_ids(part) for part in value]
-        return {name: with_new_ids(part) for name, part in value.items()} if isinstance(value, dict) else value
+            return [replace_ids(part) for part in value]
+        return {name: replace_ids(part) for name, part in value.items()} if isinstance(value, dict) else value
 
-    document = {name: value if name in _NO_REFERENCES else with_new_ids(value) for name, value in node.items()}
+    document = {
+        name: value if name in _FIELDS_WITHOUT_REFERENCES else replace_ids(value) for name, value in node.items()
+    }
     document["id"] = new_ids.get(node["id"], node["id"])
     if node.get("depends_on"):
-        document["depends_on"] = [new_ids.get(name, name) for name in node["depends_on"]]
+        document["depends_on"] = [new_ids.get(node_id, node_id) for node_id in node["depends_on"]]
     return document
 
 

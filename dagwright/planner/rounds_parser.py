@@ -1,8 +1,8 @@
 """Parse an answer of a planner of rounds into sub-goals that a run can start, or into a list of all problems.
 
 The activity that called the model also parses the answer, so a round needs no second activity. The answer is checked
-against the state of the run at the time of the call. It is untrusted: it may use only the worker tools of the prompt,
-existing slots, and arguments that the worker tools accept. It may not repeat completed work.
+against the state of the run at the time of the call. The answer is untrusted: it may use only the worker tools of the
+prompt, existing slots, and arguments that the worker tools accept, and may not repeat completed work.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import NOT_A_NUMBER, TRUNCATED, Repair
 from dagwright.planner.prompts import repair_message
-from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
+from dagwright.planner.sub_goal_checks import REPEATED_WORK, RoundChecks
 from dagwright.planner.sub_goal_fields import FieldParser, decode_json_strings
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
@@ -55,7 +55,7 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
             hint = "start fewer sub-goals, and let workers find long values"
             raise PlanInvalid([Problem("too_large", message, hint=hint)])
     except PlanInvalid as invalid:
-        return _rejection(invalid.problems, answer)
+        return _serialize_rejection(invalid.problems, answer)
     return round_document
 
 
@@ -73,12 +73,12 @@ def _answer_document(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 def _parse_answer(
     answer: Any, round_context: RoundContext, worker_tools: Mapping[str, WorkerTool], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
-    if missing_parts := [
+    if truncation_problems := [
         Problem(TRUNCATED, f"a part of the answer is missing: {repair.message}")
         for repair in repairs
         if repair.code == TRUNCATED
     ]:
-        raise PlanInvalid(missing_parts)
+        raise PlanInvalid(truncation_problems)
     if nan_repairs := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
         hint = "write a number, or omit the field"
         # If NaN were read as null, the message would quote a value that the planner did not write.
@@ -92,7 +92,7 @@ def _parse_answer(
     checks = RoundChecks(round_context, worker_tools)
     match answer.get("action"):
         case "continue":
-            problems, sub_goals = _sub_goals(answer, checks)
+            problems, sub_goals = _parse_sub_goals(answer, checks)
             document["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
         case "done":
             problems, inputs = checks.parse_synthesis_inputs(answer.get("synthesis_inputs"))
@@ -117,17 +117,17 @@ def _reasoning(content: Any) -> str:
     return cut_for_model(text, REASONING_CHARACTERS)
 
 
-def _sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
+def _parse_sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
     """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
     parser = FieldParser()
-    sub_goals = parser.sub_goals(answer.get("sub_goals"), checks.worker_tools)
+    sub_goals = parser.parse_sub_goals(answer.get("sub_goals"), checks.worker_tools)
     problems = [*parser.problems, *checks.problems_of(sub_goals, parser.invalid_goals)]
     return problems, () if problems else checks.new_sub_goals(
         [sub_goal for sub_goal in sub_goals if sub_goal is not None]
     )
 
 
-def _rejection(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
+def _serialize_rejection(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
     entries = [_serialize_problem(problem) for problem in problems[:_MAX_PROBLEMS]]
     while len(entries) > 1 and encoded_size(entries) > _PROBLEMS_BYTES:
         entries = entries[: len(entries) // 2]
@@ -136,7 +136,7 @@ def _rejection(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
         "reasoning": _reasoning(answer.get("reasoning")) if isinstance(answer, Mapping) else "",
         "problems": entries,
         "problem_count": len(problems),
-        "repeats": any(problem.code == REPEATED for problem in problems),
+        "repeats": any(problem.code == REPEATED_WORK for problem in problems),
         "message": "; ".join(_summary_parts(problems))[:_SUMMARY_CHARACTERS],
         "repair": repair_message(problems, profile="rounds"),
     }

@@ -18,7 +18,7 @@ from dagwright.planning.rounds.rounds_spec import Synthesis
 NEWEST_TURN_CHARACTERS = 10_000
 """Limit for the newest turn, which the question may refer to: enough for the whole answer as a session reports it."""
 TURN_CHARACTERS = 4_000
-"""Limit for each of the two sides of a turn."""
+"""Limit for the question of a turn, and for its answer."""
 
 INTENTION_PROMPT = """\
 You rewrite a question as an instruction for a planner. You are given the earlier messages of the conversation, if \
@@ -114,12 +114,14 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
 def worker_catalogue(worker_tools: Mapping[str, WorkerTool]) -> Catalogue:
     """Format worker tools for the planner; deliverables last, each kind sorted by name."""
     sorted_workers = sorted(worker_tools.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
-    entries, omitted = fit_lines({name: json_line(_describe_worker(worker)) for name, worker in sorted_workers})
+    entries, omitted_names = fit_lines(
+        {name: json_line(_describe_worker_tool(worker)) for name, worker in sorted_workers}
+    )
     text = "\n".join(["Workers:", *entries.values()])
-    return Catalogue({name: worker_tools[name].tool for name in entries}, text, omitted)
+    return Catalogue({name: worker_tools[name].tool for name in entries}, text, omitted_names)
 
 
-def _describe_worker(worker: WorkerTool) -> dict[str, Any]:
+def _describe_worker_tool(worker: WorkerTool) -> dict[str, Any]:
     card = worker.card
     return {
         "worker": worker.tool.name,

@@ -27,7 +27,7 @@ _QUESTION_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout",
 MAX_TURNS = 1_000
 """Maximum number of turns of a request; only the newest go into the prompt."""
 SHOWN_TURN_CHARACTERS = 500
-"""Limit for each side of a turn, in documents."""
+"""Limit for the question of a turn, and for its answer, in documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def prepare_rounds(
     """
     worker_tools = worker_tools_among(tools)
     if not worker_tools:
-        message = "there is no worker"
+        message = "there is no worker tool"
         raise GoalRejected("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
         check_worker_tools(worker_tools)
@@ -96,16 +96,16 @@ def is_rounds(document: Mapping[str, Any]) -> bool:
     return document.get("profile") == ROUNDS_PROFILE
 
 
-def _seconds(value: Any) -> float:
+def _parse_seconds(value: Any) -> float:
     if not isinstance(value, str):
         raise ValueError(f"expected a duration such as '2m', not {value!r:.60}")
     return parse_duration(value).total_seconds()
 
 
-_LIMITS: Mapping[str, Callable[[RoundsLimits, Any], RoundsLimits]] = {
+_LIMIT_SETTERS: Mapping[str, Callable[[RoundsLimits, Any], RoundsLimits]] = {
     "max_rounds": lambda limits, value: replace(limits, max_rounds=checked_max_rounds(value)),
-    "worker_timeout": lambda limits, value: replace(limits, worker_timeout_s=_seconds(value)),
-    "deadline": lambda limits, value: replace(limits, deadline_s=_seconds(value)),
+    "worker_timeout": lambda limits, value: replace(limits, worker_timeout_s=_parse_seconds(value)),
+    "deadline": lambda limits, value: replace(limits, deadline_s=_parse_seconds(value)),
     "synthesis": lambda limits, value: replace(limits, synthesis=checked_synthesis(value)),
 }
 """Field of a question -> function that applies its value to the limits."""
@@ -146,10 +146,10 @@ def rounds_from_document(
             raise ValueError(f"turns: at most {MAX_TURNS:,} are allowed; send the newest")
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("turns")))
-    for name, with_limit in _LIMITS.items():
+    for name, set_limit in _LIMIT_SETTERS.items():
         try:
             if name in document:
-                limits = with_limit(limits, document[name])
+                limits = set_limit(limits, document[name])
         except ValueError as error:
             problems.append(Problem("invalid_field", f"{name}: {error}", pointer(name)))
     if problems:

@@ -29,27 +29,29 @@ _DESCRIPTIONS = {
 }
 
 
-_INLINE_FIELDS = ("prompt", "tools")
+_INLINE_AGENT_FIELDS = ("prompt", "tools")
 
 
-def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
+def response_schema(*, allows_inline_agents: bool = False) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) for the answer of a planner.
 
     Args:
-        inline_agents: whether a plan may define inline agents.
+        allows_inline_agents: whether a plan may define inline agents.
     """
     plan = plan_schema()
     definitions = plan["$defs"]
-    human = _part_of(definitions["Human"], _HUMAN_FIELDS, required=("prompt",))
+    human = _select_properties(definitions["Human"], _HUMAN_FIELDS, required=("prompt",))
     human["properties"]["options"] = {"type": "array", "items": {"type": "string"}}
-    node = _part_of(definitions["Node"], _NODE_FIELDS, required=("id",))
+    node = _select_properties(definitions["Node"], _NODE_FIELDS, required=("id",))
     node["description"] = "One step of a plan: exactly one of tool, agent and human."
     node["properties"]["on_error"] = {
         "anyOf": [{"type": "string", "enum": ["block", "skip", "ask", "replan"]}, {"$ref": "#/$defs/OnErrorValue"}]
     }
-    inline_definitions = {"InlineAgent": _part_of(definitions["InlineAgent"], _INLINE_FIELDS, required=("prompt",))}
+    inline_definitions = {
+        "InlineAgent": _select_properties(definitions["InlineAgent"], _INLINE_AGENT_FIELDS, required=("prompt",))
+    }
     agent = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/InlineAgent"}]}
-    node["properties"]["agent"] = agent if inline_agents else {"type": "string"}
+    node["properties"]["agent"] = agent if allows_inline_agents else {"type": "string"}
     for name, description in _DESCRIPTIONS.items():
         node["properties"][name]["description"] = description
     return {
@@ -71,7 +73,7 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
         "$defs": {
             "AtLeast": definitions["AtLeast"],
             "Human": human,
-            **(inline_definitions if inline_agents else {}),
+            **(inline_definitions if allows_inline_agents else {}),
             "Node": node,
             "JsonValue": definitions["JsonValue"],
             "OnErrorValue": definitions["OnErrorValue"],
@@ -80,7 +82,7 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
 
 
 def answer_schema() -> dict[str, Any]:
-    """Return the JSON Schema for the answer to a request, which may list missing information."""
+    """Return the JSON Schema for the answer to a request. The answer may list missing information."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -99,7 +101,7 @@ def answer_schema() -> dict[str, Any]:
     }
 
 
-def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ...]) -> dict[str, Any]:
+def _select_properties(definition: Any, names: tuple[str, ...], *, required: tuple[str, ...]) -> dict[str, Any]:
     properties = {name: _without_null(definition["properties"][name]) for name in names}
     return {
         "type": "object",
@@ -112,13 +114,13 @@ def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ..
 
 def _without_null(schema: Any) -> dict[str, Any]:
     """Return the schema of a property without its default and without null: models omit absent fields."""
-    simplified = {word: part for word, part in schema.items() if word != "default"}
+    simplified = {keyword: part for keyword, part in schema.items() if keyword != "default"}
     choices = [choice for choice in simplified.pop("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
         return {**choices[0], **simplified}
     return {**simplified, "anyOf": choices} if choices else simplified
 
 
-def text_of(schema: Mapping[str, Any]) -> str:
+def schema_text(schema: Mapping[str, Any]) -> str:
     """Serialize a schema as the text of a published file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -24,13 +24,13 @@ from dagwright.planning.rounds.sub_goals import (
     work_digest,
 )
 
-REPEATED = "repeated"
+REPEATED_WORK = "repeated"
 """Code of the problem that a planner repeats completed work."""
 _MAX_ARGUMENT_PROBLEMS = 5
 
 
 class RoundChecks:
-    """Validation of one answer.
+    """Checks of one answer of a planner.
 
     Args:
         worker_tools: worker tools that the answer may use.
@@ -38,7 +38,7 @@ class RoundChecks:
 
     def __init__(self, round_context: RoundContext, worker_tools: Mapping[str, WorkerTool]) -> None:
         self.worker_tools = worker_tools
-        self._known = {result.id: result for result in round_context.known}
+        self._known_sub_goals = {result.id: result for result in round_context.known}
         self._invalid_ids: Collection[int] = ()
 
     # Action `done`.
@@ -46,18 +46,20 @@ class RoundChecks:
     def parse_synthesis_inputs(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
         """Parse the inputs of the final answer; return their problems and the inputs."""
         parser = FieldParser()
-        at = "synthesis_inputs"
-        inputs = parser.inputs(raw if raw is not None else {}, at)
+        field_name = "synthesis_inputs"
+        inputs = parser.parse_inputs(raw if raw is not None else {}, field_name)
         problems = parser.problems
         if not inputs and not problems:
             hint = "name slots of deliverables, start a deliverable, or answer with action 'failed' and the reason"
-            problems.append(Problem("empty_plan", "'done' needs the slots for the answer", f"/{at}", hint=hint))
+            problems.append(Problem("empty_plan", "'done' needs the slots for the answer", f"/{field_name}", hint=hint))
         if sum(len(refs_of(value)) for value in inputs.values()) > MAX_SYNTHESIS_INPUTS:
-            problems.append(Problem("too_large", f"an answer may use at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
+            problems.append(
+                Problem("too_large", f"an answer may use at most {MAX_SYNTHESIS_INPUTS} slots", f"/{field_name}")
+            )
         for name, ref, path in _each_ref(inputs):
-            source = self._known.get(ref.from_sub_goal)
-            location = pointer(at, name, *path)
-            if (problem := self._problem_of_slot(ref, source, location)) is not None:
+            source = self._known_sub_goals.get(ref.from_sub_goal)
+            location = pointer(field_name, name, *path)
+            if (problem := self._problem_of_ref(ref, source, location)) is not None:
                 problems.append(problem)
             elif source is not None and ref.slot not in source.slots:
                 text = (
@@ -71,19 +73,19 @@ class RoundChecks:
         if not problems and not has_deliverable:
             hint = "start a worker with goal_type deliverable, or answer with action 'failed' and the reason"
             problems.append(
-                Problem("no_deliverable", "none of these slots belongs to a deliverable", f"/{at}", hint=hint)
+                Problem("no_deliverable", "none of these slots belongs to a deliverable", f"/{field_name}", hint=hint)
             )
         return problems, inputs
 
     def _is_deliverable(self, ref: InputRef) -> bool:
-        source = self._known.get(ref.from_sub_goal)
+        source = self._known_sub_goals.get(ref.from_sub_goal)
         worker = self.worker_tools.get(source.worker) if source is not None else None
         return worker is not None and worker.card.goal_type == "deliverable"
 
-    def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
+    def _problem_of_ref(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
         """Return the problem of a reference, regardless of the status of its sub-goal."""
         if source is None:
-            hint = f"there are {_name_list(sorted(self._known))}" if self._known else None
+            hint = f"there are {_name_list(sorted(self._known_sub_goals))}" if self._known_sub_goals else None
             message = f"there is no sub-goal {ref.from_sub_goal}"
             return Problem("invalid_reference", message, f"{at}/from_sub_goal", hint=hint)
         outputs = self._outputs(source)
@@ -100,9 +102,11 @@ class RoundChecks:
         return tuple(sub_goal for sub_goal in sub_goals if not self._repeats_pending_sub_goal(sub_goal))
 
     def _repeats_pending_sub_goal(self, sub_goal: PlannedSubGoal) -> bool:
-        earlier_goal = self._known.get(sub_goal.id)
+        earlier_goal = self._known_sub_goals.get(sub_goal.id)
         return (
-            earlier_goal is not None and earlier_goal.status == "pending" and earlier_goal.work == self._work(sub_goal)
+            earlier_goal is not None
+            and earlier_goal.status == "pending"
+            and earlier_goal.work == self._work_digest(sub_goal)
         )
 
     def problems_of(
@@ -131,42 +135,42 @@ class RoundChecks:
                 problems.append(Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id))
             ids.add(sub_goal.id)
             if sub_goal.id in new_goals:
-                problems += self._problems_of(sub_goal, at, new_goals)
+                problems += self._problems_of_new_goal(sub_goal, at, new_goals)
         for index, inputs in invalid_goals.values():
-            problems += self._problems_of_invalid(index, inputs, new_goals)
+            problems += self._problems_of_invalid_goal(index, inputs, new_goals)
         if not problems and not invalid_goals:
             problems += self._problems_of_graph(new_goals)
         yield from problems
 
-    def _problems_of_invalid(
+    def _problems_of_invalid_goal(
         self, index: int, inputs: Mapping[str, Input], new_goals: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         """Yield the invalid references of a sub-goal that has an invalid field."""
         for name, ref, position in _each_ref(inputs):
             if ref.from_sub_goal in self._invalid_ids:
                 continue
-            source = new_goals.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
+            source = new_goals.get(ref.from_sub_goal) or self._known_sub_goals.get(ref.from_sub_goal)
             location = pointer("sub_goals", index, "inputs", name, *position)
-            if (problem := self._problem_of_slot(ref, source, location)) is not None:
+            if (problem := self._problem_of_ref(ref, source, location)) is not None:
                 yield problem
 
-    def _problems_of(
+    def _problems_of_new_goal(
         self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new_goals: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
-        earlier_goal = self._known.get(sub_goal.id)
+        earlier_goal = self._known_sub_goals.get(sub_goal.id)
         if earlier_goal is not None and earlier_goal.status not in ("failed", "pending"):
             message = f"sub-goal {sub_goal.id} already exists: it is {earlier_goal.status}"
             hint = "use its slots, or give new work an unused id"
             yield Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id, hint)
-        elif (repetition := self._repetition(sub_goal)) is not None:
-            yield Problem(REPEATED, repetition[0], pointer(*at), sub_goal.node_id, repetition[1])
+        elif (message_and_hint := self._repetition_message(sub_goal)) is not None:
+            yield Problem(REPEATED_WORK, message_and_hint[0], pointer(*at), sub_goal.node_id, message_and_hint[1])
         yield from self._problems_of_inputs(sub_goal, at, new_goals)
         yield from self._problems_of_arguments(sub_goal, at)
 
-    def _repetition(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
+    def _repetition_message(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
         """Return the message and the hint for work that was done before."""
-        work = self._work(sub_goal)
-        for earlier_goal in self._known.values():
+        work = self._work_digest(sub_goal)
+        for earlier_goal in self._known_sub_goals.values():
             if earlier_goal.status not in (*DONE_STATUSES, "failed") or earlier_goal.work != work:
                 continue
             if earlier_goal.id != sub_goal.id:
@@ -185,7 +189,7 @@ class RoundChecks:
                 return message, "find another way, or answer with action 'done' or 'failed'"
         return None
 
-    def _work(self, sub_goal: PlannedSubGoal) -> str:
+    def _work_digest(self, sub_goal: PlannedSubGoal) -> str:
         return work_digest(sub_goal, self.worker_tools.get(sub_goal.worker))
 
     def _outputs(self, sub_goal: PlannedSubGoal | KnownSubGoal) -> Sequence[str]:
@@ -201,12 +205,17 @@ class RoundChecks:
             if ref.from_sub_goal in self._invalid_ids:
                 continue
             location = pointer(*at, "inputs", name, *path)
-            earlier_goal = self._known.get(ref.from_sub_goal)
+            earlier_goal = self._known_sub_goals.get(ref.from_sub_goal)
             source = new_goals.get(ref.from_sub_goal) or earlier_goal
-            if (problem := self._problem_of_slot(ref, source, location)) is not None:
+            if (problem := self._problem_of_ref(ref, source, location)) is not None:
                 yield problem
-            elif source is not None and (wrong_slot := self._wrong_slot(sub_goal, name, ref, source)) is not None:
-                yield Problem("invalid_reference", wrong_slot[0], f"{location}/slot", sub_goal.node_id, wrong_slot[1])
+            elif (
+                source is not None
+                and (message_and_hint := self._wrong_slot_message(sub_goal, name, ref, source)) is not None
+            ):
+                yield Problem(
+                    "invalid_reference", message_and_hint[0], f"{location}/slot", sub_goal.node_id, message_and_hint[1]
+                )
             elif isinstance(source, KnownSubGoal) and source.status == "failed":
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never have a value"
                 hint = f"retry sub-goal {ref.from_sub_goal} in this answer, or connect another slot"
@@ -215,7 +224,7 @@ class RoundChecks:
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
                 yield Problem(PRECONDITION_MISSING, message, location, sub_goal.node_id)
 
-    def _wrong_slot(
+    def _wrong_slot_message(
         self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
     ) -> tuple[str, str] | None:
         """Return the message and the hint if an input references a slot that cannot fill the input."""
@@ -252,7 +261,7 @@ class RoundChecks:
 
     def _problems_of_graph(self, new_goals: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
         """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
-        if len(self._known.keys() | new_goals.keys()) > MAX_SUB_GOALS_OF_RUN:
+        if len(self._known_sub_goals.keys() | new_goals.keys()) > MAX_SUB_GOALS_OF_RUN:
             message = f"the question would have more than {MAX_SUB_GOALS_OF_RUN} sub-goals"
             yield Problem(
                 "too_large",
@@ -261,7 +270,7 @@ class RoundChecks:
                 hint="answer with action 'done' and the existing slots, or with action 'failed'",
             )
             return
-        sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new_goals}
+        sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known_sub_goals, **new_goals}
         indices = {number: index for index, number in enumerate(sub_goals)}
         dependencies = [
             [indices[source] for source in sub_goal.sources if source in indices] for sub_goal in sub_goals.values()
@@ -271,8 +280,10 @@ class RoundChecks:
                 "cycle", "sub-goals form a dependency cycle", "/sub_goals", hint="remove a reference of the cycle"
             )
             return
-        startable: dict[int, bool] = {}
-        if new_goals and not any(self._can_start(sub_goal, new_goals, startable) for sub_goal in new_goals.values()):
+        can_start_by_id: dict[int, bool] = {}
+        if new_goals and not any(
+            self._can_start(sub_goal, new_goals, can_start_by_id) for sub_goal in new_goals.values()
+        ):
             hint = (
                 "start a sub-goal that has all its inputs, retry a failed one, or answer with action 'done' or 'failed'"
             )
@@ -289,22 +300,24 @@ class RoundChecks:
         self,
         sub_goal: PlannedSubGoal | KnownSubGoal,
         new_goals: Mapping[int, PlannedSubGoal],
-        startable: dict[int, bool],
+        can_start_by_id: dict[int, bool],
     ) -> bool:
-        """Return whether a sub-goal can start, in a graph without cycles; `startable` caches results by ID."""
-        if sub_goal.id not in startable:
-            startable[sub_goal.id] = all(
-                self._can_have_value(source, new_goals, startable) for source in sub_goal.sources
+        """Return whether a sub-goal can start, in a graph without cycles; `can_start_by_id` caches results by ID."""
+        if sub_goal.id not in can_start_by_id:
+            can_start_by_id[sub_goal.id] = all(
+                self._can_have_value(source, new_goals, can_start_by_id) for source in sub_goal.sources
             )
-        return startable[sub_goal.id]
+        return can_start_by_id[sub_goal.id]
 
-    def _can_have_value(self, source: int, new_goals: Mapping[int, PlannedSubGoal], startable: dict[int, bool]) -> bool:
+    def _can_have_value(
+        self, source: int, new_goals: Mapping[int, PlannedSubGoal], can_start_by_id: dict[int, bool]
+    ) -> bool:
         if source in new_goals:
-            return self._can_start(new_goals[source], new_goals, startable)
-        source_goal = self._known.get(source)
+            return self._can_start(new_goals[source], new_goals, can_start_by_id)
+        source_goal = self._known_sub_goals.get(source)
         if source_goal is None or source_goal.status == "failed":
             return False
-        return source_goal.status in DONE_STATUSES or self._can_start(source_goal, new_goals, startable)
+        return source_goal.status in DONE_STATUSES or self._can_start(source_goal, new_goals, can_start_by_id)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -333,7 +346,7 @@ def _may_have_value(ref: InputRef, source: KnownSubGoal) -> bool:
 
 
 def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tuple[int, ...]]]:
-    """Yield name, reference, and the index in a list if the input is a list."""
+    """Yield the name of each input, each reference in the input, and its path: `()`, or `(index,)` in a list."""
     for name, value in inputs.items():
         if isinstance(value, InputRef):
             yield name, value, ()

@@ -21,20 +21,21 @@ _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORE
 """A number as a string, with the prefixes that models add to the id of a sub-goal."""
 MAX_DEPTH = 80
 """Maximum nesting depth of an answer. Calls, results and documents wrap the answer, and their limit is 100."""
-_GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
+_DECODED_FIELDS = ("inputs", "params", "synthesis_inputs", "sub_goals")
 _EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such objects'
 
 
 def decode_json_strings(raw: Any) -> Any:
     """Return an answer with JSON strings in its fields decoded.
 
-    The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
+    Models write such strings because of the response format. If an answer does not fit the format, its strings are not
+    decoded earlier.
 
     Raises:
         PlanInvalid: the answer or one of its JSON strings contains JSON that cannot be stored.
     """
     problems: list[Problem] = []
-    result = _decode_groups(raw, (), problems)
+    result = _decode_fields(raw, (), problems)
     if not problems:
         problems = json_problems(result)
     if not problems and depth_of(result) > MAX_DEPTH:
@@ -45,16 +46,16 @@ def decode_json_strings(raw: Any) -> Any:
     return result
 
 
-def _decode_groups(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+def _decode_fields(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
     if not isinstance(raw, Mapping):
         return raw
     result = {
-        name: _decode_json_string(value, (*at, name), problems) if name in _GROUPS else value
+        name: _decode_json_string(value, (*at, name), problems) if name in _DECODED_FIELDS else value
         for name, value in raw.items()
     }
     if not at and isinstance(sub_goals := result.get("sub_goals"), list):
         result["sub_goals"] = [
-            _decode_groups(entry, ("sub_goals", index), problems) for index, entry in enumerate(sub_goals)
+            _decode_fields(entry, ("sub_goals", index), problems) for index, entry in enumerate(sub_goals)
         ]
     return result
 
@@ -74,7 +75,7 @@ def _decode_json_string(value: Any, at: tuple[str | int, ...], problems: list[Pr
     return decoded_value if isinstance(decoded_value, dict | list | None) else value
 
 
-def sub_goal_id(value: Any) -> int | None:
+def parse_sub_goal_id(value: Any) -> int | None:
     """Return the number of a sub-goal in any common notation; `None` if the value is not an id."""
     if isinstance(value, str) and (match := _ID.fullmatch(value)) is not None:
         value = int(match.group(1))
@@ -98,7 +99,7 @@ class FieldParser:
     ) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def sub_goals(self, raw: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
+    def parse_sub_goals(self, raw: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
             hint = "start at least one, or answer with action 'done' or 'failed'"
@@ -108,19 +109,19 @@ class FieldParser:
             message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
             self._report("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
-        return [self._sub_goal(entry, index, worker_tools) for index, entry in enumerate(raw)]
+        return [self._parse_sub_goal(entry, index, worker_tools) for index, entry in enumerate(raw)]
 
-    def _sub_goal(self, raw: Any, index: int, worker_tools: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
+    def _parse_sub_goal(self, raw: Any, index: int, worker_tools: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
         at = ("sub_goals", index)
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
             return None
-        problems_before = len(self.problems)
+        problem_count_before = len(self.problems)
         self._reject_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
-        number = sub_goal_id(raw.get("id"))
+        number = parse_sub_goal_id(raw.get("id"))
         if number is None:
             self._report("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
-        worker = self._worker(raw.get("worker"), worker_tools, *at, "worker")
+        worker = self._find_worker_tool(raw.get("worker"), worker_tools, *at, "worker")
         description = _field_or_default(raw, "description", "")
         if not isinstance(description, str):
             self._report("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
@@ -128,7 +129,7 @@ class FieldParser:
         if not isinstance(params, Mapping):
             self._report("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
-        inputs = self.inputs(
+        inputs = self.parse_inputs(
             self._with_declared_names(_field_or_default(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs"
         )
         if (count := sum(len(refs_of(value)) for value in inputs.values())) > MAX_REFS:
@@ -137,7 +138,7 @@ class FieldParser:
             )
         for name in (name for name in inputs if name in params):
             self._report("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
-        if len(self.problems) > problems_before or number is None or worker is None:
+        if len(self.problems) > problem_count_before or number is None or worker is None:
             if number is not None:
                 self.invalid_goals[number] = (index, inputs)
             return None
@@ -171,17 +172,17 @@ class FieldParser:
         for name in raw:
             if name not in known_names:
                 self._report(
-                    "invalid_field", f"{owner} has no field {name!r:.60}", *at, name, hint=_nearest(name, known_names)
+                    "invalid_field", f"{owner} has no field {name!r:.60}", *at, name, hint=_name_hint(name, known_names)
                 )
 
-    def _worker(self, name: Any, worker_tools: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
+    def _find_worker_tool(self, name: Any, worker_tools: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
         worker = worker_tools.get(name) if isinstance(name, str) else None
         if worker is None:
             hint = suggestion(str(name), list(worker_tools)) or f"there are {', '.join(worker_tools)}"
             self._report("unknown_tool", f"there is no worker {name!r:.80}", *at, hint=hint)
         return worker
 
-    def inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
+    def parse_inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
         """Return inputs by name, without invalid inputs."""
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
@@ -189,16 +190,16 @@ class FieldParser:
         inputs_by_name: dict[str, Input] = {}
         for name, value in raw.items():
             if isinstance(value, list):
-                refs = [self._ref(entry, *at, name, index) for index, entry in enumerate(value)]
+                refs = [self._parse_ref(entry, *at, name, index) for index, entry in enumerate(value)]
                 if not refs:
                     self._report("invalid_field", f"the input {name!r} is an empty list", *at, name)
                 inputs_by_name[str(name)] = tuple(ref for ref in refs if ref is not None)
-            elif (ref := self._ref(value, *at, name)) is not None:
+            elif (ref := self._parse_ref(value, *at, name)) is not None:
                 inputs_by_name[str(name)] = ref
         return inputs_by_name
 
-    def _ref(self, raw: Any, *at: str | int) -> InputRef | None:
-        source = sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None
+    def _parse_ref(self, raw: Any, *at: str | int) -> InputRef | None:
+        source = parse_sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None
         slot = raw.get("slot") if isinstance(raw, Mapping) else None
         if source is None or not isinstance(slot, str):
             hint = "write plain values in params"
@@ -214,5 +215,5 @@ def _field_or_default(raw: Mapping[str, Any], name: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def _nearest(name: str, known_names: Sequence[str]) -> str:
+def _name_hint(name: str, known_names: Sequence[str]) -> str:
     return suggestion(name[:_NAME_CHARACTERS], known_names) or f"there are {', '.join(known_names)}"

@@ -27,18 +27,18 @@ class Catalogue:
     Args:
         tools: entries of the text, agents first, each kind sorted by name.
         text: one line per entry.
-        omitted: names that did not fit.
+        omitted_names: names that did not fit.
     """
 
     tools: Mapping[str, ToolDeclaration]
     text: str
-    omitted: Sequence[str] = ()
+    omitted_names: Sequence[str] = ()
 
     def note(self) -> str | None:
         """Return a sentence that names the omitted entries; `None` if all entries fit."""
-        if not self.omitted:
+        if not self.omitted_names:
             return None
-        names = join_first([*map(repr, self.omitted)], _MAX_NAMED_OMISSIONS)
+        names = join_first([*map(repr, self.omitted_names)], _MAX_NAMED_OMISSIONS)
         return f"the catalogue of the planner omits {names}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
 
 
@@ -48,7 +48,7 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     Entries that do not fit into `CATALOGUE_CHARACTERS` are omitted, and the catalogue names them.
     """
     sorted_tools = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
-    entries, omitted = fit_lines(
+    entries, omitted_names = fit_lines(
         {
             name: json_line(_tool_entry(tool) if tool.agent is None else _agent_entry(tool.agent))
             for name, tool in sorted_tools
@@ -59,22 +59,22 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
         for title, are_agents in (("Agents:", True), ("Tools:", False))
     ]
     text = "\n\n".join("\n".join([title, *lines]) for title, lines in parts if lines)
-    names = [card.name if (card := tools[name].agent) is not None else name for name in omitted]
+    names = [card.name if (card := tools[name].agent) is not None else name for name in omitted_names]
     return Catalogue({name: tools[name] for name in entries}, text, names)
 
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the lines that fit, by name, and the names of the other lines."""
     fitting_lines: dict[str, str] = {}
-    omitted: list[str] = []
+    omitted_names: list[str] = []
     remaining_characters = CATALOGUE_CHARACTERS
     for name, line in lines.items():
         if len(line) < remaining_characters:
             fitting_lines[name] = line
             remaining_characters -= len(line) + 1
         else:
-            omitted.append(name)
-    return fitting_lines, omitted
+            omitted_names.append(name)
+    return fitting_lines, omitted_names
 
 
 def _agent_entry(agent: AgentCard) -> dict[str, Any]:

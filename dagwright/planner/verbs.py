@@ -13,9 +13,9 @@ from dagwright.tools.registry import BUILTIN_TOOL_NAMES
 
 
 def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
-    """Return the tools that are verbs: not agents, pure tools, compensating tools or helpers of other tools.
+    """Return the tools that are verbs: all tools except agents, pure tools, compensating tools and built-in tools.
 
-    A user's tool with the name of a built-in helper is a verb.
+    A user's tool with the name of a built-in tool is a verb.
     """
     compensating_tools = {tool.undo for tool in tools.values()}
     return {
@@ -30,8 +30,8 @@ def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDecla
 
 def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
     """Format verbs for a model, one line each, sorted by name; verbs that do not fit are omitted."""
-    entries, omitted = fit_lines({name: json_line(_describe_verb(verbs[name])) for name in sorted(verbs)})
-    return Catalogue({name: verbs[name] for name in entries}, "\n".join(["Verbs:", *entries.values()]), omitted)
+    entries, omitted_names = fit_lines({name: json_line(_describe_verb(verbs[name])) for name in sorted(verbs)})
+    return Catalogue({name: verbs[name] for name in entries}, "\n".join(["Verbs:", *entries.values()]), omitted_names)
 
 
 def _describe_verb(verb: ToolDeclaration) -> dict[str, Any]:
@@ -48,7 +48,9 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
         return {"arguments": arguments}
     groups: dict[str, Any] = {
         "params": {name: _without_null(properties[name]) for name, entity_kinds in kinds.items() if not entity_kinds},
-        "entities": {name: _entity(verb, name, entity_kinds) for name, entity_kinds in kinds.items() if entity_kinds},
+        "entities": {
+            name: _describe_entity(verb, name, entity_kinds) for name, entity_kinds in kinds.items() if entity_kinds
+        },
         "required": arguments.get("required", []),
     }
     return {name: group for name, group in groups.items() if group}
@@ -58,19 +60,19 @@ def _without_null(schema: Any) -> Any:
     """Return the schema of an argument without its null type, and with its text format under the key `format`."""
     if not isinstance(schema, Mapping):
         return schema
-    simplified = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
+    simplified = {keyword: part for keyword, part in schema.items() if not (keyword == "default" and part is None)}
     choices = simplified.get("anyOf")
     non_null = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
     if len(non_null) == 1 and isinstance(non_null[0], Mapping):
         del simplified["anyOf"]
         simplified = {**non_null[0], **simplified}
-    return {"format" if word == TEXT_FORMAT else word: part for word, part in simplified.items()}
+    return {"format" if keyword == TEXT_FORMAT else keyword: part for keyword, part in simplified.items()}
 
 
-def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _describe_entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     """Format an argument that takes an entity."""
     schema = (verb.input_schema or {})["properties"][name]
     description = schema.get("description") if isinstance(schema, Mapping) else None
-    only = kind_conditions(verb, name)
+    conditions = kind_conditions(verb, name)
     document = {"kinds": [*kinds], **({"description": description} if description else {})}
-    return {**document, "only": dict(only)} if only else document
+    return {**document, "only": dict(conditions)} if conditions else document

@@ -76,7 +76,7 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--profile", "rounds"], "there is no worker; name a module or file of functions with @worker_tool"),
+        (["--profile", "rounds"], "there is no worker tool; name a module or file of functions with @worker_tool"),
         ([*ROUNDS_OPTIONS, "--plan-only"], "--plan-only: not available with --profile rounds"),
     ],
 )

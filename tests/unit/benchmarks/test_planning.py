@@ -47,7 +47,7 @@ async def plan_requests(server: ModelServer, **options: Any) -> list[PlannedRequ
 def test_expected_plan_of_each_request_is_valid(index: int) -> None:
     parsed = parse_plan(expected_plan(index), "", CASES.tools)
     assert parsed.notes == []
-    assert len(parsed.planned.nodes) == len(expected_plan(index)["nodes"])
+    assert len(parsed.planned_nodes.nodes) == len(expected_plan(index)["nodes"])
 
 
 def test_expected_plans_use_every_tool() -> None:

@@ -37,7 +37,7 @@ def test_plan_text_is_parsed_with_the_edges_of_its_shape(make: Callable[[int], S
     positions = {node["id"]: position for position, node in enumerate(nodes)}
     edges = [tuple(positions[name] for name in referenced_nodes(node["arguments"])) for node in nodes]
     assert (parsed.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.dependencies])
-    assert len(parsed.planned.nodes) == size
+    assert len(parsed.planned_nodes.nodes) == size
 
 
 def referenced_nodes(arguments: object) -> list[str]:

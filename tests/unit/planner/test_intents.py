@@ -67,7 +67,7 @@ def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
         answer(FUND, CUSTODY, intent("cbu.add-product", product="FUND_ACCOUNTING", refs={"cbu-id": "@cbu"})),
         cbu="prt_9",
     )
-    nodes = actual.planned.nodes
+    nodes = actual.planned_nodes.nodes
     assert [(node.id, node.tool, node.dependencies) for node in nodes] == [
         ("@result_1", "cbu.ensure", (4,)),
         ("@result_2", "cbu.add-product", (0, 4)),
@@ -85,7 +85,7 @@ def test_document_of_a_repaired_plan_is_parsed_to_the_same_plan() -> None:
     assert first.document == answer(FUND, CUSTODY)
     assert [note.code for note in first.notes] == ["fence", "tool"] or [note.code for note in first.notes][-1] == "tool"
     second = parse(dict(first.document))
-    assert (second.planned, second.summary) == (first.planned, first.summary)
+    assert (second.planned_nodes, second.summary) == (first.planned_nodes, first.summary)
 
 
 def test_summary_of_a_plan_has_the_explanation_in_one_line_and_the_nodes_in_order() -> None:
@@ -192,7 +192,7 @@ def test_party_as_a_plain_value_or_param_reference_is_a_problem() -> None:
     assert (invented_id.code, reference.code) == ("invalid_arguments", "invalid_reference")
     assert invented_id.message == "intent 2: 'cbu-id' is an entity, not a plain value"
     assert reference.hint == "write it under refs"
-    assert parse(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
+    assert parse(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned_nodes.nodes
 
 
 def test_missing_confidence_is_zero_and_a_confidence_in_text_is_repaired() -> None:
@@ -207,17 +207,17 @@ def test_missing_confidence_is_zero_and_a_confidence_in_text_is_repaired() -> No
 
 def test_strict_empty_and_large_answers_are_accepted_and_a_cut_off_answer_is_rejected() -> None:
     strict = {**FUND, "params": json.dumps(FUND["params"]), "refs": "{}", "lookups": "null"}
-    assert [node.arguments["name"] for node in parse(json.dumps(answer(strict))).planned.nodes] == ["Apex"]
+    assert [node.arguments["name"] for node in parse(json.dumps(answer(strict))).planned_nodes.nodes] == ["Apex"]
     assert [problem.pointer for problem in problems_in(json.dumps(answer(strict, confidence=1.5)))] == ["/confidence"]
     assert problems_in(answer({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
     actual = parse(answer(explanation="It has custody already."))
-    assert (actual.planned.nodes, actual.change_count) == ((), 0)
-    assert actual.summary == "The model is 90% sure: “It has custody already.”\nNothing is to be done."
+    assert (actual.planned_nodes.nodes, actual.change_count) == ((), 0)
+    assert actual.summary == "The model is 90% sure: “It has custody already.”\nThere is nothing to do."
     text = json.dumps(answer(FUND, CUSTODY))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
         assert {"truncated", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
     actual = parse(answer(FUND, *[CUSTODY] * 199))
-    assert len(actual.planned.nodes) == 200
+    assert len(actual.planned_nodes.nodes) == 200
     assert len(json.dumps(actual.to_json())) < PLANNED_BYTES
 
 

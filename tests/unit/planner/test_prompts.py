@@ -67,9 +67,9 @@ def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> N
     }
     catalogue = build_catalogue(tools)
     assert len(catalogue.text) <= CATALOGUE_CHARACTERS + len("Tools:\n")
-    assert [*catalogue.tools, *catalogue.omitted] == [*tools]
-    assert 20 < len(catalogue.omitted) < 60
-    more = len(catalogue.omitted) - 20
+    assert [*catalogue.tools, *catalogue.omitted_names] == [*tools]
+    assert 20 < len(catalogue.omitted_names) < 60
+    more = len(catalogue.omitted_names) - 20
     assert (catalogue.note() or "").endswith(f" and {more} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters")
     assert "(The catalogue of the planner omits 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
