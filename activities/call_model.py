@@ -147,12 +147,14 @@ class _Attempt:
     async def _get_response(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
             response = await self._store_conversation(request, await self._call(request))
-            if request.round is None:
+            if request.round_context is None:
                 return response
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
             return replace(
                 response,
-                parsed_round=await asyncio.to_thread(parse_round, response.output, response.text, request.round),
+                parsed_round=await asyncio.to_thread(
+                    parse_round, response.output, response.text, request.round_context
+                ),
             )
         node_id = request.call.labels.node_id or self._info.activity_id
         plan_stream = PlanStream(request.planning, node_id=node_id, info=self._info)
@@ -162,7 +164,7 @@ class _Attempt:
             request = replace(request, call=replace(call, messages=messages))
         async with plan_stream:
             response = await self._models.stream_call(request.call, request.endpoint, feed=plan_stream.feed)
-        return replace(await self._store_conversation(request, response), accepted=plan_stream.accepted)
+        return replace(await self._store_conversation(request, response), accepted_nodes=plan_stream.accepted)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
         if request.streamed_field is None:
@@ -187,15 +189,15 @@ class _Attempt:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
         if not messages:
             raise InvalidArguments("Invalid arguments: the request has no messages")
-        config = request.call.config.override(given_model())
+        config = request.call.config.with_defaults(given_model())
         return replace(request, call=replace(request.call, messages=tuple(messages), config=config))
 
     async def _earlier_messages(self, request: ModelRequest) -> tuple[Any, ...]:
-        if request.before is None:
+        if request.previous_conversation is None:
             return ()
-        loaded_values = await self._values.load([request.before])
+        loaded_values = await self._values.load([request.previous_conversation])
         try:
-            return messages_from_json(loaded_values[request.before].copy_part((), "the conversation"))
+            return messages_from_json(loaded_values[request.previous_conversation].copy_part((), "the conversation"))
         except (ValueError, TypeError) as error:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 

@@ -412,7 +412,7 @@ class ToolAttempt:
             for message in call.messages
         ]
         return await self._models.call(
-            replace(call, messages=tuple(messages), config=call.config.override(given_model()))
+            replace(call, messages=tuple(messages), config=call.config.with_defaults(given_model()))
         )
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:

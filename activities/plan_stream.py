@@ -57,7 +57,7 @@ class PlanStream:
         self._node_id = node_id
         self._replan_context = planning.replan_context
         self._info = info
-        self._accepted_nodes: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
+        self._accepted_nodes: dict[str, Node] = {str(node["id"]): node for node in planning.accepted_nodes}
         self._sent_count = 0
         """Number of nodes that this attempt has sent."""
         self._steps = JsonStepParser()

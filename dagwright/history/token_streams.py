@@ -29,7 +29,7 @@ from dagwright.history.pending_activities import decode_pending
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart
 from dagwright.llm.visible_text import VisibleText
-from dagwright.planning.agent_loop.spec import is_turn, turn_after
+from dagwright.planning.agent_loop.spec import is_turn, next_turn_id
 from dagwright.planning.model_calls.heartbeat_text import TEXT_INDEX, HeartbeatText, heartbeat_text_from_json
 from dagwright.planning.model_calls.response_summary import ANSWER_FIELD, has_text_in_output, summarize_response
 from dagwright.protocol.messages import MessageInvalid, read_message
@@ -344,7 +344,7 @@ def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
     if record is not None and isinstance(record.result, StoredValue):
         # The run does not have the text. The text of the last turn is the answer, which the reader compares with the
         # received text.
-        return view.is_closed and is_turn(task) and state.number_of(turn_after(task)) is None
+        return view.is_closed and is_turn(task) and state.number_of(next_turn_id(task)) is None
     text = _text_of_call(task, view)
     return text is not None and not mark.is_prefix_of(text)
 

@@ -26,7 +26,7 @@ from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
-from dagwright.planning.agent_loop.agent_nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agent_sub_plans
 from dagwright.planning.plan_and_execute.goal_spec import (
     RESERVED_IDS,
     PlannedNodes,
@@ -138,7 +138,7 @@ def parse_plan(
     Raises:
         PlanInvalid: lists all errors and ambiguities.
     """
-    referable_ids = replan_context.referable if replan_context is not None else ()
+    referable_ids = replan_context.referable_ids if replan_context is not None else ()
     try:
         checked_plan, repairs = _check_answer(
             plan,
@@ -184,7 +184,7 @@ def build_parsed_plan(
     restricted_plan = with_policy_approval(
         replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
     )
-    plan = with_tools_for_answers(with_agents(restricted_plan, checked_plan.tools), checked_plan.tools)
+    plan = with_tools_for_answers(with_agent_sub_plans(restricted_plan, checked_plan.tools), checked_plan.tools)
     try:
         reject_too_large(plan)
     except PlanTooLarge as error:
@@ -284,8 +284,8 @@ def can_start_early(
         nodes: nodes as written; all but the last one have been accepted already.
         replan_context: state of the run, for a replan; a node that replaces an existing node never starts early.
     """
-    referable_ids = replan_context.referable if replan_context is not None else ()
-    if replan_context is not None and nodes[-1].get("id") in replan_context.not_referable:
+    referable_ids = replan_context.referable_ids if replan_context is not None else ()
+    if replan_context is not None and nodes[-1].get("id") in replan_context.not_referable_ids:
         return False
     if depth_of(nodes[-1]) > _MAX_EARLY_DEPTH:
         return False

@@ -23,7 +23,10 @@ class TurnSummary:
         return {"turn_id": self.turn_id, "human_message": self.human_message, "ai_response": self.ai_response}
 
     def shorten(self, characters: int) -> "TurnSummary":
-        """Shorten both sides to `characters`. The end of the response stays, because it may be a question."""
+        """Shorten the message and the response to `characters` each.
+
+        The end of the response stays, because it may be a question.
+        """
         message = cut_for_model(self.human_message, characters)
         return TurnSummary(self.turn_id, message, cut_middle_for_model(self.ai_response, characters))
 
@@ -50,10 +53,10 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
 def recent_turns(
     turns: Sequence[TurnSummary], *, characters: int, newest_characters: int | None = None
 ) -> tuple[TurnSummary, ...]:
-    """Return the turns that go into a prompt, both sides shortened to `characters`.
+    """Return the turns that go into a prompt, with messages and responses shortened to `characters` each.
 
     Args:
-        newest_characters: limit for both sides of the newest turn; `None` for `characters`.
+        newest_characters: the limit for the newest turn; `None` for `characters`.
     """
     newest_turns = turns[-MAX_TURNS_IN_PROMPT:]
     return tuple(

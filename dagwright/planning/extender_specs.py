@@ -54,6 +54,10 @@ def check_extenders(plan: CompiledPlan) -> None:
 
 
 def workflow_type_of(plan: CompiledPlan | None) -> str:
-    """Return the workflow type of the runs of a plan; `None` for a plan that is not known yet."""
+    """Return the workflow type of the runs of a plan.
+
+    Args:
+        plan: `None` if the plan is not known yet.
+    """
     extender = plan.extender if plan is not None else None
     return wire.WORKFLOW_RUN_PLAN if extender is None else _KINDS[extender["kind"]][0]

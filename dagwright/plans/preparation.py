@@ -36,7 +36,7 @@ from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import TRUNCATED, Repair
 from dagwright.features.plan_edits.accepted_nodes import append_accepted_nodes
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
-from dagwright.planning.agent_loop.agent_nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agent_sub_plans
 from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
 _MAX_PRE_RUN_PROBLEMS = 100
@@ -326,7 +326,7 @@ def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Com
 def _compile_checked_plan(checked: CheckedPlan, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
     if problems:
         raise PlanInvalid([*problems, *unavailable_features(checked)])
-    compiled = with_regions(with_agents(compile_plan(checked), checked.tools))
+    compiled = with_regions(with_agent_sub_plans(compile_plan(checked), checked.tools))
     compiled = with_tools_for_answers(compiled, checked.tools)
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
@@ -346,7 +346,7 @@ def check_size(checked: CheckedPlan) -> CompiledPlan:
     """
     if _is_one_small_region(checked):
         return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
-    compiled = with_regions(with_agents(compiled_form(checked), checked.tools))
+    compiled = with_regions(with_agent_sub_plans(compiled_form(checked), checked.tools))
     _reject_too_large(compiled, checked)
     return compiled
 

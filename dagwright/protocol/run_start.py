@@ -15,7 +15,7 @@ from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.plan_extension.extender import PlanExtender
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
-from dagwright.planning.agent_loop.agent_nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agent_sub_plans
 from dagwright.planning.agent_loop.spec import AgentSpec
 from dagwright.planning.extender_specs import extender_spec_of
 from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
@@ -108,7 +108,7 @@ def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
         compensate=run_input.compensate,
         is_child=run_input.parent is not None,
         only_compensates=run_input.only_compensates,
-        with_agents=with_agents,
+        with_agents=with_agent_sub_plans,
         resolver=EntityResolver(resolver_of(plan.tools), run_input.known_entities),
     )
 

@@ -126,7 +126,7 @@ class LocalRun:
     def _call_model(self, node: str, arguments: Any) -> Any:
         request = request_from_json(arguments)
         call = request.call
-        messages = self._conversations.get(request.before or "", []) + [
+        messages = self._conversations.get(request.previous_conversation or "", []) + [
             message.model_dump(mode="json", exclude_none=True) for message in sendable_messages(request)
         ]
         tools = [tool.name for tool in call.tools]

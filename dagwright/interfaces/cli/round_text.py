@@ -82,7 +82,7 @@ def times_of(view: "RunView") -> Mapping[str, float]:
         return {}
     records = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
     try:
-        calls = RoundsState(scheduler.state, scheduler.features.extension.extender.rounds).calls
+        calls = RoundsState(scheduler.state, scheduler.features.extension.extender.spec).calls
     except GoalUnreachable:
         calls = ()
     records |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 _RESERVED_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 MAX_CORRECTIONS = 2
 """Maximum number of repeats of a turn with an invalid answer."""
-_LAST_TURN = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
-_TOKENS_SPENT = "Not called: the agent has used its limit of {limit:,} tokens."
-_TOO_MANY_CALLS = f"Not called: one turn may call at most {MAX_CALLS} tools."
+_LAST_TURN_MESSAGE = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
+_TOKENS_SPENT_MESSAGE = "Not called: the agent has used its limit of {limit:,} tokens."
+_TOO_MANY_CALLS_MESSAGE = f"Not called: one turn may call at most {MAX_CALLS} tools."
 
 
 class AgentLoop:
@@ -68,13 +68,13 @@ class AgentLoop:
             count += 1
         turn = _Turn(state, self._spec, count)
         # This runs after each event: parse the answer once all tool calls have ended, not for each call that ends.
-        if not turn.record.status.is_final or turn.is_calling:
+        if not turn.record.status.is_final or turn.has_running_calls:
             return None
         if turn.record.status is not NodeStatus.COMPLETED:
-            return turn.correction()
+            return turn.repeated_turn_extension()
         if turn.calls and not turn.is_last:
-            return turn.after_calls()
-        return turn.after_answer()
+            return turn.extension_after_calls()
+        return turn.extension_after_answer()
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes of the run report its errors."""
@@ -106,9 +106,9 @@ class _Turn:
         self._state = state
         self._spec = spec
         self._turn_number = number
-        self._name = turn_id(number)
-        self.record = self._record(self._name)
-        self._node_number = self._number_of(self._name)
+        self._turn_id = turn_id(number)
+        self.record = self._record(self._turn_id)
+        self._node_number = self._number_of(self._turn_id)
         self._parsed_summary: ResponseSummary | None = None
 
     def _record(self, node_id: str) -> Record:
@@ -130,9 +130,9 @@ class _Turn:
         return self._turn_number >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
 
     @property
-    def is_calling(self) -> bool:
+    def has_running_calls(self) -> bool:
         """Whether a tool call of the turn has not ended."""
-        call_ids = (f"{self._name}.{index}" for index in range(1, MAX_CALLS + 1))
+        call_ids = (f"{self._turn_id}.{index}" for index in range(1, MAX_CALLS + 1))
         existing_ids = (node_id for node_id in call_ids if self._state.number_of(node_id) is not None)
         return not all(self._record(node_id).status.is_final for node_id in existing_ids)
 
@@ -147,19 +147,21 @@ class _Turn:
             try:
                 self._parsed_summary = summarize_response(self.record.result)
             except ValueError as error:
-                message = f"the result of {self._name!r} is not a model response: {error}"
+                message = f"the result of {self._turn_id!r} is not a model response: {error}"
                 raise GoalUnreachable(NodeError("invalid_result", message)) from None
         return self._parsed_summary
 
     # A failed turn.
 
-    def correction(self) -> Extension:
+    def repeated_turn_extension(self) -> Extension:
         """Return the same turn again, with the problem of the answer."""
         error = self.record.error
         if self.record.status is not NodeStatus.FAILED or error is None:
             reason = f": {self.record.reason}" if self.record.reason else ""
-            raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{reason}"))
-        if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= MAX_CORRECTIONS:
+            raise GoalUnreachable(
+                NodeError("agent_stopped", f"{self._turn_id!r} was {self.record.status.value}{reason}")
+            )
+        if error.code != ModelError.OUTPUT_INVALID or self._correction_count() >= MAX_CORRECTIONS:
             raise GoalUnreachable(error)
         text = f"Your last answer is invalid: {error.message}.\nFix it and answer again."
         node = self._node
@@ -172,7 +174,7 @@ class _Turn:
         )
         return Extension(self._state.plan.written_count, (repeated_turn,))
 
-    def _corrections(self) -> int:
+    def _correction_count(self) -> int:
         count, node = 0, self._node
         while node.supersedes is not None:
             count, node = count + 1, self._state.node_of(node.supersedes)
@@ -180,11 +182,13 @@ class _Turn:
 
     # A turn with tool calls.
 
-    def after_calls(self) -> Extension | None:
+    def extension_after_calls(self) -> Extension | None:
         """Return the nodes of the tool calls, or the next turn once they have ended."""
         if self._has_used_token_limit():
-            message = _TOKENS_SPENT.format(limit=self._spec.max_tokens)
-            return self._next([(self._message(call.id, message), None) for call in self.calls], [self._node_number])
+            message = _TOKENS_SPENT_MESSAGE.format(limit=self._spec.max_tokens)
+            return self._next_turn(
+                [(self._tool_message(call.id, message), None) for call in self.calls], [self._node_number]
+            )
         call_nodes, errors = self._nodes_and_errors()
         if call_nodes and self._state.number_of(call_nodes[0].id) is None:
             known_tools = {**self._spec.compensating_tools, **self._spec.tools}
@@ -194,24 +198,24 @@ class _Turn:
         if not all(self._record(node.id).status.is_final for node in call_nodes):
             return None
         replies = [
-            (self._message(call.id, errors[node_id]), None)
+            (self._tool_message(call.id, errors[node_id]), None)
             if node_id in errors
-            else (self._message(call.id, ""), self._reply(node_id))
-            for node_id, call in self._named_calls()
+            else (self._tool_message(call.id, ""), self._reply(node_id))
+            for node_id, call in self._calls_with_ids()
         ]
-        return self._next(replies, [self._number_of(node.id) for node in call_nodes] or [self._node_number])
+        return self._next_turn(replies, [self._number_of(node.id) for node in call_nodes] or [self._node_number])
 
-    def _named_calls(self) -> list[tuple[str, Any]]:
-        return [(f"{self._name}.{index}", call) for index, call in enumerate(self.calls, start=1)]
+    def _calls_with_ids(self) -> list[tuple[str, Any]]:
+        return [(f"{self._turn_id}.{index}", call) for index, call in enumerate(self.calls, start=1)]
 
     def _nodes_and_errors(self) -> tuple[list[CompiledNode], dict[str, str]]:
         call_nodes: list[CompiledNode] = []
-        named_calls = self._named_calls()
-        errors = {node_id: _TOO_MANY_CALLS for node_id, _ in named_calls[MAX_CALLS:]}
+        calls_with_ids = self._calls_with_ids()
+        errors = {node_id: _TOO_MANY_CALLS_MESSAGE for node_id, _ in calls_with_ids[MAX_CALLS:]}
         has_listed_tools_in_error = False
-        for node_id, call in named_calls[:MAX_CALLS]:
+        for node_id, call in calls_with_ids[:MAX_CALLS]:
             try:
-                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node=self._node_number))
+                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node_number=self._node_number))
             except UnknownTool as error:
                 errors[node_id] = (
                     str(error) if has_listed_tools_in_error else unknown_tool_message(call.name, self._spec)
@@ -236,12 +240,12 @@ class _Turn:
         return (f"Not completed: {record.status.value}",)
 
     @staticmethod
-    def _message(call_id: str, text: str) -> Message:
+    def _tool_message(call_id: str, text: str) -> Message:
         return Message(role="tool", content=text, tool_call_id=call_id)
 
     # A turn with an answer.
 
-    def after_answer(self) -> Extension | None:
+    def extension_after_answer(self) -> Extension | None:
         """Return the request to a person, the next turn after the answer, or the answer as the output of the run."""
         text = self._summary.text
         parsed_answer = parse_answer(text, self._spec) if isinstance(text, str) else None
@@ -249,15 +253,15 @@ class _Turn:
         answer = parsed_answer or parse_answer(self._summary.marker or "", self._spec)
         if answer.problem and not self.is_last:
             message = f"No request was sent: {answer.problem}.\nAsk again or answer without asking."
-            return self._next([(user(message), None)], [self._node_number])
+            return self._next_turn([(user(message), None)], [self._node_number])
         if answer.question is not None and not self.is_last:
-            return self._after_request(answer.question)
+            return self._extension_after_request(answer.question)
         if self._spec.feedback_policy == "always" and self._has_answer():
-            return self._after_review()
+            return self._extension_after_review()
         if parsed_answer is not None and parsed_answer.text != text:
             return self._output_extension((parsed_answer.text, ()))
         if self.calls and not self._has_answer():
-            message = f"the model was asked to finish without tools in {self._name!r}, but called tools"
+            message = f"the model was asked to finish without tools in {self._turn_id!r}, but called tools"
             raise GoalUnreachable(NodeError("agent_unfinished", message))
         return None
 
@@ -265,21 +269,21 @@ class _Turn:
         answer = self._summary.text if self._spec.output is None else self._summary.output
         return answer is not None and answer != ""
 
-    def _after_request(self, question: Mapping[str, Any]) -> Extension | None:
-        node_id = f"{self._name}.ask"
+    def _extension_after_request(self, question: Mapping[str, Any]) -> Extension | None:
+        node_id = f"{self._turn_id}.ask"
         if self._state.number_of(node_id) is None:
             return Extension(self._state.plan.written_count, (human_node(question, node_id, self._node_number),))
         if not self._record(node_id).status.is_final:
             return None
         prompt = str(question["prompt"])
         parts: tuple[TemplatePart, ...] = (f"A person was asked: {prompt}\nThe answer: ", *self._reply(node_id))
-        return self._next([(user(""), parts)], [self._number_of(node_id)])
+        return self._next_turn([(user(""), parts)], [self._number_of(node_id)])
 
-    def _after_review(self) -> Extension | None:
+    def _extension_after_review(self) -> Extension | None:
         """Return the review request for the answer, or the next turn if a person rejects the answer."""
-        node_id = f"{self._name}.check"
+        node_id = f"{self._turn_id}.check"
         if self._state.number_of(node_id) is None:
-            _, template = output_of_turn(self._spec, self._name)
+            _, template = output_of_turn(self._spec, self._turn_id)
             prompt = (f"{self._spec.name} answers:\n\n", *template, "\n\nIs that good?")
             node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._node_number)
             review = replace(node, bindings=((("prompt",), prompt),))
@@ -295,7 +299,7 @@ class _Turn:
         if self.is_last:
             raise GoalUnreachable(NodeError("rejected", f"a person rejected the answer{reason}, and no turn is left"))
         text = f"A person rejected this answer{reason}.\nWrite a better answer."
-        return self._next([(user(text), None)], [self._number_of(node_id)])
+        return self._next_turn([(user(text), None)], [self._number_of(node_id)])
 
     def _output_extension(self, output: tuple[Any, Sequence[Binding]]) -> Extension | None:
         plan = self._state.plan
@@ -305,7 +309,7 @@ class _Turn:
 
     # The next turn.
 
-    def _next(
+    def _next_turn(
         self,
         messages_with_templates: Sequence[tuple[Message, tuple[TemplatePart, ...] | None]],
         dependencies: Sequence[int],
@@ -319,17 +323,17 @@ class _Turn:
         is_last = self._turn_number + 1 >= self._spec.max_turns or self._has_used_token_limit()
         messages = [message for message, _ in messages_with_templates]
         if is_last:
-            messages.append(user(_LAST_TURN))
+            messages.append(user(_LAST_TURN_MESSAGE))
         characters = max(MIN_CHARACTERS, RESULTS_CHARACTERS // len(messages_with_templates))
         request = self._spec.request(
             messages,
             is_last=is_last,
-            before=self._summary.conversation,
+            previous_conversation=self._summary.conversation,
             cuts=dict.fromkeys(range(len(messages_with_templates)), characters),
         )
-        name = turn_id(self._turn_number + 1)
+        next_id = turn_id(self._turn_number + 1)
         node = model_node(
-            name,
+            next_id,
             request,
             title=f"{self._spec.name}: turn {self._turn_number + 1}",
             dependencies=tuple(dict.fromkeys(dependencies)),
@@ -341,7 +345,7 @@ class _Turn:
         )
         # The model also sees failed calls.
         node = replace(node, join=("all_done", 0), projections=self._node.projections)
-        output = (None, (output_of_turn(self._spec, name),))
+        output = (None, (output_of_turn(self._spec, next_id),))
         return Extension(self._state.plan.written_count, (node,), output=output)
 
     def _has_used_token_limit(self) -> bool:

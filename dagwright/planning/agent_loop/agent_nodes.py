@@ -18,7 +18,7 @@ from dagwright.planning.model_calls.model_requests import OutputSchema
 _CONTEXT = "context"
 
 
-def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+def with_agent_sub_plans(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     """Replace the nodes of `llm` agents in a compiled plan by sub-plans, recursively.
 
     Args:
@@ -28,7 +28,7 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     if not any(card.type == "llm" for card in agent_cards(tools)):
         # Most plans have no agents, and some have a hundred thousand nodes.
         return plan
-    nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
+    nodes = nodes_with_agent_sub_plans(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
     used_tools = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
@@ -37,7 +37,7 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     )
 
 
-def nodes_with_agents(
+def nodes_with_agent_sub_plans(
     nodes: Sequence[CompiledNode],
     titled_nodes: Sequence[CompiledNode],
     *,
@@ -49,14 +49,14 @@ def nodes_with_agents(
         titled_nodes: nodes whose titles label the results in the context of an agent.
     """
     titles = {node.id: node.title for node in titled_nodes}
-    return tuple(_with_agent(node, titles, tools=tools) for node in nodes)
+    return tuple(_with_agent_sub_plan(node, titles, tools=tools) for node in nodes)
 
 
-def _with_agent(
+def _with_agent_sub_plan(
     node: CompiledNode, titles: Mapping[str, str | None], *, tools: Mapping[str, ToolDeclaration]
 ) -> CompiledNode:
     if node.sub_plan is not None:
-        sub_plan = with_agents(node.sub_plan, tools)
+        sub_plan = with_agent_sub_plans(node.sub_plan, tools)
         return node if sub_plan is node.sub_plan else replace(node, sub_plan=sub_plan)
     card = tools[node.tool].agent if node.kind == "tool" and node.tool in tools else None
     if card is None or card.type != "llm":

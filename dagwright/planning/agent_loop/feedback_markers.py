@@ -14,15 +14,15 @@ from typing import Any
 from dagwright.features.feedback.questions import BadQuestion, validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec
 
-_HEAD = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:")
-_BOUNDED_HEAD = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:")
+_MARKER_START = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:")
+_BOUNDED_MARKER_START = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:")
 """Start of a marker of limited length, so that the search takes linear time for answers of any length."""
-_END = re.compile(r"\s*\]\]")
-_SCHEMA = re.compile(r"\|\s*(?=\{)")
-_MARKER_CHARACTERS = 2_000
+_MARKER_END = re.compile(r"\s*\]\]")
+_SCHEMA_START = re.compile(r"\|\s*(?=\{)")
+_MAX_MARKER_CHARACTERS = 2_000
 """Maximum length of a marker, so that the search takes linear time for answers of any length."""
-_QUESTION_CHARACTERS = 500
-"""Longer answers contain more than a question."""
+_MAX_QUESTION_CHARACTERS = 500
+"""Maximum length of an answer that only asks a question; longer answers contain more."""
 _MARKER_SYNTAX = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
 
 
@@ -57,9 +57,9 @@ class _Marker:
 
 
 def find_marker(text: str) -> str | None:
-    """Return the first marker of an answer of any length, verbatim, if its start matches `_BOUNDED_HEAD`."""
-    for head in _BOUNDED_HEAD.finditer(text):
-        part = text[head.start() : head.start() + _MARKER_CHARACTERS]
+    """Return the first marker of an answer of any length, verbatim, if its start matches `_BOUNDED_MARKER_START`."""
+    for head in _BOUNDED_MARKER_START.finditer(text):
+        part = text[head.start() : head.start() + _MAX_MARKER_CHARACTERS]
         if (marker := _marker_at(part, 0)) is not None:
             return part[: marker.end]
     return None
@@ -81,7 +81,7 @@ def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
 
 def _markers(text: str) -> Iterator[_Marker]:
     position = 0
-    while (head := _HEAD.search(text, position)) is not None:
+    while (head := _MARKER_START.search(text, position)) is not None:
         marker = _marker_at(text, head.start())
         if marker is None:
             return
@@ -91,17 +91,17 @@ def _markers(text: str) -> Iterator[_Marker]:
 
 def _marker_at(text: str, start: int) -> _Marker | None:
     """Return the marker that starts at an index; `None` if it has no end. The JSON of a schema may contain `]]`."""
-    head = _HEAD.match(text, start)
+    head = _MARKER_START.match(text, start)
     if head is None:
         return None
     kind, end = head[1].upper(), text.find("]]", head.end())
-    schema = _SCHEMA.search(text, head.end()) if kind == "INFORMATION" else None
+    schema = _SCHEMA_START.search(text, head.end()) if kind == "INFORMATION" else None
     if schema is not None and (end < 0 or schema.start() < end):
         try:
             value, stop = json.JSONDecoder().raw_decode(text, schema.end())
         except (ValueError, RecursionError):
             value, stop = None, schema.end()
-        if value is not None and (end_match := _END.match(text, stop)) is not None:
+        if value is not None and (end_match := _MARKER_END.match(text, stop)) is not None:
             return _Marker(start, end_match.end(), kind, text[head.end() : schema.start()], value)
     return None if end < 0 else _Marker(start, end + 2, kind, text[head.end() : end])
 
@@ -110,7 +110,7 @@ def _parse_marker(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
     """Return the request of a marker, or the problem for the model if the request is invalid."""
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
         return ParsedAnswer(text, _question_of(marker, spec))
-    if marker.schema is None and _SCHEMA.search(marker.content) is not None:
+    if marker.schema is None and _SCHEMA_START.search(marker.content) is not None:
         return ParsedAnswer(
             text, problem=f"the schema of an INFORMATION request is not a JSON object; {_MARKER_SYNTAX}"
         )
@@ -137,6 +137,6 @@ def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
 
 def _is_question(text: str) -> bool:
     stripped = text.strip()
-    is_single_question = stripped.endswith("?") and "\n\n" not in stripped and len(stripped) <= _QUESTION_CHARACTERS
+    is_single_question = stripped.endswith("?") and "\n\n" not in stripped and len(stripped) <= _MAX_QUESTION_CHARACTERS
     # A preceding sentence may be the actual answer.
     return is_single_question and re.search(r"[.!:]\s", stripped) is None

@@ -36,7 +36,7 @@ TURNS_LIMIT = 200
 CONTEXT_CHARACTERS = 60_000
 """Limit for all results in the context of an agent; each result gets an equal part."""
 MIN_CHARACTERS = 2_000
-"""Minimum limit per result, even if the results together then exceed their common limit."""
+"""Smallest limit per result; with many results, they may exceed the limit for all results together."""
 RESULTS_CHARACTERS = 60_000
 """Limit for all tool results of one turn."""
 MAX_CALLS = 64
@@ -52,7 +52,7 @@ _LEGACY_REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
 
 
 def ask_person_tool(types: Sequence[str]) -> OfferedTool:
-    """Return the tool with which an agent asks people; a call opens a request instead of an activity.
+    """Return the tool with which an agent asks people; a call of the tool is a request to a person, not an activity.
 
     Args:
         types: types of the requests that the agent may make.
@@ -93,8 +93,8 @@ class AgentSpec:
         max_tokens: limit for all model calls together. After the limit is reached, one last call must answer. `None` is
             no limit.
         feedback_policy: when the agent asks people. `never`: not at all. `on_request`: through the tool `ask_person`,
-            or with `[[FEEDBACK type: prompt]]` in its answer. `always`: in addition, a person reviews each answer.
-            `heuristic`: in addition, an answer that consists of a question is a request.
+            or with `[[FEEDBACK type: prompt]]` in its answer. `always`: as `on_request`, and a person reviews each
+            answer. `heuristic`: as `on_request`, and an answer that consists of a question is a request.
         compensating_tools: compensating tools of its tools, by name; they are not offered to the model.
         request_types: types of the requests that the agent may make to people.
     """
@@ -132,14 +132,14 @@ class AgentSpec:
         messages: Sequence[Message],
         *,
         is_last: bool,
-        before: str | None = None,
+        previous_conversation: str | None = None,
         cuts: Mapping[int, int] | None = None,
     ) -> ModelRequest:
         """Build the model request of one turn.
 
         Args:
             is_last: disallow tool calls in this turn.
-            before: reference to the earlier conversation, as in `ModelRequest`.
+            previous_conversation: reference to the earlier conversation, as in `ModelRequest`.
             cuts: index of a message -> number of characters after which it is truncated.
         """
         call = ModelCall(
@@ -153,7 +153,13 @@ class AgentSpec:
         )
         # A program reads structured output, so it is not streamed.
         streamed_field = "" if self.output is None else None
-        return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, streamed_field=streamed_field)
+        return ModelRequest(
+            call,
+            previous_conversation=previous_conversation,
+            is_continued=True,
+            cuts=cuts or {},
+            streamed_field=streamed_field,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as the `extender` of a plan."""
@@ -230,7 +236,7 @@ def turn_id(number: int) -> str:
     return f"turn{number}"
 
 
-def turn_after(turn: str) -> str:
+def next_turn_id(turn: str) -> str:
     """Return the ID of the next turn, also for the ID of a repeated turn."""
     return turn_id(int(turn.partition("#")[0].removeprefix("turn")) + 1)
 

@@ -28,12 +28,12 @@ class UnknownTool(ToolCallInvalid):
     """The model called a tool that it does not have."""
 
 
-def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node: int) -> CompiledNode:
+def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node_number: int) -> CompiledNode:
     """Build the node for a tool call.
 
     Args:
         node_id: ID of the new node.
-        turn_node: number of the node of the turn that made the call.
+        turn_node_number: number of the node of the turn that made the call.
 
     Raises:
         ToolCallInvalid: the call is invalid.
@@ -41,7 +41,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node: in
     if spec.is_feedback_tool(call.name):
         ask_tool = ask_person_tool(spec.request_types)
         ask_declaration = ToolDeclaration(ask_tool.name, Effects.READ, input_schema=ask_tool.parameters)
-        return _question_node(_arguments_of(call, ask_declaration), node_id, turn_node)
+        return _question_node(_arguments_of(call, ask_declaration), node_id, turn_node_number)
     tool = spec.tools.get(call.name)
     if tool is None:
         raise UnknownTool(f"Unknown tool {call.name[:_NAME_CHARACTERS]!r}.")
@@ -51,7 +51,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node: in
         id=node_id,
         tool=tool.name,
         arguments=arguments,
-        dependencies=(turn_node,),
+        dependencies=(turn_node_number,),
         retry=default_retry(effects, tool.max_attempts),
         timeout_s=tool.timeout_s,
         is_worker=tool.worker is not None,
@@ -87,21 +87,21 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
     return arguments
 
 
-def _question_node(fields: Mapping[str, Any], node_id: str, turn_node: int) -> CompiledNode:
+def _question_node(fields: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
     # Without a type, a request is a CLARIFICATION, unless it has fields of another type.
     implied_type = "SELECTION" if fields.get("options") else "INFORMATION" if "schema" in fields else "CLARIFICATION"
     default_type = {} if "type" in fields else {"type": implied_type}
     try:
-        return human_node(validate_question_fields({**fields, **default_type}), node_id, turn_node)
+        return human_node(validate_question_fields({**fields, **default_type}), node_id, turn_node_number)
     except BadQuestion as error:
         raise ToolCallInvalid(f"No request was sent: {error}") from None
 
 
-def human_node(question: Mapping[str, Any], node_id: str, turn_node: int) -> CompiledNode:
+def human_node(question: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
     """Build the node that sends a request to a person.
 
     Args:
         question: result of `validate_question_fields`.
-        turn_node: number of the node of the turn that makes the request.
+        turn_node_number: number of the node of the turn that makes the request.
     """
-    return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn_node,))
+    return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn_node_number,))

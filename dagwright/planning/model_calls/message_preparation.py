@@ -22,18 +22,18 @@ def sendable_messages(request: ModelRequest) -> list[Message]:
 
 def join_user_messages(messages: Sequence[Message]) -> list[Message]:
     """Join consecutive user messages."""
-    merged: list[Message] = []
+    merged_messages: list[Message] = []
     for message in messages:
-        if merged and message.role == "user" == merged[-1].role:
-            content = f"{merged[-1].content or ''}\n\n{message.content or ''}"
-            merged[-1] = message.model_copy(update={"content": content})
+        if merged_messages and message.role == "user" == merged_messages[-1].role:
+            content = f"{merged_messages[-1].content or ''}\n\n{message.content or ''}"
+            merged_messages[-1] = message.model_copy(update={"content": content})
         else:
-            merged.append(message)
-    return merged
+            merged_messages.append(message)
+    return merged_messages
 
 
 def json_line(value: Any) -> str:
-    """Serialize a value as JSON on one line for any reader."""
+    """Serialize a value as JSON without any character that a reader takes for a line break."""
     # Some readers also split lines at these Unicode line separators.
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
     for separator in ("\x85", "\u2028", "\u2029"):

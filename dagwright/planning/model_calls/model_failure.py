@@ -23,7 +23,7 @@ class Action(StrEnum):
 
 
 class ModelError(DescribedCode):
-    """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity.
+    """Reason of a failed model call: the error code of the node, and `ApplicationError.type` of the activity.
 
     The reference of error codes is generated from the members.
     """
@@ -129,8 +129,8 @@ class ModelFailure(DagwrightError):
         delay: delay after which the same call may be retried, if the server sent one.
 
     Attributes:
-        requested_by: service that requested the delay, such as `429 from api.example.org`; `None` if the delay follows
-            another failure.
+        requested_by: service that requested the delay, such as `429 from api.example.org`; `None` if the server
+            sent the delay with another status.
         model: name of the model; empty if it is not known.
         partial: text that the model wrote before the failure.
         usage: usage of the failed call.

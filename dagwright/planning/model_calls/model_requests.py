@@ -42,9 +42,9 @@ class ModelConfig(BaseModel):
         """Return the fields that are set."""
         return self.model_dump(exclude_none=True)
 
-    def override(self, base: "ModelConfig") -> "ModelConfig":
-        """Return `base` with the fields that are set in this config."""
-        return ModelConfig(**(base.to_json() | self.to_json()))
+    def with_defaults(self, defaults: "ModelConfig") -> "ModelConfig":
+        """Return this config with the fields of `defaults` that are not set in it."""
+        return ModelConfig(**(defaults.to_json() | self.to_json()))
 
 
 DEFAULT_CONFIG = ModelConfig()
@@ -60,10 +60,10 @@ def model_config_from_json(encoded: Any) -> ModelConfig:
     try:
         return ModelConfig.model_validate(encoded)
     except ValidationError as error:
-        raise ValueError("; ".join(_problem(detail) for detail in error.errors(include_url=False))) from None
+        raise ValueError("; ".join(_problem_text(detail) for detail in error.errors(include_url=False))) from None
 
 
-def _problem(error: Any) -> str:
+def _problem_text(error: Any) -> str:
     name = ".".join(map(str, error["loc"])) or "model config"
     if error["type"] == "extra_forbidden":
         hint = suggestion(name, list(ModelConfig.model_fields))
@@ -205,8 +205,8 @@ class ModelResponse:
         model: model that answered, as reported by the server.
         usage: usage of this call only.
         conversation: reference to the conversation including this response, if the request `is_continued`.
-        accepted: nodes of this and earlier plans that were sent to the run, if the request is for `planning`.
-        parsed_round: the parsed answer of a planner of rounds, if the request has a `round`.
+        accepted_nodes: nodes of this and earlier plans that were sent to the run, if the request is for `planning`.
+        parsed_round: the parsed answer of a planner of rounds, if the request has a `round_context`.
     """
 
     message: Message
@@ -215,7 +215,7 @@ class ModelResponse:
     model: str = ""
     usage: Usage = field(default_factory=Usage)
     conversation: str | None = None
-    accepted: Sequence[Mapping[str, Any]] | None = None
+    accepted_nodes: Sequence[Mapping[str, Any]] | None = None
     parsed_round: Mapping[str, Any] | None = None
 
     @property
@@ -244,12 +244,12 @@ class Planning:
 
     Args:
         tools: tools that the plan may use, in the encoding of `planning.plan_and_execute.goal_spec`.
-        accepted: accepted nodes of earlier answers, as written.
+        accepted_nodes: accepted nodes of earlier answers, as written.
         replan_context: state of the run at a replan.
     """
 
     tools: Sequence[Mapping[str, Any]]
-    accepted: Sequence[Mapping[str, Any]] = ()
+    accepted_nodes: Sequence[Mapping[str, Any]] = ()
     replan_context: ReplanContext | None = None
 
 
@@ -258,26 +258,26 @@ class ModelRequest:
     """Input of the activity `call_model`.
 
     Args:
-        call: the messages after `before`, with the options of the call.
-        before: `ModelResponse.conversation` of an earlier call that `call.messages` continue, so history contains a
-            long conversation once and not in each call.
+        call: the messages after `previous_conversation`, with the options of the call.
+        previous_conversation: `ModelResponse.conversation` of an earlier call that `call.messages` continue. So history
+            contains a long conversation once and not in each call.
         is_continued: whether another call will continue from here; the response then has its `conversation`.
         endpoint: `None` for the server of the worker's settings.
         cuts: index of a message in `call` -> number of characters after which the filled message is truncated, with a
             mark.
         planning: `None` for an answer that is used only when it is complete.
-        round: context for parsing the answer of a planner of rounds; `None` for any other answer.
+        round_context: context for parsing the answer of a planner of rounds; `None` for any other answer.
         streamed_field: part of the answer to stream: `""` for its text, otherwise the field of its JSON that contains
             the text. `None` disables streaming.
     """
 
     call: ModelCall
-    before: str | None = None
+    previous_conversation: str | None = None
     is_continued: bool = False
     endpoint: NamedEndpoint | None = None
     cuts: Mapping[int, int] = field(default_factory=dict)
     planning: Planning | None = None
-    round: RoundContext | None = None
+    round_context: RoundContext | None = None
     streamed_field: str | None = None
 
 
@@ -286,13 +286,13 @@ def messages_to_json(messages: Sequence[Message]) -> Any:
     return [message.to_json() for message in messages]
 
 
-def messages_from_json(record: Any) -> tuple[Message, ...]:
+def messages_from_json(encoded: Any) -> tuple[Message, ...]:
     """Decode a conversation from its stored form.
 
     Raises:
         ValueError: the value is not a list of messages.
     """
-    return tuple(Message.model_validate(message) for message in record)
+    return tuple(Message.model_validate(message) for message in encoded)
 
 
 def request_to_json(request: ModelRequest) -> Json:
@@ -305,8 +305,8 @@ def request_to_json(request: ModelRequest) -> Json:
         encoded["tool_choice"] = call.tool_choice
     if call.output is not None:
         encoded["output"] = call.output.to_json()
-    if request.before is not None:
-        encoded["before"] = request.before
+    if request.previous_conversation is not None:
+        encoded["before"] = request.previous_conversation
     if request.is_continued:
         encoded["is_continued"] = True
     if request.endpoint is not None:
@@ -316,12 +316,12 @@ def request_to_json(request: ModelRequest) -> Json:
     if request.planning is not None:
         encoded["planning"] = {
             "tools": [dict(tool) for tool in request.planning.tools],
-            "accepted": [dict(node) for node in request.planning.accepted],
+            "accepted": [dict(node) for node in request.planning.accepted_nodes],
         }
         if request.planning.replan_context is not None:
             encoded["planning"]["replan_context"] = REPLAN_CONTEXTS.encode(request.planning.replan_context)
-    if request.round is not None:
-        encoded["round"] = ROUND_CONTEXTS.encode(request.round)
+    if request.round_context is not None:
+        encoded["round"] = ROUND_CONTEXTS.encode(request.round_context)
     if request.streamed_field is not None:
         encoded["streamed_field"] = request.streamed_field
     return {**encoded, "messages": messages_to_json(call.messages)}
@@ -348,16 +348,16 @@ def request_from_json(encoded: Any) -> ModelRequest:
         )
         return ModelRequest(
             call,
-            before=encoded.get("before"),
+            previous_conversation=encoded.get("before"),
             is_continued=encoded.get("is_continued", False),
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(index): int(characters) for index, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
-            round=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
+            round_context=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
             streamed_field=_streamed_field_from_json(encoded.get("streamed_field")),
         )
     except ValidationError as error:
-        raise ValueError("; ".join(_problem(detail) for detail in error.errors(include_url=False))) from None
+        raise ValueError("; ".join(_problem_text(detail) for detail in error.errors(include_url=False))) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"invalid request to a model: {type(error).__name__}: {error}") from None
 
@@ -375,10 +375,12 @@ def _streamed_field_from_json(encoded: Any) -> str | None:
 def _planning_from_json(encoded: Any) -> Planning | None:
     if encoded is None:
         return None
-    accepted = encoded["accepted"]
-    if not isinstance(accepted, list) or not all(isinstance(node, Mapping) for node in accepted):
+    accepted_nodes = encoded["accepted"]
+    if not isinstance(accepted_nodes, list) or not all(isinstance(node, Mapping) for node in accepted_nodes):
         raise ValueError("the accepted nodes must be a list of nodes")
-    return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("replan_context")))
+    return Planning(
+        tuple(encoded["tools"]), tuple(accepted_nodes), REPLAN_CONTEXTS.decode(encoded.get("replan_context"))
+    )
 
 
 def response_to_json(response: ModelResponse) -> Json:
@@ -392,8 +394,8 @@ def response_to_json(response: ModelResponse) -> Json:
     }
     if response.conversation is not None:
         encoded["conversation"] = response.conversation
-    if response.accepted is not None:
-        encoded["accepted"] = [dict(node) for node in response.accepted]
+    if response.accepted_nodes is not None:
+        encoded["accepted"] = [dict(node) for node in response.accepted_nodes]
     if response.parsed_round is not None:
         encoded["read"] = dict(response.parsed_round)
     return encoded
@@ -403,7 +405,8 @@ MODEL_TIMEOUT_S = 1_200.0
 """Timeout of one attempt: a server may be silent for ten minutes while its model thinks, and then stream for several
 more minutes. A dead worker is detected much earlier by its missing heartbeats."""
 MODEL_HEARTBEAT_S = 30.0
-"""As for `write` calls: a model call costs money, so it must not be repeated after an outage of a few seconds."""
+"""Heartbeat timeout, as for `write` calls: a model call costs money, and must not be repeated after an outage of a few
+seconds."""
 MODEL_RETRY = RetryRule(max_attempts=8, first_delay_s=1.0, factor=2.0, max_delay_s=60.0)
 """Covers an outage of two minutes; a `Retry-After` header of the server takes precedence."""
 

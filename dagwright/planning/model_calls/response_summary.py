@@ -28,9 +28,9 @@ ANSWER_FIELD = "answer"
 """Field with the text, in the JSON of an answer to a request."""
 ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Projections of an answer to a request: its text and its missing information."""
-ACCEPTED_PROJECTION: Projection = (("accepted",), "value")
+ACCEPTED_NODES_PROJECTION: Projection = (("accepted",), "value")
 """Projection of a streamed plan: the nodes that were sent to the run while the model wrote the plan."""
-READ_PROJECTION: Projection = (("read",), "whole")
+PARSED_ROUND_PROJECTION: Projection = (("read",), "whole")
 """Projection of a response of the rounds planner: the answer as the activity has parsed it."""
 MARKER_PROJECTION: Projection = (("marker",), "value")
 """Projection of a large response with a request to a person: its marker (`planning.agent_loop.feedback_markers`)."""
@@ -60,7 +60,7 @@ class ResponseSummary:
         text: text of the response, or a reference to it.
         output: value for the requested schema, or a reference to it.
         tool_calls: complete tool calls.
-        conversation: reference for `ModelRequest.before` of the next call.
+        conversation: reference for `ModelRequest.previous_conversation` of the next call.
         marker: request to a person, if the text is in the store and contains a request.
     """
 
@@ -117,8 +117,8 @@ def missing_information(value: Any) -> Sequence[str]:
 
 
 def parsed_round_of(value: Any) -> Any:
-    """Return the parsed result in a planner's response; `None` if it is missing."""
-    return _at(value, *READ_PROJECTION[0])
+    """Return the parsed answer in a planner's response; `None` if it is missing."""
+    return _at(value, *PARSED_ROUND_PROJECTION[0])
 
 
 def usage_of_response(value: Any) -> Usage:

@@ -52,11 +52,11 @@ def request_answer(run: "GoalState") -> Extension:
     node = model_node(node_id, request, title="answering the request", dependencies=step_numbers, bindings=bindings)
     superseded_id = None if node_id == ANSWER else run.state.newest_id(ANSWER)
     projections = (*node.projections, *ANSWER_PROJECTIONS) if request.call.output is not None else node.projections
-    output_path = _output_at("message", "content")
+    output = _output_at("message", "content")
     if run.goal.output_schema:
-        projections, output_path = (*node.projections, _OUTPUT_PROJECTION), _output_at(*_OUTPUT_PROJECTION[0])
+        projections, output = (*node.projections, _OUTPUT_PROJECTION), _output_at(*_OUTPUT_PROJECTION[0])
     answer_node = replace(node, join=("all_done", 0), supersedes=superseded_id, projections=projections)
-    return run.extension(answer_node, output=output_path)
+    return run.extension(answer_node, output=output)
 
 
 def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> tuple[ModelRequest, Sequence[Binding]]:
@@ -66,7 +66,7 @@ def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> t
         can_replan: whether another replan is possible. If not, the answer is a text, which names missing information.
     """
     opening_messages = [system(goal.answer_prompt), user(f"Request:\n{goal.request}")]
-    step_texts = step_messages(steps, first=len(opening_messages))
+    step_texts = step_messages(steps, first_index=len(opening_messages))
     schema = goal.answer_schema if can_replan else {}
     output = OutputSchema("answer", schema, is_enforced=False) if schema else None
     streamed_field: str | None = "" if output is None else ANSWER_FIELD

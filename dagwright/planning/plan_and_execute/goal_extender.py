@@ -51,49 +51,49 @@ class PlanAndExecute:
             GoalUnreachable: the model has written the maximum number of plans, and none of them can run.
         """
         run = GoalState(state, self._goal)
-        step = self._next_step(run)
-        if step is Stage.FINISHED:
+        extension_or_stage = self._next_extension_or_stage(run)
+        if extension_or_stage is Stage.FINISHED:
             return _conclude(run)
-        return step if isinstance(step, Extension) else None
+        return extension_or_stage if isinstance(extension_or_stage, Extension) else None
 
-    def _next_step(self, run: GoalState) -> Extension | Stage:
+    def _next_extension_or_stage(self, run: GoalState) -> Extension | Stage:
         """Return the next extension for the newest plan, or its stage if there is nothing to add."""
-        parser = run.newest(READ)
-        if parser is None:
+        parser_number = run.newest(READ)
+        if parser_number is None:
             return Stage.OPEN
-        if (parsed_plan := run.parsed_plan_of(parser)) is None:
-            return run.stage_without_plan(parser)
+        if (parsed_plan := run.parsed_plan_of(parser_number)) is None:
+            return run.stage_without_plan(parser_number)
         if parsed_plan["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
             return stage
         if not parsed_plan["valid"]:
-            return repair_plan(run, parser, parsed_plan) or Stage.FINISHED
-        if (approval := run.newest(APPROVE)) is not None and approval > parser:
-            return self._step_after_approval(run, parser, approval, parsed_plan)
+            return repair_plan(run, parser_number, parsed_plan) or Stage.FINISHED
+        if (approval_number := run.newest(APPROVE)) is not None and approval_number > parser_number:
+            return self._extension_or_stage_after_approval(run, parser_number, approval_number, parsed_plan)
         if has_all_nodes(run, parsed_plan):
             return skip_unreachable(run, parsed_plan) or Stage.FINISHED
         if needs_approval(run, parsed_plan):
-            return request_approval(run, parser, parsed_plan)
+            return request_approval(run, parser_number, parsed_plan)
         conflicts = id_conflicts(run, parsed_plan)
         if conflicts:
-            return repair_plan(run, parser, conflicts) or Stage.FINISHED
-        return add_nodes(run, parser, parsed_plan)
+            return repair_plan(run, parser_number, conflicts) or Stage.FINISHED
+        return add_nodes(run, parser_number, parsed_plan)
 
-    def _step_after_approval(
-        self, run: GoalState, parser: int, approval: int, parsed_plan: Mapping[str, Any]
+    def _extension_or_stage_after_approval(
+        self, run: GoalState, parser_number: int, approval_number: int, parsed_plan: Mapping[str, Any]
     ) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
-        if (approved_plan := run.parsed_plan_of(approval)) is None:
-            return run.stage_without_approval(approval)
+        if (approved_plan := run.parsed_plan_of(approval_number)) is None:
+            return run.stage_without_approval(approval_number)
         if not approved_plan["valid"]:
-            return request_approval(run, parser, parsed_plan, problems=approved_plan)
+            return request_approval(run, parser_number, parsed_plan, problems=approved_plan)
         if has_all_nodes(run, approved_plan):
             return Stage.FINISHED
         conflicts = id_conflicts(run, approved_plan)
         if conflicts:
-            return request_approval(run, parser, parsed_plan, problems=conflicts)
-        return add_nodes(run, approval, approved_plan)
+            return request_approval(run, parser_number, parsed_plan, problems=conflicts)
+        return add_nodes(run, approval_number, approved_plan)
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes of the run report its errors."""
@@ -139,27 +139,27 @@ def _conclude(run: GoalState) -> Extension | None:
     if run.goal.profile == "intents":
         # The output of the run is the result of the intents; without intents, the output is empty.
         return None if steps or run.state.plan.output is not None else run.extension(output=({}, ()))
-    answer = run.newest(ANSWER)
+    answer_number = run.newest(ANSWER)
     if not all(record.status.is_final for _, record in steps):
         return None
-    if answer is not None and not run.state.records[answer].status.is_final:
+    if answer_number is not None and not run.state.records[answer_number].status.is_final:
         return None
-    if answer is not None and answer < max((run.number_of(node) for node, _ in steps), default=0):
+    if answer_number is not None and answer_number < max((run.number_of(node) for node, _ in steps), default=0):
         # The answer does not include the newest results.
-        answer = None
-    if answer is not None and (output := changed_output(run, answer)) is not None:
+        answer_number = None
+    if answer_number is not None and (output := changed_output(run, answer_number)) is not None:
         return run.extension(output=output)
-    reasons = _replan_reasons(run, steps, answer)
+    reasons = _replan_reasons(run, steps, answer_number)
     if reasons and run.can_replan():
         return replan(run, reasons)
-    return request_answer(run) if answer is None else None
+    return request_answer(run) if answer_number is None else None
 
 
-def _replan_reasons(run: GoalState, steps: Sequence[Step], answer: int | None) -> list[ReplanReason]:
+def _replan_reasons(run: GoalState, steps: Sequence[Step], answer_number: int | None) -> list[ReplanReason]:
     """Return the reasons for a replan that have not caused a replan yet.
 
     Args:
-        answer: number of the node with the current answer; `None` without an answer.
+        answer_number: number of the node with the current answer; `None` without an answer.
     """
     handled_ids = {
         node_id
@@ -168,9 +168,9 @@ def _replan_reasons(run: GoalState, steps: Sequence[Step], answer: int | None) -
         for node_id in replan_context.because
     }
     reasons = reasons_of(steps, handled_ids=handled_ids)
-    if answer is None or run.state.plan.nodes[answer].id in handled_ids:
+    if answer_number is None or run.state.plan.nodes[answer_number].id in handled_ids:
         return reasons
-    node, record = run.state.plan.nodes[answer], run.state.records[answer]
+    node, record = run.state.plan.nodes[answer_number], run.state.records[answer_number]
     can_have_gaps = record.status is NodeStatus.COMPLETED and not run.goal.output_schema
     gaps = missing_information(record.result) if can_have_gaps else ()
     return [*reasons, reason_of_gaps(node, gaps)] if gaps else reasons

@@ -1,4 +1,4 @@
-"""Calls of plan-and-execute: planning, and parsing of its result."""
+"""Nodes of plan-and-execute: the planning call, and the node that parses its result."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from dagwright.planning.model_calls.model_requests import (
     Planning,
     model_node,
 )
-from dagwright.planning.model_calls.response_summary import ACCEPTED_PROJECTION
+from dagwright.planning.model_calls.response_summary import ACCEPTED_NODES_PROJECTION
 from dagwright.planning.plan_and_execute.goal_spec import (
     ANSWER,
     PLAN,
@@ -45,7 +45,7 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
     plan = with_accepted_projection(call, goal)
     output = output_of_plan(goal, READ) or (None, ())
     return CompiledPlan(
-        nodes=(plan, read_node(READ, PLAN, goal, number=0)),
+        nodes=(plan, parser_node(READ, PLAN, goal, number=0)),
         tools={CALL_MODEL.name: CALL_MODEL, READ_MODEL_PLAN.name: READ_MODEL_PLAN},
         title=title,
         output=output[0],
@@ -77,7 +77,7 @@ def plan_request(
         config=goal.config,
         # The parser also accepts plans that do not match the schema, because models deviate from it.
         output=OutputSchema(
-            goal.profile, goal.schema if replan_context is None else _allowing_no_nodes(goal.schema), is_enforced=False
+            goal.profile, goal.schema if replan_context is None else _without_min_items(goal.schema), is_enforced=False
         ),
         labels=CallLabels(purpose=purpose),
     )
@@ -85,22 +85,22 @@ def plan_request(
     return ModelRequest(call, is_continued=True, planning=planning)
 
 
-def _allowing_no_nodes(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_min_items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the response format for a plan that may have no nodes."""
     properties = schema.get("properties")
     nodes = properties.get("nodes") if isinstance(properties, Mapping) else None
     if not isinstance(nodes, Mapping) or not isinstance(properties, Mapping):
         return schema
-    nodes_schema = {word: part for word, part in nodes.items() if word != "minItems"}
+    nodes_schema = {keyword: part for keyword, part in nodes.items() if keyword != "minItems"}
     return {**schema, "properties": {**properties, "nodes": nodes_schema}}
 
 
 def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
     """Add the projection of the accepted nodes, which the run needs if the response is large."""
-    return replace(plan, projections=(*plan.projections, ACCEPTED_PROJECTION)) if goal.streams else plan
+    return replace(plan, projections=(*plan.projections, ACCEPTED_NODES_PROJECTION)) if goal.streams else plan
 
 
-def read_node(
+def parser_node(
     node_id: str, plan_id: str, goal: Goal, *, number: int, replan_context: ReplanContext | None = None
 ) -> CompiledNode:
     """Build the node that parses the plan of a model.
@@ -145,17 +145,19 @@ def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | 
     return None, (((), (ResultOf(read_id, "result", ("plan",)),)),)
 
 
-def without_later_plans(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
+def without_later_plans(plan: CompiledPlan, rerun_ids: Collection[str]) -> CompiledPlan:
     """Return the plan of a run up to the first generated node that a fork runs again.
 
     Args:
         plan: plan of a run with all extensions so far. A plan with another extender is returned unchanged.
-        rerun: IDs of the nodes that the fork runs again.
+        rerun_ids: IDs of the nodes that the fork runs again.
     """
     if not plan.has_planner:
         return plan
     roles = [role_of(node.id) for node in plan.nodes]
-    rerun_numbers = [number for number, node in enumerate(plan.nodes) if node.id in rerun and roles[number] is not None]
+    rerun_numbers = [
+        number for number, node in enumerate(plan.nodes) if node.id in rerun_ids and roles[number] is not None
+    ]
     if not rerun_numbers:
         return plan
     # A planning call needs the node that parses its result.

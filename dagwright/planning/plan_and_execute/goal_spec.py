@@ -41,7 +41,7 @@ REPLANS_LIMIT = 20
 Profile = Literal["plan", "intents"]
 """Planning profile: a plan followed by an answer, or intents that find or name existing objects."""
 PROFILES: Sequence[Profile] = get_args(Profile)
-CONTEXT_NAMES = 100
+MAX_CONTEXT_NAMES = 100
 """Maximum number of session names in the context of a goal."""
 
 READ_MODEL_PLAN = ToolDeclaration(
@@ -219,9 +219,9 @@ def goal_from_json(encoded: Any) -> Goal:
 
 
 _CONTEXT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
-_CONTEXT_FIELDS = 8
+_MAX_CONTEXT_FIELDS = 8
 """Maximum number of fields per session name that are sent to the planner."""
-_CONTEXT_CHARACTERS = 500
+_MAX_CONTEXT_CHARACTERS = 500
 
 
 def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
@@ -230,8 +230,8 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
     Raises:
         ValueError: the JSON is invalid; the message names the part.
     """
-    if not isinstance(encoded, Mapping) or len(encoded) > CONTEXT_NAMES:
-        raise ValueError(f"context: expected an object of at most {CONTEXT_NAMES} names")
+    if not isinstance(encoded, Mapping) or len(encoded) > MAX_CONTEXT_NAMES:
+        raise ValueError(f"context: expected an object of at most {MAX_CONTEXT_NAMES} names")
     return {name: _context_fields(name, entity) for name, entity in encoded.items()}
 
 
@@ -242,10 +242,10 @@ def _context_fields(name: Any, entity: Any) -> dict[str, str]:
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
     given_fields = [field for field in fields if isinstance(field, str) and fields[field] is not None]
-    context = {field: fields[field] for field in given_fields[:_CONTEXT_FIELDS]}
-    if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in context.values()):
+    context = {field: fields[field] for field in given_fields[:_MAX_CONTEXT_FIELDS]}
+    if any(not isinstance(value, str) or len(value) > _MAX_CONTEXT_CHARACTERS for value in context.values()):
         raise ValueError(
-            f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters"
+            f"context: id, name and kind of {name!r} are texts of at most {_MAX_CONTEXT_CHARACTERS} characters"
         )
     return context
 
@@ -298,6 +298,6 @@ def is_empty(parsed_plan: Mapping[str, Any]) -> bool:
     return all(node.get("tool") == EXISTING_NODE.name for node in parsed_plan["nodes"])
 
 
-def described_nodes(parsed_plan: Mapping[str, Any]) -> frozenset[str]:
+def described_ids_of(parsed_plan: Mapping[str, Any]) -> frozenset[str]:
     """Return the IDs of the nodes of a plan that a request for approval shows completely."""
     return frozenset(parsed_plan.get("described", ()))

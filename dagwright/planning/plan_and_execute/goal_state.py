@@ -59,11 +59,11 @@ class GoalState:
             return None
         parsed_plan = record.result
         if not isinstance(parsed_plan, Mapping) or not isinstance(parsed_plan.get("valid"), bool):
-            name = self.state.plan.nodes[number].id
-            raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not a parsed plan"))
+            node_id = self.state.plan.nodes[number].id
+            raise GoalUnreachable(NodeError("invalid_result", f"the result of {node_id!r} is not a parsed plan"))
         return parsed_plan
 
-    def _fail_if_ending_without_plan(self, parser: int) -> None:
+    def _fail_if_ending_without_plan(self, parser_number: int) -> None:
         """Keep a run without a parsed plan from ending as if it had succeeded.
 
         Raises:
@@ -72,8 +72,9 @@ class GoalState:
         records = [record for _, record in self.state.visible_nodes()]
         if not all(record.status.is_final for record in records):
             return
-        call = self.newest(PLAN)
-        number = parser if call is None or self.state.records[call].status is NodeStatus.COMPLETED else call
+        call_number = self.newest(PLAN)
+        has_answer = call_number is not None and self.state.records[call_number].status is NodeStatus.COMPLETED
+        number = parser_number if call_number is None or has_answer else call_number
         record, node_id = self.state.records[number], self.state.plan.nodes[number].id
         if record.status is NodeStatus.FAILED and not any(record.status is NodeStatus.COMPLETED for record in records):
             # A run in which no node has completed fails without this check.
@@ -101,28 +102,28 @@ class GoalState:
     def replan_context_at(self, number: int) -> ReplanContext | None:
         """Return the state of the run at the start of a planning call; `None` if the call is not a replan."""
         nodes = self.state.plan.nodes
-        parsers = (nodes[parser] for parser in self.numbers_with_role(READ))
+        parsers = (nodes[parser_number] for parser_number in self.numbers_with_role(READ))
         parser = next((node for node in parsers if number in node.dependencies), None)
         return REPLAN_CONTEXTS.decode(parser.arguments.get("replan_context")) if parser is not None else None
 
-    def stage_without_plan(self, parser: int) -> Stage:
+    def stage_without_plan(self, parser_number: int) -> Stage:
         """Return the stage of a plan that was not parsed; a replan has then finished without effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
         """
         if self.replan_context is not None:
-            return Stage.FINISHED if self.state.records[parser].status.is_final else Stage.OPEN
-        self._fail_if_ending_without_plan(parser)
+            return Stage.FINISHED if self.state.records[parser_number].status.is_final else Stage.OPEN
+        self._fail_if_ending_without_plan(parser_number)
         return Stage.OPEN
 
-    def stage_without_approval(self, approval: int) -> Stage:
+    def stage_without_approval(self, approval_number: int) -> Stage:
         """Return the stage of a plan that was not approved. A rejected replan has then finished without effect."""
-        is_rejected = self.replan_context is not None and self.state.records[approval].status.is_final
+        is_rejected = self.replan_context is not None and self.state.records[approval_number].status.is_final
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
-        """Return the stage of a replan whose reasons have changed since it started; `None` if it is still needed.
+        """Return the stage of a replan whose reasons have changed since it started; `None` for a replan that is needed.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
         succeeds.
@@ -164,9 +165,9 @@ class GoalState:
         assert number is not None
         return number
 
-    def free_id(self, name: str) -> str:
-        """Return an unused ID for another node with the role of the node `name`."""
-        number = self.state.number_of(name)
+    def free_id(self, role: str) -> str:
+        """Return an unused ID for another node with a role."""
+        number = self.state.number_of(role)
         assert number is not None
         return free_id(self.state, number)
 

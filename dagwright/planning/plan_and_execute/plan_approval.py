@@ -16,7 +16,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     APPROVE,
     LOW_CONFIDENCE,
     READ_MODEL_PLAN,
-    described_nodes,
+    described_ids_of,
     is_empty,
 )
 from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, encoded_replan_context
@@ -24,7 +24,7 @@ from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, en
 if TYPE_CHECKING:
     from dagwright.planning.plan_and_execute.goal_state import GoalState
 
-_PROBLEMS_BYTES = 1_500
+_MAX_PROBLEMS_BYTES = 1_500
 """Size limit of the problems that precede the plan in a request for approval."""
 
 
@@ -53,26 +53,26 @@ def needs_approval(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
 
 
 def request_approval(
-    run: "GoalState", parser: int, parsed_plan: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
+    run: "GoalState", parser_number: int, parsed_plan: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
 ) -> Extension:
     """Build the node that asks a person to approve a plan.
 
     Args:
-        parser: number of the node that parsed the plan.
+        parser_number: number of the node that parsed the plan.
         problems: problems of a plan that a person submitted instead.
     """
     last_approval = run.newest(APPROVE)
     node_id = APPROVE if last_approval is None else run.free_id(APPROVE)
     text = str(parsed_plan.get("summary", ""))
     if problems is not None:
-        message = cut_bytes(problems_text(problems), max_bytes=_PROBLEMS_BYTES)
+        message = cut_bytes(problems_text(problems), max_bytes=_MAX_PROBLEMS_BYTES)
         text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
     plan_nodes = [
         node
         for node in parsed_plan["nodes"]
         if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
     ]
-    if undescribed_count := len(plan_nodes) - len(described_nodes(parsed_plan)):
+    if undescribed_count := len(plan_nodes) - len(described_ids_of(parsed_plan)):
         note = f"{undescribed_count:,} of its nodes are not shown completely; the policy decides on each of them."
         text = f"{text}\n\n{note}"
     prompt = f"May this plan run?\n\n{text}"
@@ -86,7 +86,7 @@ def request_approval(
             **parser_options(run.goal),
             **encoded_replan_context(run.replan_context),
         },
-        dependencies=(parser if last_approval is None else max(parser, last_approval),),
+        dependencies=(parser_number if last_approval is None else max(parser_number, last_approval),),
         approval={"type": "APPROVAL", "prompt": prompt},
         cache_s=0.0,
     )

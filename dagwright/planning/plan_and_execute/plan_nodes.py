@@ -18,20 +18,21 @@ from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.plan_and_execute.goal_spec import (
     APPROVE,
     PlannedNodes,
-    described_nodes,
+    described_ids_of,
     is_empty,
     planned_nodes_from_json,
     role_of,
 )
-from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, REPLACEABLE, is_stand_in
-from dagwright.planning.plan_and_execute.replans import unreachable_nodes
+from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, REPLACEABLE_STATUSES, is_stand_in
+from dagwright.planning.plan_and_execute.replans import unreachable_ids
 
 if TYPE_CHECKING:
     from dagwright.planning.plan_and_execute.goal_state import GoalState
 
 
 def id_conflicts(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
+    """Return the problems of a plan whose node IDs are already used in the run, in the form of a parsed plan; empty if
+    there are none."""
     nodes = [node for node in _planned_nodes(parsed_plan).nodes if not is_stand_in(node)]
     ids = Counter(_new_id(run, node) for node in nodes)
     used_ids = [
@@ -51,7 +52,7 @@ def _is_taken(run: "GoalState", node_id: str) -> bool:
     number = run.state.number_of(run.state.newest_id(node_id))
     if number is None or number > run.round_start:
         return run.state.find(node_id) is not None or task_of_call(run.state, node_id) is not None
-    return run.state.records[number].status not in (*REPLACEABLE, NodeStatus.SUPERSEDED)
+    return run.state.records[number].status not in (*REPLACEABLE_STATUSES, NodeStatus.SUPERSEDED)
 
 
 def _new_id(run: "GoalState", node: CompiledNode) -> str:
@@ -69,7 +70,7 @@ def has_all_nodes(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
     # Nodes that people have added are different nodes, unless they make the same call.
     added_ids = {node_id for node_id in ids if run.state.is_added_by_person(newest_ids[node_id])}
     planned_nodes = _planned_nodes(parsed_plan).nodes if added_ids else ()
-    return all(_is_same(run, node) for node in planned_nodes if node.id in added_ids)
+    return all(_makes_same_call(run, node) for node in planned_nodes if node.id in added_ids)
 
 
 def _is_in_run(run: "GoalState", node: CompiledNode) -> bool:
@@ -77,10 +78,10 @@ def _is_in_run(run: "GoalState", node: CompiledNode) -> bool:
     number = run.state.number_of(run.state.newest_id(node.id))
     if is_stand_in(node) or node.kind == "lookup":
         return number is not None
-    return number is not None and number > run.round_start and run.goal.streams and _is_same(run, node)
+    return number is not None and number > run.round_start and run.goal.streams and _makes_same_call(run, node)
 
 
-def _is_same(run: "GoalState", node: CompiledNode) -> bool:
+def _makes_same_call(run: "GoalState", node: CompiledNode) -> bool:
     number = run.state.number_of(run.state.newest_id(node.id))
     assert number is not None
     existing_node = run.state.plan.nodes[number]
@@ -91,7 +92,7 @@ def _is_same(run: "GoalState", node: CompiledNode) -> bool:
     )
 
 
-def add_nodes(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> Extension:
+def add_nodes(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, Any]) -> Extension:
     """Return the nodes of a plan that are not yet in the run.
 
     Nodes without dependencies depend on the node that parsed the plan. In a replan, a node replaces the node with the
@@ -100,7 +101,10 @@ def add_nodes(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> 
     base = run.state.plan.written_count
     planned_nodes = _planned_nodes(parsed_plan)
     numbers = _numbers_of(run, planned_nodes, base=base)
-    described_ids, is_approved = described_nodes(parsed_plan), role_of(run.state.plan.nodes[parser].id) == APPROVE
+    described_ids, is_approved = (
+        described_ids_of(parsed_plan),
+        role_of(run.state.plan.nodes[parser_number].id) == APPROVE,
+    )
     nodes = []
     projections: dict[str, Sequence[Projection]] = {}
     for node in planned_nodes.nodes:
@@ -110,7 +114,7 @@ def add_nodes(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> 
             continue
         dependencies = tuple(numbers[number] for number in node.dependencies)
         if all(planned_nodes.nodes[number].kind == "lookup" for number in node.dependencies):
-            dependencies = (*dependencies, parser)
+            dependencies = (*dependencies, parser_number)
         # A person has approved this node. The policy can still deny it.
         is_described = is_approved and node.id in described_ids
         approval = "never" if is_described and node.approval == "policy" else node.approval
@@ -120,7 +124,9 @@ def add_nodes(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> 
             replace(node, id=_new_id(run, node), dependencies=dependencies, approval=approval, supersedes=replaced_id)
         )
     replaced_ids = [node.supersedes for node in nodes if node.supersedes is not None]
-    return Extension(base, tuple(nodes), planned_nodes.tools, projections, abandoned=_unreachable(run, replaced_ids))
+    return Extension(
+        base, tuple(nodes), planned_nodes.tools, projections, abandoned=_unreachable_ids(run, replaced_ids)
+    )
 
 
 def _numbers_of(run: "GoalState", planned_nodes: PlannedNodes, *, base: int) -> list[int]:
@@ -138,7 +144,7 @@ def _numbers_of(run: "GoalState", planned_nodes: PlannedNodes, *, base: int) -> 
 
 
 def skip_unreachable(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Extension | None:
-    """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
+    """Skip the nodes that can no longer run, for a replan whose nodes were all added while the model wrote it.
 
     Afterwards, the plan has no node that failed before the replan.
     """
@@ -150,15 +156,15 @@ def skip_unreachable(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Extens
         node.id in failed_ids and record.status is NodeStatus.FAILED and node.on_error != "skip"
         for node, record in run.plan_steps()
     )
-    return replace(run.extension(), abandoned=_unreachable(run, ())) if has_failed_nodes else None
+    return replace(run.extension(), abandoned=_unreachable_ids(run, ())) if has_failed_nodes else None
 
 
-def _unreachable(run: "GoalState", replaced_ids: Sequence[str]) -> tuple[str, ...]:
+def _unreachable_ids(run: "GoalState", replaced_ids: Sequence[str]) -> tuple[str, ...]:
     replan_context = run.replan_context
     if replan_context is None:
         return ()
-    ended_ids = frozenset(replan_context.not_referable)
-    return unreachable_nodes(run.state, [step for step in run.plan_steps() if step[0].id in ended_ids], replaced_ids)
+    ended_ids = frozenset(replan_context.not_referable_ids)
+    return unreachable_ids(run.state, [step for step in run.plan_steps() if step[0].id in ended_ids], replaced_ids)
 
 
 def _planned_nodes(parsed_plan: Mapping[str, Any]) -> PlannedNodes:

@@ -18,9 +18,9 @@ from dagwright.planning.model_calls.model_requests import ModelRequest, model_no
 from dagwright.planning.plan_and_execute.goal_nodes import (
     conflict_message,
     output_of_plan,
+    parser_node,
     plan_request,
     problems_text,
-    read_node,
     with_accepted_projection,
 )
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, PLAN_INVALID, READ, REPAIR, REPLAN
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagwright.planning.plan_and_execute.goal_state import GoalState
 
 
-def repair_plan(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> Extension | None:
+def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, Any]) -> Extension | None:
     """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
     Returns:
@@ -55,21 +55,23 @@ def repair_plan(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -
         )
     messages = [user("" if "repair" in parsed_plan else conflict_message(parsed_plan))]
     # The earlier conversation is in the store and is not repeated in each call.
-    request = replace(plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
+    request = replace(
+        plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), previous_conversation=""
+    )
     conversation = ResultOf(run.state.plan.nodes[last_call].id, "result", ("conversation",))
     bindings: list[Binding] = [(("before",), (conversation,))]
     if "repair" in parsed_plan:
-        repair = ResultOf(run.state.plan.nodes[parser].id, "result", ("repair",))
+        repair = ResultOf(run.state.plan.nodes[parser_number].id, "result", ("repair",))
         bindings.append((("messages", 0, "content"), (repair,)))
     # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
     if run.goal.streams and "repair" in parsed_plan:
         accepted_nodes = ResultOf(run.state.plan.nodes[last_call].id, "result", ("accepted",))
         bindings.append((("planning", "accepted"), (accepted_nodes,)))
-    return _planning_call(
+    return _planning_extension(
         run,
         request,
         title="repairing the plan",
-        dependencies=[parser],
+        dependencies=[parser_number],
         bindings=bindings,
         replan_context=replan_context,
     )
@@ -81,12 +83,14 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     replan_context = replan_context_of(run.state, steps, reasons)
     prompt = replan_messages(run.goal, steps, reasons)
     last_parser = max(
-        parser for parser in run.numbers_with_role(READ) if run.state.records[parser].status is NodeStatus.COMPLETED
+        parser_number
+        for parser_number in run.numbers_with_role(READ)
+        if run.state.records[parser_number].status is NodeStatus.COMPLETED
     )
     # The earlier conversation is in the store.
     request = replace(
         plan_request(run.goal, prompt.messages, purpose=REPLAN, replan_context=replan_context),
-        before="",
+        previous_conversation="",
         cuts=dict(prompt.cuts),
     )
     previous_id = run.state.plan.nodes[run.state.plan.nodes[last_parser].dependencies[0]].id
@@ -95,7 +99,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
     # Completed nodes are never replaced, so these edges never form a cycle.
     last_numbers = run.last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])
-    return _planning_call(
+    return _planning_extension(
         run,
         request,
         title=title,
@@ -105,7 +109,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     )
 
 
-def _planning_call(
+def _planning_extension(
     run: "GoalState",
     request: ModelRequest,
     *,
@@ -119,6 +123,6 @@ def _planning_call(
     number = run.state.plan.written_count
     return run.extension(
         with_accepted_projection(plan, run.goal),
-        read_node(read_id, plan_id, run.goal, number=number, replan_context=replan_context),
+        parser_node(read_id, plan_id, run.goal, number=number, replan_context=replan_context),
         output=output_of_plan(run.goal, read_id),
     )

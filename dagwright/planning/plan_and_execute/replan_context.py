@@ -11,9 +11,9 @@ from dagwright.core.model.tools import ToolDeclaration
 
 EXISTING_NODE = ToolDeclaration("\0a node of the run")
 """Placeholder for the existing nodes of the run when a plan is parsed; no plan can name it."""
-REFERABLE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+REFERABLE_STATUSES = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 """States of the nodes that new nodes may refer to."""
-REPLACEABLE = (NodeStatus.FAILED, NodeStatus.BLOCKED)
+REPLACEABLE_STATUSES = (NodeStatus.FAILED, NodeStatus.BLOCKED)
 """States of the nodes that new nodes may replace."""
 
 
@@ -24,26 +24,26 @@ class ReplanContext:
     Args:
         because: IDs of the nodes that caused the replan: nodes that failed, nodes with guidance from a person, or an
             answer that reports missing information.
-        ended: state -> names of the plan's nodes in that state.
+        ended: state -> IDs of the plan's nodes in that state.
     """
 
     because: Sequence[str]
     ended: Mapping[str, Sequence[str]]
 
     @property
-    def referable(self) -> Sequence[str]:
-        """Names of the nodes that new nodes may refer to."""
-        return [name for status in REFERABLE for name in self.ended.get(status.value, ())]
+    def referable_ids(self) -> Sequence[str]:
+        """IDs of the nodes that new nodes may refer to."""
+        return [node_id for status in REFERABLE_STATUSES for node_id in self.ended.get(status.value, ())]
 
     @property
-    def not_referable(self) -> Sequence[str]:
-        """Names of the nodes that new nodes may not refer to."""
-        referable = frozenset(self.referable)
-        return [name for names in self.ended.values() for name in names if name not in referable]
+    def not_referable_ids(self) -> Sequence[str]:
+        """IDs of the nodes that new nodes may not refer to."""
+        referable_ids = frozenset(self.referable_ids)
+        return [node_id for ids in self.ended.values() for node_id in ids if node_id not in referable_ids]
 
     def stand_ins(self) -> Sequence[Mapping[str, str]]:
         """Return placeholder nodes, in plan syntax, for the nodes that new nodes may refer to."""
-        return [{"id": name, "tool": EXISTING_NODE.name} for name in self.referable]
+        return [{"id": node_id, "tool": EXISTING_NODE.name} for node_id in self.referable_ids]
 
 
 def is_stand_in(node: CompiledNode) -> bool:

@@ -15,11 +15,11 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_requests import user
 from dagwright.planning.plan_and_execute.goal_spec import REPLAN, Goal
-from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, ReplanContext
+from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE_STATUSES, ReplanContext
 from dagwright.planning.plan_and_execute.step_messages import (
     Step,
     StepMessages,
-    characters_of_each,
+    characters_per_step,
     step_messages,
     step_text,
 )
@@ -33,7 +33,7 @@ _TITLE_BYTES = 300
 _REASON_BYTES = 1_200
 """Maximum size of the reason that one node gives for a replan."""
 _MAX_REASONS = 20
-_DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+_DONE_STATUSES = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ def title_of(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -
 
 def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
     """Return the state of a run for the parser of the next plan."""
-    names_by_status: dict[str, list[str]] = {}
+    ids_by_status: dict[str, list[str]] = {}
     for node, record in steps:
         number = state.number_of(node.id)
         assert number is not None
-        names_by_status.setdefault(record.status.value, []).extend(dict.fromkeys((state.reference_id(number), node.id)))
-    return ReplanContext([reason.node_id for reason in reasons], names_by_status)
+        ids_by_status.setdefault(record.status.value, []).extend(dict.fromkeys((state.reference_id(number), node.id)))
+    return ReplanContext([reason.node_id for reason in reasons], ids_by_status)
 
 
 def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> StepMessages:
@@ -122,13 +122,13 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     node may replace them later.
     """
     completed_steps = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
-    limit = characters_of_each(steps)
+    limit = characters_per_step(steps)
     other_messages = [
         user(step_text(node, record, limit=limit))
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
     ]
-    completed_messages = step_messages(completed_steps, first=0)
+    completed_messages = step_messages(completed_steps, first_index=0)
     reason_lines = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
     omitted_note = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
     reasons_message = user(
@@ -138,10 +138,10 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     return StepMessages(messages, completed_messages.bindings, completed_messages.cuts)
 
 
-def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced_ids: Collection[str]) -> tuple[str, ...]:
+def unreachable_ids(state: "RunState", steps: Sequence[Step], replaced_ids: Collection[str]) -> tuple[str, ...]:
     """Return the IDs of the nodes that can no longer run after other nodes have replaced some nodes of the plan.
 
-    A blocked node can run if its replaced dependencies can.
+    A blocked node can still run if enough of its dependencies are replaced or can run.
 
     Args:
         replaced_ids: IDs of the nodes that are replaced.
@@ -149,28 +149,33 @@ def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced_ids: Co
     steps_to_check = [
         (node, record) for node, record in steps if node.id not in replaced_ids and node.on_error != "skip"
     ]
-    unreachable = {state.number_of(node.id) for node, record in steps_to_check if record.status is NodeStatus.FAILED}
-    blocked = {state.number_of(node.id): node for node, record in steps_to_check if record.status is NodeStatus.BLOCKED}
+    unreachable_numbers = {
+        state.number_of(node.id) for node, record in steps_to_check if record.status is NodeStatus.FAILED
+    }
+    blocked_nodes = {
+        state.number_of(node.id): node for node, record in steps_to_check if record.status is NodeStatus.BLOCKED
+    }
     dependents: dict[int | None, list[int | None]] = {}
-    for number, node in blocked.items():
+    for number, node in blocked_nodes.items():
         for dependency in node.dependencies:
             dependents.setdefault(dependency, []).append(number)
     # Check a node again only when one of its dependencies has become unreachable: people may have added chains of
     # thousands of nodes.
-    numbers = [*blocked]
+    numbers = [*blocked_nodes]
     while numbers:
         number = numbers.pop()
-        if number not in unreachable and not _can_start(state, blocked[number], unreachable):
-            unreachable.add(number)
+        if number not in unreachable_numbers and not _can_start(state, blocked_nodes[number], unreachable_numbers):
+            unreachable_numbers.add(number)
             numbers += dependents.get(number, ())
-    return tuple(node.id for node, _ in steps_to_check if state.number_of(node.id) in unreachable)
+    return tuple(node.id for node, _ in steps_to_check if state.number_of(node.id) in unreachable_numbers)
 
 
-def _can_start(state: "RunState", node: CompiledNode, unreachable: Collection[int | None]) -> bool:
+def _can_start(state: "RunState", node: CompiledNode, unreachable_numbers: Collection[int | None]) -> bool:
     """Check whether a blocked node may start once all of its reachable dependencies have ended."""
-    startable = (*_DONE, *REPLACEABLE)
+    sufficient_statuses = (*_DONE_STATUSES, *REPLACEABLE_STATUSES)
     reachable_count = sum(
-        number not in unreachable and state.records[number].status in startable for number in node.dependencies
+        number not in unreachable_numbers and state.records[number].status in sufficient_statuses
+        for number in node.dependencies
     )
     kind, required_count = node.join
     return reachable_count >= (len(node.dependencies) if kind == "all" else required_count or 1)

@@ -17,9 +17,10 @@ RESULT_CHARACTERS = 8_000
 RESULTS_CHARACTERS = 96_000
 """Limit for all results together."""
 MIN_CHARACTERS = 400
-REFERRED_BYTES = 128 * 1024
-"""Limit for the JSON of results that are not in the store: their references are resolved in the arguments of the
-call."""
+"""Smallest limit per result, however many results there are."""
+MAX_REFERENCED_BYTES = 128 * 1024
+"""Limit for the JSON of all results that are passed by reference but are not in the store: the arguments of the call
+contain their values."""
 
 Step = tuple[CompiledNode, Record]
 
@@ -38,20 +39,20 @@ class StepMessages:
     cuts: Mapping[int, int]
 
 
-def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
+def step_messages(steps: Sequence[Step], *, first_index: int) -> StepMessages:
     """Build the messages for nodes.
 
     Results are passed by reference, so a message shows the result at the time it is sent.
 
     Args:
-        first: index of the first message in the conversation.
+        first_index: index of the first message in the conversation.
     """
-    limit = characters_of_each(steps)
+    limit = characters_per_step(steps)
     messages: list[Message] = []
     bindings: list[Binding] = []
     cuts: dict[int, int] = {}
-    remaining_bytes = REFERRED_BYTES
-    for number, (node, record) in enumerate(steps, first):
+    remaining_bytes = MAX_REFERENCED_BYTES
+    for number, (node, record) in enumerate(steps, first_index):
         size = len(pydantic_core.to_json(record.result)) if is_inline_value(record.result) else 0
         if remaining_bytes >= size:
             remaining_bytes -= size
@@ -63,7 +64,7 @@ def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
     return StepMessages(messages, bindings, cuts)
 
 
-def characters_of_each(steps: Sequence[Step]) -> int:
+def characters_per_step(steps: Sequence[Step]) -> int:
     """Return the character limit of the message about each step."""
     return min(RESULT_CHARACTERS, max(MIN_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
 
@@ -77,7 +78,8 @@ def _step_parts(node: CompiledNode) -> tuple[TemplatePart, ...]:
 def step_text(node: CompiledNode, record: Record, *, limit: int) -> str:
     """Return the text of a step with its current values, without references.
 
-    It is used for results that are too large to be passed with the others.
+    Such a text is used for results that are too large to be passed by reference with the others, and for nodes that may
+    be replaced later.
     """
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()

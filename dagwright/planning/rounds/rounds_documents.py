@@ -34,7 +34,7 @@ def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
     extender = scheduler.features.extension.extender
     if not isinstance(extender, Rounds):
         return {}
-    run = RoundsState(scheduler.state, extender.rounds)
+    run = RoundsState(scheduler.state, extender.spec)
     try:
         round_by_node = {call.node.id: call.round for call in run.calls}
         round_by_node |= {node.id: number for number, node, _ in run.attempts}
@@ -116,18 +116,18 @@ def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, An
     extender = scheduler.features.extension.extender
     if not isinstance(extender, Rounds):
         return None
-    run = RoundsState(scheduler.state, extender.rounds)
+    run = RoundsState(scheduler.state, extender.spec)
     try:
-        return _document(run, scheduler, extender.rounds, compact)
+        return _document(run, scheduler, extender.spec, compact)
     except GoalUnreachable as unreachable:
         # A result that is not an answer of a planner has ended the run.
-        return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": unreachable.error.message}
+        return {"phase": "failed", "question": extender.spec.question, "planner_reasoning": unreachable.error.message}
 
 
 def _document(run: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, compact: Compact) -> dict[str, Any]:
     last_call = run.last_call
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
-    entries = [_round(run, number, compact) for number in range(1, last_call.round + 1)]
+    entries = [_round_document(run, number, compact) for number in range(1, last_call.round + 1)]
     intention, final_response = _intention(scheduler.state), compact(output, "output")
     return {
         "phase": _phase(run, scheduler),
@@ -136,7 +136,7 @@ def _document(run: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, com
         "question": spec.question,
         "conversation_history": [turn.to_json() for turn in spec.turns],
         "intention": intention,
-        "sub_goals": _sub_goals(run, compact),
+        "sub_goals": _sub_goal_documents(run, compact),
         "completed_outputs": _completed_outputs(run, compact),
         "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
@@ -173,17 +173,17 @@ def _intention(state: "RunState") -> str | None:
     return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
 
 
-def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
+def _sub_goal_documents(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
     max_bytes = min(MAX_RESULT_BYTES, MAX_RESULTS_BYTES // max(1, len(run.sub_goals)))
     full_limits = _SizeLimits(MAX_DESCRIPTION_BYTES, MAX_INPUTS_BYTES, max_bytes, MAX_ERROR_BYTES)
     documents = [
-        (_sub_goal(progress, compact, full_limits), _sub_goal(progress, compact, _BRIEF_LIMITS))
+        (_sub_goal_document(progress, compact, full_limits), _sub_goal_document(progress, compact, _BRIEF_LIMITS))
         for progress in run.sub_goals.values()
     ]
     return shorten_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
 
 
-def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) -> dict[str, Any]:
+def _sub_goal_document(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) -> dict[str, Any]:
     node, sub_goal = progress.node.id, progress.sub_goal
     result = progress.record.result if progress.is_done else None
     return {
@@ -257,7 +257,7 @@ def _synthesis_inputs(run: RoundsState, scheduler: "RunScheduler") -> dict[str, 
     return INPUTS.encode(run.deliverables()) if is_stopped else None
 
 
-def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
+def _round_document(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)[::-1]
     # Show the problems of the last answer until a later answer is accepted, also while the planner writes that answer.
     shown_call = next((call for call in calls if call.action is not None), None)

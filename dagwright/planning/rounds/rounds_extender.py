@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 class Rounds:
     """Extender for a question: adds the sub-goals of a round, the next call of the planner, and the answer."""
 
-    def __init__(self, rounds: RoundsSpec) -> None:
-        self.rounds = rounds
-        self._workers = worker_tools_among(decode_tools(list(rounds.workers)))
+    def __init__(self, spec: RoundsSpec) -> None:
+        self.spec = spec
+        self._worker_tools = worker_tools_among(decode_tools(list(spec.workers)))
 
     def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next nodes or the output for the question.
@@ -71,7 +71,7 @@ class Rounds:
             GoalUnreachable: the planner states that the question cannot be answered, or the planner has to stop and no
                 deliverable is available.
         """
-        run = RoundsState(state, self.rounds)
+        run = RoundsState(state, self.spec)
         if state.number_of(ANSWER) is not None:
             return self._update_output(run)
         require_intention(state)
@@ -79,14 +79,14 @@ class Rounds:
         if not last_call.record.status.is_final:
             return None
         if (stop_error := stop_reason(run)) is not None:
-            return self._stop(run, stop_error)
+            return self._answer_after_stop(run, stop_error)
         if last_call.action is None:
             return self._repair(run, last_call)
         if last_call.action == "failed":
             message = cut_bytes(last_call.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)
             raise GoalUnreachable(NodeError(PLANNER_FAILED, message))
         if last_call.action == "done":
-            return self._answer(run, _inputs(last_call), None)
+            return self._answer(run, _synthesis_inputs(last_call), None)
         if not run.has_started(last_call):
             return self._start_sub_goals(run, last_call)
         return self._plan_next(run) if run.is_joined else None
@@ -96,7 +96,7 @@ class Rounds:
         if not is_answered(state):
             return None
         try:
-            return stop_reason(RoundsState(state, self.rounds))
+            return stop_reason(RoundsState(state, self.spec))
         except GoalUnreachable as unreachable:
             return unreachable.error
 
@@ -121,7 +121,7 @@ class Rounds:
         for sub_goal in sub_goals:
             numbers = (self._number_of(run, source, new_numbers) for source in sub_goal.sources)
             previous_attempt = run.sub_goals.get(sub_goal.id)
-            worker = self._workers.get(sub_goal.worker)
+            worker = self._worker_tools.get(sub_goal.worker)
             if worker is None:
                 raise GoalUnreachable(
                     NodeError("invalid_result", f"{call.node.id!r} requests an unknown worker tool {sub_goal.worker!r}")
@@ -131,7 +131,7 @@ class Rounds:
                 worker.tool,
                 node_id=sub_goal.node_id if previous_attempt is None else free_id(state, previous_attempt.number),
                 dependencies=tuple(dict.fromkeys((*numbers, call.number))),
-                timeout_s=self.rounds.worker_timeout_s,
+                timeout_s=self.spec.worker_timeout_s,
                 supersedes=None if previous_attempt is None else previous_attempt.node.id,
             )
             nodes.append(node)
@@ -151,27 +151,29 @@ class Rounds:
         """Create the call in which the planner receives the results of the round."""
         number = run.last_call.round + 1
         # Completed nodes are never superseded, so these edges cannot form a cycle.
-        ends = [
+        done_numbers = [
             sub_goal.number
             for sub_goal in run.sub_goals.values()
             if sub_goal.round == run.last_call.round and sub_goal.is_done
         ]
         node = planner_node(
-            self.rounds,
+            self.spec,
             self._free_id(run, PLAN),
             state_message(run, number=number),
             number=number,
             known_goals=self._known_sub_goals(run),
-            dependencies=(run.last_call.number, *ends),
+            dependencies=(run.last_call.number, *done_numbers),
         )
         return self._extension(run, node)
 
     def _known_sub_goals(self, run: RoundsState) -> Sequence[KnownSubGoal]:
-        return [sub_goal.summary(self._workers.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()]
+        return [
+            sub_goal.summary(self._worker_tools.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()
+        ]
 
     def _repair(self, run: RoundsState, last_call: PlannerCall) -> Extension:
         node = repair_node(
-            self.rounds,
+            self.spec,
             self._free_id(run, PLAN),
             last_call,
             text=str((last_call.parsed_answer or {}).get("repair", "")),
@@ -180,18 +182,18 @@ class Rounds:
         return self._extension(run, node)
 
     def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None) -> Extension | None:
-        """Create the nodes that produce the answer; they supersede support sub-goals that failed."""
+        """Create the nodes that produce the answer. Support sub-goals that failed are abandoned."""
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
         if missing_ids := [source for source in sources if source not in run.sub_goals]:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"the answer uses the sub-goal {missing_ids[0]}, which does not exist")
             )
-        abandoned = () if stop_error is not None else tuple(run.abandoned_nodes())
-        if self.rounds.synthesis == "assemble":
+        abandoned = () if stop_error is not None else tuple(run.abandoned_ids())
+        if self.spec.synthesis == "assemble":
             return self._assemble_output(run, inputs, stop_error, abandoned=abandoned)
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
-            self.rounds,
+            self.spec,
             inputs,
             format_caveats(run, stop_error),
             dependencies=tuple(dict.fromkeys((*numbers, run.last_call.number))),
@@ -207,7 +209,7 @@ class Rounds:
             return None
         return self._extension(run, output=output, abandoned=abandoned)
 
-    def _stop(self, run: RoundsState, stop_error: NodeError) -> Extension | None:
+    def _answer_after_stop(self, run: RoundsState, stop_error: NodeError) -> Extension | None:
         """Create the call that answers from the available deliverables.
 
         Raises:
@@ -226,7 +228,9 @@ class Rounds:
         output = output_of_answer()
         if status.is_final and status is not NodeStatus.COMPLETED:
             stop_error = stop_reason(run)
-            output = output_without_answer(_inputs(run.last_call) if stop_error is None else run.deliverables())
+            output = output_without_answer(
+                _synthesis_inputs(run.last_call) if stop_error is None else run.deliverables()
+            )
         if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
         return self._extension(run, output=output)
@@ -239,7 +243,7 @@ class Rounds:
         )
 
     def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:
-        known_tools = {name: worker.tool for name, worker in self._workers.items()} | {CALL_MODEL.name: CALL_MODEL}
+        known_tools = {name: worker.tool for name, worker in self._worker_tools.items()} | {CALL_MODEL.name: CALL_MODEL}
         return {node.tool: known_tools[node.tool] for node in nodes}
 
     @staticmethod
@@ -264,7 +268,7 @@ def require_intention(state: "RunState") -> None:
         raise GoalUnreachable(record.error or NodeError(PLANNER_STOPPED, message))
 
 
-def _inputs(last_call: PlannerCall) -> Mapping[str, Input]:
+def _synthesis_inputs(last_call: PlannerCall) -> Mapping[str, Input]:
     try:
         return INPUTS.decode(last_call.synthesis_inputs)
     except ValueError as error:
@@ -286,9 +290,9 @@ def stop_reason(run: RoundsState) -> NodeError | None:
         return record.error or NodeError(PLANNER_STOPPED, f"{text}{f': {record.reason}' if record.reason else ''}")
     if last_call.action is None:
         return _repair_stop_reason(run, last_call)
-    is_last_round = last_call.action == "continue" and last_call.round >= run.rounds.max_rounds
+    is_last_round = last_call.action == "continue" and last_call.round >= run.spec.max_rounds
     if is_last_round and run.has_started(last_call) and run.is_joined:
-        max_rounds = run.rounds.max_rounds
+        max_rounds = run.spec.max_rounds
         used_rounds = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
         message = f"{used_rounds}, and the planner has not finished; finishing also needs a round"
         return NodeError(MAX_ROUNDS_REACHED, message)

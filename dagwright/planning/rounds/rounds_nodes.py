@@ -21,7 +21,7 @@ from dagwright.planning.model_calls.model_requests import (
     system,
     user,
 )
-from dagwright.planning.model_calls.response_summary import READ_PROJECTION
+from dagwright.planning.model_calls.response_summary import PARSED_ROUND_PROJECTION
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_reserved
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 
@@ -35,7 +35,7 @@ FINDINGS_CHARACTERS = 120_000
 """Limit for all slots in the prompt of the answer."""
 MAX_FINDING_CHARACTERS = 40_000
 MIN_FINDING_CHARACTERS = 1_000
-_INTENTION = 2
+_INTENTION_INDEX = 2
 """Index of the message with the intention, in the calls of the planner."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
 """Fields of a WorkerResult that the run reads."""
@@ -46,29 +46,29 @@ UNANSWERED_OUTPUT: Output = (None, (((), (Placeholder(ANSWER),)),))
 """Output of a run without an answer: an input that no request sets, which evaluates to null."""
 
 
-def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) -> CompiledPlan:
+def rounds_plan(spec: RoundsSpec, messages: Sequence[Message], *, title: str) -> CompiledPlan:
     """Create the initial plan of a run for a question: the intention node, and the first call of the planner.
 
     Args:
         messages: prompt of the intention node.
         title: title of the run.
     """
-    call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
+    call = ModelCall(tuple(messages), config=spec.config, labels=CallLabels(purpose=INTENTION))
     intention = model_node(INTENTION, ModelRequest(call), title="clarifying the question")
-    text = f"This is round 1 of {rounds.max_rounds}.\nNo sub-goal exists yet."
-    planner = planner_node(rounds, PLAN, text, number=1, known_goals=(), dependencies=(0,))
+    text = f"This is round 1 of {spec.max_rounds}.\nNo sub-goal exists yet."
+    planner = planner_node(spec, PLAN, text, number=1, known_goals=(), dependencies=(0,))
     return CompiledPlan(
         nodes=(intention, planner),
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
         output=UNANSWERED_OUTPUT[0],
         output_bindings=UNANSWERED_OUTPUT[1],
-        extender=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
+        extender=spec.to_json() | {POLICY: model_policy(spec.question).to_json()},
     )
 
 
 def planner_node(
-    rounds: RoundsSpec,
+    spec: RoundsSpec,
     node_id: str,
     text: str,
     *,
@@ -84,17 +84,17 @@ def planner_node(
         known_goals: sub-goals that the answer is checked against.
         dependencies: numbers of the nodes that must end first.
     """
-    head = f"{rounds.registry}\n\nQuestion:\n{rounds.question}"
-    messages = [system(rounds.planner_prompt), user(head), user(""), user(text)]
-    bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
-    request = _planner_request(rounds, messages, purpose=PLANNER, known_goals=known_goals)
-    request = replace(request, cuts={_INTENTION: INTENTION_CHARACTERS})
+    head = f"{spec.registry}\n\nQuestion:\n{spec.question}"
+    messages = [system(spec.planner_prompt), user(head), user(""), user(text)]
+    bindings: list[Binding] = [(("messages", _INTENTION_INDEX, "content"), _intention_parts())]
+    request = _planner_request(spec, messages, purpose=PLANNER, known_goals=known_goals)
+    request = replace(request, cuts={_INTENTION_INDEX: INTENTION_CHARACTERS})
     title = f"round {number}: planning"
     return _planner_call(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
 
 
 def repair_node(
-    rounds: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known_goals: Sequence[KnownSubGoal]
+    spec: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known_goals: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Create the call in which the planner repairs an invalid answer.
 
@@ -103,23 +103,25 @@ def repair_node(
         known_goals: sub-goals that the next answer is checked against.
     """
     # The store holds the conversation so far, so the call does not repeat it.
-    request = replace(_planner_request(rounds, [user(text)], purpose=REPAIR, known_goals=known_goals), before="")
+    request = replace(
+        _planner_request(spec, [user(text)], purpose=REPAIR, known_goals=known_goals), previous_conversation=""
+    )
     bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: repairing the plan"
     return _planner_call(node_id, request, title=title, dependencies=(call.number,), bindings=bindings)
 
 
 def _planner_request(
-    rounds: RoundsSpec, messages: Sequence[Message], *, purpose: str, known_goals: Sequence[KnownSubGoal]
+    spec: RoundsSpec, messages: Sequence[Message], *, purpose: str, known_goals: Sequence[KnownSubGoal]
 ) -> ModelRequest:
     call = ModelCall(
         tuple(messages),
-        config=rounds.config,
+        config=spec.config,
         # Answers that do not fit the schema are accepted too, in the forms that models write.
-        output=OutputSchema(ROUNDS_KIND, rounds.schema, is_enforced=False),
+        output=OutputSchema(ROUNDS_KIND, spec.schema, is_enforced=False),
         labels=CallLabels(purpose=purpose),
     )
-    return ModelRequest(call, is_continued=True, round=RoundContext(rounds.workers, tuple(known_goals)))
+    return ModelRequest(call, is_continued=True, round_context=RoundContext(spec.workers, tuple(known_goals)))
 
 
 def _planner_call(
@@ -127,8 +129,8 @@ def _planner_call(
 ) -> CompiledNode:
     node = model_node(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
     # The state message reports the dependencies as text, so any final status of a dependency is sufficient.
-    join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
-    return replace(node, projections=(*node.projections, READ_PROJECTION), join=join)
+    join: Join = ("all_done", 0) if request.previous_conversation is None and node_id != PLAN else ("all", 0)
+    return replace(node, projections=(*node.projections, PARSED_ROUND_PROJECTION), join=join)
 
 
 def _intention_parts() -> tuple[TemplatePart, ...]:
@@ -174,16 +176,16 @@ def worker_node(
 
 def _bindings_of(name: str, value: Input) -> list[Binding]:
     if isinstance(value, InputRef):
-        return [((name,), (_slot(value),))]
-    return [((name, index), (_slot(ref),)) for index, ref in enumerate(value)]
+        return [((name,), (_slot_reference(value),))]
+    return [((name, index), (_slot_reference(ref),)) for index, ref in enumerate(value)]
 
 
-def _slot(ref: InputRef) -> ResultOf:
+def _slot_reference(ref: InputRef) -> ResultOf:
     return ResultOf(f"{SUB_GOAL_PREFIX}{ref.from_sub_goal}", "result", (ref.slot,))
 
 
 def answer_node(
-    rounds: RoundsSpec, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
+    spec: RoundsSpec, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
 ) -> CompiledNode:
     """Create the call in which a model answers the question from slots, each cut to the size that fits.
 
@@ -194,19 +196,19 @@ def answer_node(
     """
     named_refs = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
     limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named_refs))))
-    messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
-    bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
-    cuts = {_INTENTION: INTENTION_CHARACTERS}
+    messages = [system(spec.answer_prompt), user(f"Question:\n{spec.question}"), user("")]
+    bindings: list[Binding] = [(("messages", _INTENTION_INDEX, "content"), _intention_parts())]
+    cuts = {_INTENTION_INDEX: INTENTION_CHARACTERS}
     for name, ref in named_refs:
         index = len(messages)
         messages.append(user(""))
         bindings.append(
-            (("messages", index, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot(ref)))
+            (("messages", index, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot_reference(ref)))
         )
         cuts[index] = limit
     if caveats:
         messages.append(user(caveats))
-    call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=PURPOSE_ANSWER))
+    call = ModelCall(tuple(messages), config=spec.config, labels=CallLabels(purpose=PURPOSE_ANSWER))
     node = model_node(
         ANSWER,
         ModelRequest(call, cuts=cuts, streamed_field=""),
@@ -232,7 +234,7 @@ def assembled_output(inputs: Mapping[str, Input], run: "RoundsState", gaps: Sequ
     """
     named_refs = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
     if len(named_refs) == 1 and not gaps:
-        return None, (((), (_slot(named_refs[0][1]),)),)
+        return None, (((), (_slot_reference(named_refs[0][1]),)),)
     parts: list[TemplatePart] = []
     for name, ref in named_refs:
         if parts:
@@ -248,10 +250,10 @@ def _slot_parts(name: str, ref: InputRef, run: "RoundsState") -> Sequence[Templa
     value = source.value_of(ref.slot) if source is not None else None
     shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None
     if isinstance(value, str) or shape == "text":
-        return (_slot(ref),)
+        return (_slot_reference(ref),)
     if isinstance(value, bool | int | float):
-        return f"{name}: ", _slot(ref)
-    return f"{name}:\n\n```json\n", _slot(ref), "\n```"
+        return f"{name}: ", _slot_reference(ref)
+    return f"{name}:\n\n```json\n", _slot_reference(ref), "\n```"
 
 
 def _join_texts(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
@@ -275,32 +277,32 @@ def output_without_answer(inputs: Mapping[str, Input]) -> Output:
     parts: list[TemplatePart] = []
     for value in inputs.values():
         for ref in refs_of(value):
-            parts += ["\n\n" if parts else "", _slot(ref)]
+            parts += ["\n\n" if parts else "", _slot_reference(ref)]
     return None, (((), tuple(parts)),)
 
 
-def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
+def without_later_rounds(plan: CompiledPlan, rerun_ids: Collection[str]) -> CompiledPlan:
     """Return the plan without the planner calls after the nodes to rerun, and without the nodes after those calls.
 
     Args:
         plan: plan of a run with all its extensions; a plan without rounds is returned unchanged.
-        rerun: ids of the nodes that a fork runs again.
+        rerun_ids: ids of the nodes that a fork runs again.
     """
     if not plan.is_non_interactive:
         return plan
     reserved_names = [node.id.partition("#")[0] if is_reserved(node.id) else None for node in plan.nodes]
     rerun_numbers = [
-        number for number, node in enumerate(plan.nodes) if node.id in rerun and reserved_names[number] is not None
+        number for number, node in enumerate(plan.nodes) if node.id in rerun_ids and reserved_names[number] is not None
     ]
     if not rerun_numbers:
         return plan
-    calls = [number for number, name in enumerate(reserved_names) if name == PLAN]
+    call_numbers = [number for number, name in enumerate(reserved_names) if name == PLAN]
     # A planner call to rerun is kept. If the intention is rerun, the first planner call is kept.
     first_number = 1 if reserved_names[rerun_numbers[0]] == INTENTION else rerun_numbers[0]
-    end = (
+    node_count = (
         first_number + 1
         if reserved_names[first_number] == PLAN
-        else next((call for call in calls if call > first_number), len(plan.nodes))
+        else next((number for number in call_numbers if number > first_number), len(plan.nodes))
     )
-    value, bindings = UNANSWERED_OUTPUT
-    return replace(plan, nodes=plan.nodes[:end], output=value, output_bindings=bindings)
+    output, bindings = UNANSWERED_OUTPUT
+    return replace(plan, nodes=plan.nodes[:node_count], output=output, output_bindings=bindings)

@@ -18,13 +18,13 @@ INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 PLANNER, REPAIR = "planner", "repair"
 """Purposes of the planner's calls: one call per round, and its repairs."""
 Synthesis = Literal["assemble", "model"]
-"""How the slots that the planner names become the answer. `assemble`: they are joined. `model`: a model writes it."""
+"""How the answer is made: `assemble` joins the slots that the planner names, and with `model` a model writes it."""
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 DEFAULT_SYNTHESIS: Synthesis = "assemble"
 MAX_ROUNDS = 10
 """Default limit for the rounds of a question."""
 MAX_ROUNDS_LIMIT = 50
-"""More rounds would not lead to an answer, and the prompt would list only shortened sub-goals."""
+"""Largest number of rounds that a request may set. With more rounds, the prompt would list only shortened sub-goals."""
 WORKER_TIMEOUT_S = 60.0
 """Default timeout for one call of a worker tool that declares no timeout."""
 QUESTION_TIMEOUT_S = 3_600.0

@@ -103,7 +103,7 @@ class SubGoalProgress:
     node: CompiledNode
     record: Record
     round: int
-    attempts: int
+    attempt_count: int
 
     @property
     def status(self) -> SubGoalStatus:
@@ -156,7 +156,7 @@ class SubGoalProgress:
         """
         sub_goal, work = self.sub_goal, work_digest(self.sub_goal, worker)
         return KnownSubGoal(
-            sub_goal.id, sub_goal.worker, sub_goal.sources, work, self.status, self.slots, self.attempts
+            sub_goal.id, sub_goal.worker, sub_goal.sources, work, self.status, self.slots, self.attempt_count
         )
 
 
@@ -168,9 +168,9 @@ def _is_repair(node: CompiledNode) -> bool:
 class RoundsState:
     """Current state of the rounds of a run."""
 
-    def __init__(self, state: "RunState", rounds: RoundsSpec) -> None:
+    def __init__(self, state: "RunState", spec: RoundsSpec) -> None:
         self.state = state
-        self.rounds = rounds
+        self.spec = spec
 
     @cached_property
     def calls(self) -> Sequence[PlannerCall]:
@@ -180,14 +180,14 @@ class RoundsState:
             GoalUnreachable: the result of a call is not an answer of a planner.
         """
         planner_calls: list[PlannerCall] = []
-        number_of_round = 0
+        round_number = 0
         for number, (node, record) in enumerate(self.state.visible_nodes()):
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
-            number_of_round += not _is_repair(node)
+            round_number += not _is_repair(node)
             parsed_answer = _parsed_answer_in(node, record)
             sub_goals = _sub_goals_in(node, parsed_answer)
-            planner_calls.append(PlannerCall(number, node, record, number_of_round, parsed_answer, sub_goals))
+            planner_calls.append(PlannerCall(number, node, record, round_number, parsed_answer, sub_goals))
         return planner_calls
 
     @property
@@ -209,7 +209,7 @@ class RoundsState:
                 if number is None or number <= call.number:
                     continue
                 previous = progress.get(sub_goal.id)
-                attempts = previous.attempts + 1 if previous is not None and previous.sub_goal == sub_goal else 1
+                attempts = previous.attempt_count + 1 if previous is not None and previous.sub_goal == sub_goal else 1
                 node, record = self.state.plan.nodes[number], self.state.records[number]
                 progress[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, attempts)
         return progress
@@ -222,8 +222,8 @@ class RoundsState:
         """
         rounds: dict[int, int] = {}
         visible_nodes = list(self.state.visible_nodes())
-        names = {sub_goal.sub_goal.node_id for sub_goal in self.sub_goals.values()}
-        numbers = [number for number, (node, _) in enumerate(visible_nodes) if node.id.partition("#")[0] in names]
+        node_ids = {progress.sub_goal.node_id for progress in self.sub_goals.values()}
+        numbers = [number for number, (node, _) in enumerate(visible_nodes) if node.id.partition("#")[0] in node_ids]
         return [(self._round_of(number, rounds), *visible_nodes[number]) for number in numbers]
 
     def _round_of(self, number: int, rounds: dict[int, int]) -> int:
@@ -274,10 +274,10 @@ class RoundsState:
     def deliverables(self) -> dict[str, InputRef]:
         """Return the outputs of deliverables: a name for each slot -> its reference."""
         return {
-            f"{sub_goal.sub_goal.node_id}_{slot}": InputRef(sub_goal.sub_goal.id, slot)
-            for sub_goal in self.sub_goals.values()
-            if sub_goal.sub_goal.goal_type == "deliverable"
-            for slot in sub_goal.slots
+            f"{progress.sub_goal.node_id}_{slot}": InputRef(progress.sub_goal.id, slot)
+            for progress in self.sub_goals.values()
+            if progress.sub_goal.goal_type == "deliverable"
+            for slot in progress.slots
         }
 
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
@@ -290,18 +290,18 @@ class RoundsState:
                 used_ids[source] = None
                 ids_to_visit += self.sub_goals[source].sub_goal.sources
         return [
-            sub_goal
-            for sub_goal in self.sub_goals.values()
-            if (sub_goal.status == "partial" and sub_goal.sub_goal.id in used_ids)
-            or (sub_goal.status in ("failed", "pending") and sub_goal.sub_goal.goal_type == "deliverable")
+            progress
+            for progress in self.sub_goals.values()
+            if (progress.status == "partial" and progress.sub_goal.id in used_ids)
+            or (progress.status in ("failed", "pending") and progress.sub_goal.goal_type == "deliverable")
         ]
 
-    def abandoned_nodes(self) -> Iterator[str]:
+    def abandoned_ids(self) -> Iterator[str]:
         """Yield the ids of failed or blocked support nodes, which the run no longer waits for."""
-        for sub_goal in self.sub_goals.values():
-            is_unfinished = sub_goal.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
-            if is_unfinished and sub_goal.sub_goal.goal_type == "support":
-                yield sub_goal.node.id
+        for progress in self.sub_goals.values():
+            is_unfinished = progress.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
+            if is_unfinished and progress.sub_goal.goal_type == "support":
+                yield progress.node.id
 
 
 def _action_of(parsed_answer: Mapping[str, Any] | None) -> Action | None:

@@ -47,7 +47,7 @@ def state_message(run: "RoundsState", *, number: int) -> str:
     Args:
         number: number of the round to plan, from 1.
     """
-    max_rounds = run.rounds.max_rounds
+    max_rounds = run.spec.max_rounds
     last_round_note = (
         " It is the last round: its sub-goals still run, and you are not asked again." if number >= max_rounds else ""
     )
@@ -163,7 +163,7 @@ def _completed_sub_goal(progress: "SubGoalProgress", *, max_bytes: int) -> dict[
 
 
 def _failed_sub_goal(progress: "SubGoalProgress") -> dict[str, Any]:
-    attempts = {"attempts": progress.attempts} if progress.attempts > 1 else {}
+    attempts = {"attempts": progress.attempt_count} if progress.attempt_count > 1 else {}
     return {**_common_fields(progress), "error": _cut(progress.error or ""), **_message_field(progress), **attempts}
 
 

@@ -170,9 +170,9 @@ async def test_missing_conversation_is_lost_and_store_outage_is_retried_by_the_r
     unavailable_store.is_down = True
     invalid_ref, missing_ref = await store.put(b'{"odd": 1}'), f"sha256-{'0' * 64}"
     for used_store, call, code in (
-        (MemoryStore(), request(before=missing_ref), "value_lost"),
-        (store, request(before=invalid_ref), "value_lost"),
-        (unavailable_store, request(before=missing_ref), "store_retry"),
+        (MemoryStore(), request(previous_conversation=missing_ref), "value_lost"),
+        (store, request(previous_conversation=invalid_ref), "value_lost"),
+        (unavailable_store, request(previous_conversation=missing_ref), "store_retry"),
         (unavailable_store, request(is_continued=True), "store_retry"),
     ):
         async with ModelServer(*["Hi"] * ("before" not in call)) as server:

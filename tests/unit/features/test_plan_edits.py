@@ -22,7 +22,7 @@ from dagwright.features.feedback import feedback_state
 from dagwright.features.plan_edits import edits as plan_edits
 from dagwright.features.plan_edits.edits import checked_extension, cost_of_nodes, extension_of
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.agent_loop.agent_nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agent_sub_plans
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import configure, node, scheduler_of, started_run, states
 
@@ -67,7 +67,7 @@ def test_added_llm_agents_are_sub_plans() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     sub_plan = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new_nodes = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": sub_plan}]
-    scheduler = configure(scheduler_of(node("a")), with_agents=with_agents)
+    scheduler = configure(scheduler_of(node("a")), with_agents=with_agent_sub_plans)
     extension = extension_of(new_nodes, scheduler.state, tools={"agent.w": agent_declaration(card)})
     agent_node, plan_node = extension.nodes
     assert plan_node.sub_plan is not None

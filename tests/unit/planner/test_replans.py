@@ -14,7 +14,7 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.planner.plan_parser import can_start_early
 from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
-from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_nodes
+from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_ids
 
 C, F, B, S, X = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 
@@ -55,7 +55,7 @@ def test_unreachable_nodes_are_failed_nodes_and_nodes_that_need_them(
         (make_node("s", on_error="skip"), F),
         (make_node("u", 7), S),
     )
-    assert unreachable_nodes(state, list(state.visible_nodes()), replaced) == expected
+    assert unreachable_ids(state, list(state.visible_nodes()), replaced) == expected
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
@@ -73,13 +73,13 @@ def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
     state = state_of((make_node("a"), F), *((nodes[number], B) for number in range(1, count)))
     steps = [*state.visible_nodes()]
     state.records = CountedRecords(state.records)
-    assert unreachable_nodes(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
+    assert unreachable_ids(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
     assert CountedRecords.visits < 4 * count
 
 
 def test_node_after_a_manually_cancelled_node_stays_unreachable() -> None:
     state = state_of((make_node("a"), F), (make_node("b"), X), (make_node("c", 0, 1), B))
-    assert unreachable_nodes(state, list(state.visible_nodes()), ["a"]) == ("c",)
+    assert unreachable_ids(state, list(state.visible_nodes()), ["a"]) == ("c",)
 
 
 def test_replan_reasons_are_failures_with_replan_and_guidance_texts() -> None:
@@ -138,7 +138,7 @@ def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
 def test_replan_context_survives_serialization() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
     assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
-    assert (replan_context.referable, replan_context.not_referable, REPLAN_CONTEXTS.decode(None)) == (
+    assert (replan_context.referable_ids, replan_context.not_referable_ids, REPLAN_CONTEXTS.decode(None)) == (
         ["c", "d#2"],
         ["a"],
         None,

@@ -16,7 +16,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.agent_loop.agent_nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agent_sub_plans
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_start import inherited_input, scheduler_for_run, start_run
 from tests.support.plan_building import (
@@ -92,7 +92,7 @@ def test_agent_has_the_effects_of_its_tools(agent_tools: list[str], line: str) -
     plan = compiled_plan(plan_of(node("w", agent="w", objective="Work")), tools=tools)
     count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
     assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
-    first_line, *lines = plan_summary(with_agents(plan, tools)).splitlines()
+    first_line, *lines = plan_summary(with_agent_sub_plans(plan, tools)).splitlines()
     assert (first_line, [line.partition(" with ")[0] for line in lines]) == (
         f"The plan has 1 node; {count}.",
         [line.partition(" with ")[0]],
