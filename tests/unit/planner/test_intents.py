@@ -19,7 +19,7 @@ from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
 from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
-from dagwright.planner.schema import text_of
+from dagwright.planner.schema import schema_text
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
 from dagwright.planning.plan_and_execute.goal_spec import Goal, context_from_json, goal_from_json
@@ -315,7 +315,7 @@ def test_response_format_is_strict_up_to_date_and_reversible() -> None:
     assert StrictSchema(intents_schema()).restore(answer(first, second)) == answer(
         intent("cbu.ensure", name="Apex"), intent("cbu.assign-role", refs=refs, lookups=lookups)
     )
-    assert INTENTS_FILE.read_text(encoding="utf-8") == text_of(intents_schema())
+    assert INTENTS_FILE.read_text(encoding="utf-8") == schema_text(intents_schema())
 
 
 # Goals and options.

@@ -22,7 +22,7 @@ from dagwright.planner import (
     repair_message,
     validate_goal,
 )
-from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
+from dagwright.planner.schema import RESPONSE_FILE, response_schema, schema_text
 from dagwright.planner.tool_catalogue import CATALOGUE_CHARACTERS
 
 SEARCH = ToolDeclaration(
@@ -168,4 +168,4 @@ def test_response_format_is_published_strict_and_reversible() -> None:
     fields = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
     node = dict.fromkeys(strict.schema["$defs"]["Node"]["properties"]) | fields
     assert strict.restore({"title": None, "nodes": [node]}) == {"nodes": [PLAN["nodes"][0]]}
-    assert RESPONSE_FILE.read_text(encoding="utf-8") == text_of(response_schema())
+    assert RESPONSE_FILE.read_text(encoding="utf-8") == schema_text(response_schema())
