@@ -162,7 +162,11 @@ def parse_plan(
         if repair.code == TRUNCATED
     ]
     inline_agent_problems = [] if allows_inline_agents else _inline_agent_problems(checked_plan)
-    if problems := [*truncation_problems, *problems_of(checked_plan, referable_ids=referable_ids), *inline_agent_problems]:
+    if problems := [
+        *truncation_problems,
+        *problems_of(checked_plan, referable_ids=referable_ids),
+        *inline_agent_problems,
+    ]:
         raise PlanInvalid(problems)
     parsed_plan = build_parsed_plan(checked_plan, repairs, referable_ids=referable_ids)
     reject_oversized_plan(parsed_plan)
