@@ -40,7 +40,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
 
     Args:
         context: name in the session, without `@` -> its value; for an entity, `{"id", "name", "kind"}`.
-        tools: declarations of the verbs and of the resolver of lookups.
+        tools: declarations of the verbs and the lookups' resolver.
 
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.

@@ -164,7 +164,7 @@ class Handle(Operand, Generic[T_co]):
 
 
 class NodeHandle(Handle[T_co]):
-    """Handle of a node. Used as a value, it stands for the result of the node.
+    """Handle of a node. Used as a value, it is a reference to the result of the node.
 
     Pass it to `needs=` to add a dependency without a value.
     """

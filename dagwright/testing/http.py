@@ -38,7 +38,7 @@ class ReceivedRequest:
 
 
 class Exchange:
-    """Sends the response to one request."""
+    """Sender of the response to one request."""
 
     def __init__(self, protocol: h11.Connection, writer: asyncio.StreamWriter) -> None:
         self._protocol = protocol

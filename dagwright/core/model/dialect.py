@@ -8,8 +8,8 @@ from dagwright.core.described_enum import DescribedEnum
 class Dialect(DescribedEnum):
     """Name of a dialect, as in `--dialect` and in the `check` document.
 
-    Each member has three texts in Markdown: `shape`, the form of a document; `call`, the part of a step that defines
-    what the step runs; and `node_ids`, the ids of the nodes. Error messages show the shape; the reference shows all
+    Each member has three texts in Markdown: `shape`, the form of a document; `call`, the part of a step that names
+    its tool; and `node_ids`, the ids of the nodes. Error messages show the shape; the reference shows all
     texts.
     """
 

@@ -197,9 +197,7 @@ class Node(_Strict):
     for_each: str | list[JsonValue] | None = None
     """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
-    """Text that identifies an item in the IDs of its calls; by default the position of the item. Example:
-    `"{{item.name}}"`
-    """
+    """Text in the IDs of an item's calls; by default the position of the item. Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None

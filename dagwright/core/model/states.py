@@ -284,7 +284,7 @@ class NodeError:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the driver knows about the attempts that led to an outcome.
+    """Attempts that led to an outcome, as far as the driver knows them.
 
     Args:
         count: attempts so far, 1 for the first; 0 if there was no attempt.

@@ -27,7 +27,7 @@ _EVENT_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated":
 
 
 class LineWriter:
-    """Writes a line for each change of a run since the last view.
+    """Writer of a line for each change of a run since the last view.
 
     Args:
         write: writes a line.

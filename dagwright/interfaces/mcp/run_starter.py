@@ -51,7 +51,7 @@ class McpCallRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunStarter:
-    """Starts the runs of MCP calls.
+    """Starter of the runs of MCP calls.
 
     Args:
         runs, sessions: clients of the namespace.

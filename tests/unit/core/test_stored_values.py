@@ -134,7 +134,7 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
 
 
 def test_path_after_a_query_starts_a_new_path() -> None:
-    query_result, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
+    query_result, _ = StoredValue("r", paths=(("list",),)).part_at("$[*]")
     assert isinstance(query_result, StoredValue)
     first, _ = query_result.part_at((0,))
     assert isinstance(first, StoredValue)

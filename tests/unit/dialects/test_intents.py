@@ -35,11 +35,11 @@ def test_arguments_are_ordered_params_then_refs_then_lookups() -> None:
 def test_lookups_and_placeholders_add_no_edges() -> None:
     checked = check(intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}}))
     assert checked.levels == [["@result_1", "@result_2"]]
-    assert checked.edges == 0
+    assert checked.edge_count == 0
     assert checked.lookups == [Lookup("John Smith", "person")]
     checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
     assert list(checked.inputs) == ["fund"]
-    assert checked.edges == 0
+    assert checked.edge_count == 0
 
 
 def test_explanation_and_confidence_are_metadata() -> None:

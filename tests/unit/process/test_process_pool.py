@@ -79,7 +79,7 @@ async def test_error_of_a_function_is_raised_and_a_process_that_died_is_replaced
 
 async def test_idle_process_that_has_ended_is_replaced(pool: ProcessPool) -> None:
     first = await pool.run(os.getpid)
-    (idle,) = pool._idle
+    (idle,) = pool._idle_processes
     os.kill(first, signal.SIGKILL)
     await idle.wait()
     assert await pool.run(os.getpid) != first

@@ -18,7 +18,7 @@ export function startPage() {
   arrivalMessage = "";
 }
 
-/** Returns a function that checks whether the page is still the same, for use after long operations. */
+/** Return a function that checks whether the page is still the same, for use after long operations. */
 export function createPageCheck() {
   const startNumber = pageNumber;
   return () => startNumber === pageNumber;

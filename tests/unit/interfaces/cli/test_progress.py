@@ -139,7 +139,7 @@ def test_display_shows_signs_and_words_of_any_state() -> None:
 def test_display_ends_with_the_last_lines_of_a_running_answer() -> None:
     live_display = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
     live_display.show_answer("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
-    answer_lines = live_display._last_lines()
+    answer_lines = live_display._last_answer_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
     assert [line.plain.rstrip() for line in answer_lines] == expected
     assert _draw(view_of(node("a")), width=40, answer_lines=answer_lines)[-4:] == expected
