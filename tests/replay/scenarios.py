@@ -218,7 +218,7 @@ def _in_pages(plan: dict[str, Any]) -> Scenario:
     """Send a plan as large plans are sent: in pages, and with offloaded regions."""
 
     async def run(runs: Runs, bench: Bench) -> Handle:
-        limits: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
+        limits: dict[str, Any] = {"MAX_INLINE_PLAN_NODES": 2, "MAX_INLINE_PLAN_BYTES": 100, "MAX_PLAN_PAGE_NODES": 3}
         with patch.multiple(pages, **limits), patch.object(offloaded_regions, "MIN_OFFLOADED_MEMBERS", 4):
             handle = await runs.start(plan)
         await document_of(handle)

@@ -190,7 +190,7 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     ]
 
 
-INVALID_MAP_BATCH = "invalid input: not a map batch: KeyError('given')"
+INVALID_MAP_BATCH = "invalid input: not a map batch: KeyError('node_ends')"
 
 
 @pytest.mark.parametrize(
