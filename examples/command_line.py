@@ -33,7 +33,7 @@ def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
 def run_command(*arguments: str, environment: Mapping[str, str] | None = None) -> int:
     """Run a command of `dagwright` on this terminal and return its exit code."""
     with started_command(*arguments, environment=environment) as process:
-        return _exit_code(process)
+        return _wait_for_exit(process)
 
 
 @contextmanager
@@ -56,12 +56,12 @@ def started_command(
         try:
             yield process
         finally:
-            _exit_code(process)
+            _wait_for_exit(process)
             signal.signal(signal.SIGTERM, previous_handler)
 
 
-def _exit_code(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for a command; on Ctrl-C the terminal signals the command too, and the command exits."""
+def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
+    """Wait until a command ends, and return its exit code. On Ctrl-C, the terminal also signals the command."""
     while True:
         try:
             return process.wait()
@@ -82,6 +82,6 @@ def scripted_model(script: Path) -> Iterator[Mapping[str, str]]:
             server.terminate()
 
 
-def set_model_variables() -> str:
-    """Return the variables that name a model service in this environment."""
+def names_of_model_variables() -> str:
+    """Return the names of the variables that select a model service and are set in this environment."""
     return " and ".join(name for name in MODEL_VARIABLES if os.environ.get(name))

@@ -24,7 +24,7 @@ from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DataSet
-from examples.command_line import DEFAULT_MODEL, run_command, scripted_model, set_model_variables
+from examples.command_line import DEFAULT_MODEL, names_of_model_variables, run_command, scripted_model
 
 QUESTION = "How do the volumes of Maersk and Evergreen to LA compare in the last quarter?"
 SCRIPT = Path(__file__).parent / "maritime" / "two-carriers.yaml"
@@ -39,7 +39,7 @@ def demo(output: Output) -> int:
     model = settings.model or DEFAULT_MODEL
     if has_model:
         address_note = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
-        advice = f"to run the demo without a model, unset {set_model_variables()}"
+        advice = f"to run the demo without a model, unset {names_of_model_variables()}"
         output.print(f"model: {model}{address_note}; {advice}")
     else:
         output.print("no OPENAI_API_KEY is set, so a script plays the model")
@@ -54,11 +54,11 @@ def demo(output: Output) -> int:
         else:
             with scripted_model(SCRIPT) as variables:
                 code = run_command(*command, environment={**environment, **variables})
-    output.print(_NEXT.format(run_id))
+    output.print(_NEXT_COMMANDS.format(run_id))
     return code
 
 
-_NEXT = """
+_NEXT_COMMANDS = """
 show the graph of the sub-goals:      .venv/bin/dagwright graph {0}
 show the result of one of them:       .venv/bin/dagwright node {0} sg1
 ask other questions without a key:    examples/maritime/README.md

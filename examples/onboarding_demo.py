@@ -1,7 +1,7 @@
 """`make demo-intents`: onboard a fund in six steps on a real Temporal server, and show the changes in the database.
 
 A second run changes nothing. If you kill the demo, the next start continues the same run. Each step is slowed down, so
-that there is time to watch it and to kill it; `--pace 0` disables this.
+that there is time to watch the demo and to kill it; `--pace 0` disables this.
 """
 
 import argparse

@@ -68,13 +68,13 @@ def main() -> int:
     has_findings = False
     files = files_in(parser.parse_args().paths, excluded=_EXCLUDED)
     for path in (file for file in files if file.suffix == ".py"):
-        for line, name, advice in [*_findings(path), *_participle_findings(path)]:
+        for line, name, advice in [*_word_findings(path), *_participle_findings(path)]:
             has_findings = True
             print(f"{path.relative_to(ROOT)}:{line}: {name}: use: {advice}")
     return int(has_findings)
 
 
-def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
+def _word_findings(path: Path) -> Iterator[tuple[int, str, str]]:
     reported: set[str] = set()
     for line, name in [(1, path.stem), *_names(ast.parse(path.read_text(encoding="utf-8")))]:
         snake_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

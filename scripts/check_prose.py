@@ -71,6 +71,7 @@ _WORDS: dict[str, str] = {
     rf"of {_NOUN} of {_NOUN} of ": "possessives or compound nouns: the call's node name",
     r"refus(e|es|ed|ing) (a|an|the|any|all) (command|message|request|row|signal|update)s?\b": "reject",
 }
+"""Pattern anywhere in a text -> the words to use instead."""
 _FIRST_WORDS: dict[str, str] = {
     r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says) (?!of |during )": "imperative mood: Return ...",
     r"(Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": "imperative mood: Check ...",
@@ -83,6 +84,7 @@ _FIRST_WORDS: dict[str, str] = {
     r"Of [a-z]+ ": "subject first",
     r"Tells whether\b": "Return whether, Check whether",
 }
+"""Pattern at the start of a docstring or comment -> the words to use instead."""
 _PATTERNS = [(re.compile(rf"\b(?:{pattern})", re.IGNORECASE), advice) for pattern, advice in _WORDS.items()]
 _JAVASCRIPT_TEXT = re.compile(
     r"""(?P<prose>/\*.*?\*/|(?<![:'"`])//[^\n]*)|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`""", re.DOTALL
@@ -203,7 +205,7 @@ _READERS: dict[str, Callable[[str], Iterator[tuple[int, str, bool]]]] = {
     ".md": _prose_of_markdown,
     "Makefile": _prose_of_makefile,
 }
-"""Suffix or name of a file -> function that yields line, text, and whether the text starts a comment."""
+"""Suffix or name of a file -> function that yields line, text, and whether the text starts a docstring or comment."""
 
 
 if __name__ == "__main__":

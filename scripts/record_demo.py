@@ -24,7 +24,7 @@ PAUSES_S = {True: (1.0, 1.5), False: (0.0, 2.0)}
 COLUMN_PX = 8.4
 ROW_PX = 20
 MARGIN_PX = 20
-BAR_PX = 36
+TITLE_BAR_PX = 36
 
 _COLOURS = (
     ("command", re.compile(r"^\$ (?!kill).*")),
@@ -80,17 +80,17 @@ def record_lines(state_dir: Path) -> Iterator[Line]:
         assert process.stdout is not None
         previous_line_at = time.monotonic()
         shown_s = 0.0
-        is_shown = False
+        is_recording = False
         for line in process.stdout:
             line_at = time.monotonic()
             min_pause_s, max_pause_s = PAUSES_S[line.startswith("$")]
-            shown_s += max(min_pause_s, min(line_at - previous_line_at, max_pause_s)) if is_shown else 0
+            shown_s += max(min_pause_s, min(line_at - previous_line_at, max_pause_s)) if is_recording else 0
             previous_line_at = line_at
-            is_shown = is_shown or line.startswith(FIRST_LINE)
-            if is_shown and not line.startswith("Temporal UI"):
+            is_recording = is_recording or line.startswith(FIRST_LINE)
+            if is_recording and not line.startswith("Temporal UI"):
                 yield Line(line.rstrip(), shown_s)
             if line.startswith(LAST_LINE):
-                is_shown = False
+                is_recording = False
     if process.returncode:
         raise SystemExit(f"the demo ended with exit code {process.returncode}")
 
@@ -99,9 +99,9 @@ def draw(lines: Iterable[Line]) -> str:
     """Return the recording as an SVG that shows one line after the other."""
     all_lines = [*lines]
     width = round(max(len(line.text) for line in all_lines) * COLUMN_PX + 2 * MARGIN_PX)
-    height = BAR_PX + len(all_lines) * ROW_PX + MARGIN_PX
+    height = TITLE_BAR_PX + len(all_lines) * ROW_PX + MARGIN_PX
     drawn_lines = [
-        _draw_line(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(all_lines) if line.text
+        _draw_line(line, y=TITLE_BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(all_lines) if line.text
     ]
     sizes = {"width": width, "height": height, "inner_width": width - 1, "inner_height": height - 1}
     return _PICTURE.format(**sizes, lines="\n".join(drawn_lines))
@@ -115,8 +115,8 @@ def _draw_line(line: Line, *, y: int) -> str:
 def _add_colour(text: str) -> str:
     for name, pattern in _COLOURS:
         if (match := pattern.search(text)) is not None:
-            before, matched_text, after = text[: match.start()], match[0], text[match.end() :]
-            return f'{escape(before)}<tspan class="{name}">{escape(matched_text)}</tspan>{escape(after)}'
+            prefix, matched_text, suffix = text[: match.start()], match[0], text[match.end() :]
+            return f'{escape(prefix)}<tspan class="{name}">{escape(matched_text)}</tspan>{escape(suffix)}'
     return escape(text)
 
 

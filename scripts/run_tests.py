@@ -24,11 +24,11 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / ".pytest_cache" / "reports"
 
-FOREIGN = ("java", "postgres", "chromium", "node", "litellm", "search")
+FOREIGN_MARKERS = ("java", "postgres", "chromium", "node", "litellm", "search")
 """Markers of tests that need programs beside Python, make and a Temporal server."""
 
-MAX_RETRIED = 3
-"""Limit of retries in a stage of one process: with more failures, a change broke something."""
+MAX_RETRIED_TESTS = 3
+"""Maximum number of failed tests that a stage runs again; if more tests fail, the change has broken something."""
 SLOWEST_FILES = 10
 GRACE_S = 60
 """Time for pytest to print its summary and to end its servers after an interrupt."""
@@ -51,12 +51,12 @@ _FILE_MARKERS = re.compile(r"^pytestmark = .*$", re.MULTILINE)
 _MARKER = re.compile(r"\bmark\.(\w+)")
 
 _MARKERS_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
-    "fast": ((), {"server", "waits", "slow", "alone", *FOREIGN}),
-    "server": (({"server", "waits"},), {"slow", "alone", *FOREIGN}),
-    "alone": (({"alone"},), {"slow", *FOREIGN}),
-    "slow": (({"slow"},), {"alone", *FOREIGN}),
-    "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN)),
-    "foreign": (({*FOREIGN},), set()),
+    "fast": ((), {"server", "waits", "slow", "alone", *FOREIGN_MARKERS}),
+    "server": (({"server", "waits"},), {"slow", "alone", *FOREIGN_MARKERS}),
+    "alone": (({"alone"},), {"slow", *FOREIGN_MARKERS}),
+    "slow": (({"slow"},), {"alone", *FOREIGN_MARKERS}),
+    "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN_MARKERS)),
+    "foreign": (({*FOREIGN_MARKERS},), set()),
 }
 """Stage -> sets of markers (a file must have a marker of each set), and markers that must not be in `pytestmark`."""
 
@@ -81,7 +81,7 @@ class Stage:
 
 def all_stages() -> dict[str, Stage]:
     """Return the stages in the order in which they run."""
-    foreign = " or ".join(FOREIGN)
+    foreign = " or ".join(FOREIGN_MARKERS)
     # With two processes per core these stages use less than half of the CPU time: they wait for servers and processes.
     waiting_processes = int(os.environ.get("PROCESSES", 3 * _CORES))
     stages = (
@@ -96,7 +96,7 @@ def all_stages() -> dict[str, Stage]:
 
 
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
-    """Yield the files that may have tests of a stage: importing other files would take most of a short stage."""
+    """Yield the files that may have tests of a stage; importing all files is most of the work of a short stage."""
     for path in paths:
         target = ROOT / path.partition("::")[0]
         files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))
@@ -134,11 +134,11 @@ def run_stage(stage: Stage, paths: list[str], ends_at: float) -> None:
         return
     print(f"\n=== stage {stage.name}: {len(files)} files, {stage.processes} processes", flush=True)
     started_at = time.monotonic()
-    stage.exit_code = _pytest(stage, files, ends_at) if files else 0
+    stage.exit_code = _run_pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NO_TESTS_COLLECTED:
         stage.exit_code = 0
     # In other stages a failure would repeat; a test that measures time may have been disturbed by other load.
-    if stage.may_retry and 0 < len(stage.failed_tests) <= MAX_RETRIED and stage.exit_code == 1:
+    if stage.may_retry and 0 < len(stage.failed_tests) <= MAX_RETRIED_TESTS and stage.exit_code == 1:
         _retry(stage, ends_at)
     stage.duration_s = time.monotonic() - started_at
 
@@ -147,20 +147,20 @@ def _retry(stage: Stage, ends_at: float) -> None:
     """Run the failed tests of a stage once more, and store the tests that pass now."""
     failed_tests, stage.failed_tests = stage.failed_tests, []
     print(f"\n=== stage {stage.name}: failed tests once more", flush=True)
-    stage.exit_code = _pytest(stage, failed_tests, ends_at)
+    stage.exit_code = _run_pytest(stage, failed_tests, ends_at)
     if stage.exit_code in (0, 1):
         stage.passed_on_retry = [name for name in failed_tests if name not in stage.failed_tests]
 
 
-def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
+def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
     """Run files or tests in the processes of a stage, which share them; see `tests/support/shared_files.py`."""
     list_file = REPORTS / f"{stage.name}.txt"
     list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
-    shutil.rmtree(claimed_files := list_file.with_suffix(".claimed"), ignore_errors=True)
-    claimed_files.mkdir()
-    processes = [_Pytest.start(stage, list_file, number) for number in range(min(stage.processes, len(tests)))]
+    shutil.rmtree(claims_folder := list_file.with_suffix(".claimed"), ignore_errors=True)
+    claims_folder.mkdir()
+    processes = [_PytestRun.start(stage, list_file, number) for number in range(min(stage.processes, len(tests)))]
     has_timed_out = _wait(
-        processes, ends_at, progress=lambda: f"{stage.name}: {len([*claimed_files.iterdir()])} of {len(tests)} files"
+        processes, ends_at, progress=lambda: f"{stage.name}: {len([*claims_folder.iterdir()])} of {len(tests)} files"
     )
     for pytest_run in processes:
         pytest_run.print_if_failed()
@@ -170,7 +170,7 @@ def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
 
 
 @dataclass
-class _Pytest:
+class _PytestRun:
     """One of the pytest processes of a stage; its output is in a file, except for a line per failure."""
 
     process: subprocess.Popen[bytes]
@@ -209,7 +209,7 @@ def _group_of(test: str) -> str:
     return "search" if file.is_file() and "search" in _markers_in(file.read_text(encoding="utf-8")) else ""
 
 
-def _wait(processes: list[_Pytest], ends_at: float, *, progress: Callable[[], str]) -> bool:
+def _wait(processes: list[_PytestRun], ends_at: float, *, progress: Callable[[], str]) -> bool:
     """Wait for processes; interrupt them when the time is over, so that they print their summaries.
 
     Returns:
@@ -300,7 +300,7 @@ def summarize(stages: list[Stage]) -> None:
     for time_s, file in files[:SLOWEST_FILES]:
         print(f"{time_s:6.0f} s  {file}")
     if not any(stage.name == "foreign" for stage in stages):
-        print(f"=== omitted: slow tests, tests that need {', '.join(FOREIGN)} (see make test-all)")
+        print(f"=== omitted: slow tests, tests that need {', '.join(FOREIGN_MARKERS)} (see make test-all)")
     passed_on_retry = [name for stage in stages for name in stage.passed_on_retry]
     if passed_on_retry:
         print(
@@ -334,7 +334,7 @@ def main() -> int:
     REPORTS.mkdir(parents=True)
     ends_at = time.time() + 60 * options.minutes
     if "slow" in names:
-        # Property tests make an eighth of their examples otherwise (tests/support/example_counts.py).
+        # Otherwise, property tests run an eighth of their examples (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [stages_by_name[name] for name in names]
     with ExitStack() as stack:

@@ -20,8 +20,8 @@ from mkdocs.utils import get_relative_url
 ROOT = Path(__file__).resolve().parents[1]
 _MERMAID = "assets/javascripts/mermaid.js"
 """Path of Mermaid in the site. The theme loads Mermaid from another host unless a page has loaded it."""
-_SOURCE_FACTS = ' data-md-component="source"'
-"""Mark of the link to the repository, for which the theme requests the number of its stars from another host."""
+_REPOSITORY_FACTS_ATTRIBUTE = ' data-md-component="source"'
+"""Attribute of the link to the repository; it makes the theme request the number of stars from another host."""
 _PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "apps/*/README.md", "apps/*/docs/*.md")
 """Pages of the site outside of `docs`."""
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -66,7 +66,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - MkDocs passes all three
     """Remove requests to other hosts from a page."""
-    output = output.replace(_SOURCE_FACTS, "")
+    output = output.replace(_REPOSITORY_FACTS_ATTRIBUTE, "")
     if 'class="mermaid"' not in output:
         return output
     script = get_relative_url(_MERMAID, page.url)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
 
-from scripts.run_tests import FOREIGN
+from scripts.run_tests import FOREIGN_MARKERS
 from tests.support.live_report import LiveReport
 from tests.support.shared_files import SharedFiles
 
-_STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN}
+_STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN_MARKERS}
 """Markers by which `scripts/run_tests.py` selects the files of a stage."""
 
 

@@ -20,27 +20,27 @@ CAESAR = SearchAnswer(
     answer=SearchHit("55 years", "Julius Caesar, age at death"),
 )
 SEARCHES = {"age of Emperor Wu of Han at death": WU, "age of Julius Caesar at death": CAESAR}
-EXPRESSION = json_text({"is_calculation": True, "expression": "69 - 55", "reason": ""})
-LABELS = {"purpose": "calculate"}
+CALCULATION_ANSWER = json_text({"is_calculation": True, "expression": "69 - 55", "reason": ""})
+CALL_METADATA = {"purpose": "calculate"}
 
-_RUNS = 1_000
-"""Number of runs that one start of the stubs can serve."""
+_MAX_RUNS = 1_000
+"""Number of runs that the stubs can serve before they must be restarted."""
 
 
 async def main() -> None:
     """Serve until the process is stopped."""
-    model = ModelServer(step(EXPRESSION, metadata=LABELS, times=ANY_NUMBER))
-    search = SearchServer({query: [answer] * _RUNS for query, answer in SEARCHES.items()})
+    model = ModelServer(step(CALCULATION_ANSWER, metadata=CALL_METADATA, times=ANY_NUMBER))
+    search = SearchServer({query: [answer] * _MAX_RUNS for query, answer in SEARCHES.items()})
     await model.__aenter__()
     await search.__aenter__()
-    lines = {
+    variables = {
         "SERPER_BASE_URL": search.base_url,
         "SERPER_API_KEY": "any",
         "OPENAI_BASE_URL": model.base_url,
         "OPENAI_API_KEY": "any",
         "DAGWRIGHT_MODEL": "scripted-model",
     }
-    sys.stdout.write("".join(f"export {name}={value}\n" for name, value in lines.items()))
+    sys.stdout.write("".join(f"export {name}={value}\n" for name, value in variables.items()))
     sys.stdout.flush()
     await asyncio.Event().wait()
 

@@ -10,17 +10,19 @@ from typing import Any
 
 from dagwright.testing import ReceivedCall
 
-_KINDS = {"is": "term", "in": "terms"}
-_FIGURE_WORDS = {"sum": "total", "avg": "average"}
+_QUERY_TYPES = {"is": "term", "in": "terms"}
+_AGGREGATION_PREFIXES = {"sum": "total", "avg": "average"}
 
 
-def query(call: ReceivedCall) -> Mapping[str, Any]:
+def write_query(call: ReceivedCall) -> Mapping[str, Any]:
     """Return an answer to es_query_gen: the simplest query for the analysis.
 
     If the date is ambiguous, the query uses the first candidate, and the answer reports the ambiguity.
     """
     [analysis] = json.loads(call.messages[1]["content"])["analysis"]
-    filters = [{_KINDS[each["op"]]: {each["field"]: each["value"]}} for each in analysis["filters"]]
+    filters = [
+        {_QUERY_TYPES[condition["op"]]: {condition["field"]: condition["value"]}} for condition in analysis["filters"]
+    ]
     ambiguity = None
     if period := analysis.get("date_range"):
         date_field = period.get("field") or analysis["fields"][0]
@@ -34,19 +36,19 @@ def _sort_or_groups(analysis: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sort order or the aggregations of a query; shipments are sorted by id."""
     if analysis["intent_type"] == "search":
         return {"sort": [{"shipment_id": "asc"}], "size": 50}
-    figures = {
-        f"{_FIGURE_WORDS[each['op']]}_{each['field']}": {each["op"]: {"field": each["field"]}}
-        for each in analysis["metrics"]
+    aggregations = {
+        f"{_AGGREGATION_PREFIXES[metric['op']]}_{metric['field']}": {metric["op"]: {"field": metric["field"]}}
+        for metric in analysis["metrics"]
     }
     [field] = analysis["group_by"]
-    groups = {"terms": {"field": field, "size": analysis.get("top", 10)}, "aggs": figures}
+    groups = {"terms": {"field": field, "size": analysis.get("top", 10)}, "aggs": aggregations}
     return {"size": 0, "aggs": {f"by_{field.removesuffix('_name')}": groups}}
 
 
-def which_company(call: ReceivedCall) -> Mapping[str, Any]:
+def ask_which_company(call: ReceivedCall) -> Mapping[str, Any]:
     """Return a round of the planner with a clarification question about the companies from metadata_lookup."""
-    [names] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
-    options = names.split(", ")
+    [company_list] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
+    options = company_list.split(", ")
     sub_goal = {
         "id": 2,
         "worker": "clarify_question",

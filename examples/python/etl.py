@@ -1,9 +1,9 @@
-"""Extract orders from an HTTP API, clean them, and load them into SQLite once a person has approved.
+"""Extract orders from an HTTP API, clean them, and load them into SQLite after a person has approved the load.
 
     python examples/python/etl.py [--api URL] [--database FILE] [--id RUN_ID] [--yes]
 
-Without `--api` it starts `orders_api.py`. After a crash, start it again with the same `--id` and `--api`: completed
-nodes are not repeated.
+Without `--api`, this program starts `orders_api.py`. After a crash, start this program again with the same `--id` and
+`--api`: completed nodes are not repeated.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class Order(TypedDict):
 
 
 class Summary(TypedDict):
-    """Orders that are ready to load."""
+    """The orders to load, their total amount, and the number of orders without an amount."""
 
     orders: list[Order]
     total: float

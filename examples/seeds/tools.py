@@ -19,7 +19,7 @@ VOLUMES = {"MAERSK": 4120, "EVERGREEN": 3380}
 
 @tool(effects="read")
 def serper_web_search(query: str) -> list[dict[str, str]]:
-    """Answer two questions about history in the format of the built-in search, answer box first."""
+    """Answer two questions about history in the format of the built-in search: the first result is the answer box."""
     for person, age in AGES.items():
         if person in query:
             return [{"title": f"{person}: age at death", "link": "https://example.com", "snippet": age}]

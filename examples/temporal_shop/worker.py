@@ -17,7 +17,7 @@ TOOLS = (
 
 
 def create_worker(client: Client) -> Worker:
-    """Create the worker as without plans; the plugin of its client adds the workflows and activities of plans."""
+    """Create the worker of the shop; the plugin of the client adds the workflows and activities that run plans."""
     return Worker(
         client,
         task_queue=TASK_QUEUE,

@@ -1,7 +1,7 @@
 """A travel service for demos: generated offers, deterministic for the same request, no API key, no network.
 
 `python examples/travel/server.py --port 8090` serves until it is stopped; its first line on stdout is the address, for
-`DAGWRIGHT_SEARCH_URL`. It only needs Python. The API is described in README.md.
+`DAGWRIGHT_SEARCH_URL`. It needs only Python. The API is described in README.md.
 """
 
 import argparse
@@ -34,15 +34,18 @@ class InvalidRequest(Exception):
     """An invalid request; the message has the reason."""
 
 
-def flights(query: Query) -> list[Offer]:
+def search_flights(query: Query) -> list[Offer]:
     """Return flights, the cheapest first."""
-    origin, destination = text(query, "origin"), text(query, "destination")
-    departure, return_day = day(query, "depart"), day(query, "return_on") if "return_on" in query else None
+    origin, destination = required_text(query, "origin"), required_text(query, "destination")
+    departure, return_day = (
+        required_date(query, "depart"),
+        required_date(query, "return_on") if "return_on" in query else None,
+    )
     if origin.casefold() == destination.casefold():
         raise InvalidRequest("origin and destination are the same")
     offers = []
     for number, airline in enumerate(AIRLINES):
-        random_number = dice("flight", airline, origin, destination, str(departure))
+        random_number = pseudo_random_number("flight", airline, origin, destination, str(departure))
         price = (180 + random_number % 700) * (2 if return_day else 1)
         hour = 6 + (random_number >> 8) % 14
         offers.append(
@@ -58,18 +61,22 @@ def flights(query: Query) -> list[Offer]:
                 "currency": CURRENCY,
             }
         )
-    return affordable(offers, query)
+    return within_max_price(offers, query)
 
 
-def hotels(query: Query) -> list[Offer]:
+def search_hotels(query: Query) -> list[Offer]:
     """Return hotels, the cheapest first; the price is per night."""
-    city, check_in, check_out = text(query, "city"), day(query, "check_in"), day(query, "check_out")
+    city, check_in, check_out = (
+        required_text(query, "city"),
+        required_date(query, "check_in"),
+        required_date(query, "check_out"),
+    )
     nights = (check_out - check_in) // timedelta(days=1)
     if nights < 1:
         raise InvalidRequest("check_out must be after check_in")
     offers = []
     for name in HOTELS:
-        random_number = dice("hotel", name, city)
+        random_number = pseudo_random_number("hotel", name, city)
         price = 70 + random_number % 220
         offers.append(
             {
@@ -83,16 +90,16 @@ def hotels(query: Query) -> list[Offer]:
                 "currency": CURRENCY,
             }
         )
-    return affordable(offers, query)
+    return within_max_price(offers, query)
 
 
-def activities(query: Query) -> list[Offer]:
+def search_activities(query: Query) -> list[Offer]:
     """Return activities in a city; each is open on five days of the week."""
-    city, visit_day = text(query, "city"), day(query, "day") if "day" in query else None
+    city, visit_day = required_text(query, "city"), required_date(query, "day") if "day" in query else None
     interest = query.get("interest", "").casefold()
     offers = []
     for name, kind, price in ACTIVITIES:
-        random_number = dice("activity", name, city)
+        random_number = pseudo_random_number("activity", name, city)
         is_open = visit_day is None or visit_day.weekday() not in (random_number % 7, (random_number + 3) % 7)
         if is_open and interest in ("", kind):
             offer_id = f"A{random_number % 10_000:04}"
@@ -100,15 +107,15 @@ def activities(query: Query) -> list[Offer]:
     return [{**offer, "currency": CURRENCY} for offer in offers]
 
 
-KINDS = {"/flights": flights, "/hotels": hotels, "/activities": activities}
+SEARCHES_BY_PATH = {"/flights": search_flights, "/hotels": search_hotels, "/activities": search_activities}
 
 
-def dice(*words: str) -> int:
+def pseudo_random_number(*words: str) -> int:
     """Return a pseudo-random number that is derived from the words."""
     return int.from_bytes(hashlib.sha256("|".join(words).casefold().encode()).digest()[:4])
 
 
-def text(query: Query, name: str) -> str:
+def required_text(query: Query, name: str) -> str:
     """Return a required text."""
     value = query.get(name, "").strip()
     if not value:
@@ -116,15 +123,15 @@ def text(query: Query, name: str) -> str:
     return value
 
 
-def day(query: Query, name: str) -> date:
+def required_date(query: Query, name: str) -> date:
     """Return a date, such as 2026-06-12."""
     try:
-        return date.fromisoformat(text(query, name))
+        return date.fromisoformat(required_text(query, name))
     except ValueError:
         raise InvalidRequest(f"{name} is not a date such as 2026-06-12") from None
 
 
-def affordable(offers: list[Offer], query: Query) -> list[Offer]:
+def within_max_price(offers: list[Offer], query: Query) -> list[Offer]:
     """Return the offers up to the maximum price, the cheapest first."""
     try:
         max_price = float(query.get("max_price", "inf"))
@@ -133,14 +140,14 @@ def affordable(offers: list[Offer], query: Query) -> list[Offer]:
     return sorted((offer for offer in offers if offer["price"] <= max_price), key=lambda offer: offer["price"])
 
 
-def answer(target: str) -> tuple[int, dict[str, Any]]:
+def response_to(target: str) -> tuple[int, dict[str, Any]]:
     """Return the status and the body of the response to a request."""
     parts = urlsplit(target)
-    kind = KINDS.get(parts.path)
-    if kind is None:
-        return 404, {"message": f"there is no {parts.path}; there are {', '.join(KINDS)}"}
+    search = SEARCHES_BY_PATH.get(parts.path)
+    if search is None:
+        return 404, {"message": f"there is no {parts.path}; there are {', '.join(SEARCHES_BY_PATH)}"}
     try:
-        return 200, {"results": kind(dict(parse_qsl(parts.query)))}
+        return 200, {"results": search(dict(parse_qsl(parts.query)))}
     except InvalidRequest as error:
         return 400, {"message": str(error)}
 
@@ -152,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a JSON response."""
-        status, body = answer(self.path)
+        status, body = response_to(self.path)
         content = json.dumps(body, ensure_ascii=False).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

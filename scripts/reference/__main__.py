@@ -24,7 +24,7 @@ from scripts.reference import (
 )
 from scripts.reference.markdown import ROOT
 
-_PARTS: Mapping[str, Callable[[], str]] = {
+_PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "body limits": api_keys.body_limits_table,
     "commands": cli.command_index,
     "command options": cli.command_sections,
@@ -35,27 +35,27 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "failures": failures.failures_table,
     "field limits": api_keys.field_limits_table,
     "http codes": errors.http_codes_table,
-    "http errors": http_api.common_errors,
-    "http events": http_api.events,
-    "http operations": http_api.operations,
-    "http types": http_api.schemas,
+    "http errors": http_api.error_statuses_table,
+    "http events": http_api.event_sections,
+    "http operations": http_api.operation_sections,
+    "http types": http_api.type_sections,
     "key limits": api_keys.key_limits_table,
     "limits": limits.limits_tables,
     "model failures": failures.model_failures_table,
     "node ids": dialects.node_ids_table,
-    "node states": states.node_states,
-    "plan": plan.plan_fields,
+    "node states": states.node_states_table,
+    "plan": plan.plan_sections,
     "problems": errors.problems_table,
     "rejections": errors.rejections_table,
     "rounds sizes": limits.rounds_sizes_table,
-    "run events": events.run_events,
-    "run messages": workflows.run_messages,
-    "run states": states.run_states,
+    "run events": events.run_events_table,
+    "run messages": workflows.run_messages_table,
+    "run states": states.run_states_table,
     "scopes": api_keys.scopes_table,
-    "session messages": workflows.session_messages,
+    "session messages": workflows.session_messages_table,
     "settings": settings.settings_table,
-    "start fields": workflows.start_fields,
-    "start options": workflows.start_options,
+    "start fields": workflows.start_fields_table,
+    "start options": workflows.start_options_table,
     "tools": tools.tool_sections,
 }
 """Name in the comment `generated: NAME` -> function that returns the part as Markdown."""
@@ -88,11 +88,13 @@ def with_generated_parts(page: str) -> str:
     """
     if _GENERATED_PART.search(page) is None:
         return page
-    return format_markdown(_GENERATED_PART.sub(_part, page))
+    return format_markdown(_GENERATED_PART.sub(_write_part, page))
 
 
-def _part(match: re.Match[str]) -> str:
-    return f"<!-- generated: {match['name']} -->\n\n{_PARTS[match['name']]().strip()}\n\n<!-- end of generated -->"
+def _write_part(match: re.Match[str]) -> str:
+    return (
+        f"<!-- generated: {match['name']} -->\n\n{_PART_WRITERS[match['name']]().strip()}\n\n<!-- end of generated -->"
+    )
 
 
 if __name__ == "__main__":

@@ -16,30 +16,30 @@ from dagwright.protocol.command_messages import MAX_ACTOR_NAME_CHARACTERS, MAX_R
 from dagwright.settings import Settings
 from scripts.reference.http_api import openapi_document
 from scripts.reference.limits import with_unit
-from scripts.reference.markdown import code, constant_descriptions, fields, sentence, table
+from scripts.reference.markdown import code, constant_descriptions, field_descriptions, sentence, table
 
-_HTTP = "dagwright/interfaces/http"
-_SETTINGS = ("api_requests", "api_streams", "api_runs")
+_HTTP_FOLDER = "dagwright/interfaces/http"
+_KEY_LIMIT_SETTINGS = ("api_requests", "api_streams", "api_runs")
 _SIZE_SETTINGS = ("api_body_bytes", "api_plan_bytes")
 _DEFAULTS = Settings.model_construct()
 
 
 def scopes_table() -> str:
     """Return a row for each scope: name and permissions."""
-    descriptions = fields(f"{_HTTP}/callers.py", "KeyScope")
+    descriptions = field_descriptions(f"{_HTTP_FOLDER}/callers.py", "KeyScope")
     rows = [(code(scope), sentence(descriptions[scope.name])) for scope in KeyScope]
     return table(("Scope", "Permits"), [(code(READ_ONLY_SCOPE), "Reading only."), *rows])
 
 
 def key_limits_table() -> str:
     """Return a row for each limit of a key: meaning, default and setting."""
-    descriptions = fields("dagwright/settings.py", "Settings")
+    descriptions = field_descriptions("dagwright/settings.py", "Settings")
     rows = [
         (sentence(descriptions[setting]), f"{getattr(_DEFAULTS, setting):,}", code(_variable(setting)))
-        for setting in _SETTINGS
+        for setting in _KEY_LIMIT_SETTINGS
     ]
-    invalid_keys = constant_descriptions(f"{_HTTP}/key_limits.py")["INVALID_KEYS_PER_MINUTE"]
-    waiting_requests = constant_descriptions(f"{_HTTP}/plan_checks.py")["MAX_WAITING_REQUESTS"]
+    invalid_keys = constant_descriptions(f"{_HTTP_FOLDER}/key_limits.py")["INVALID_KEYS_PER_MINUTE"]
+    waiting_requests = constant_descriptions(f"{_HTTP_FOLDER}/plan_checks.py")["MAX_WAITING_REQUESTS"]
     rows += [(sentence(invalid_keys), f"{INVALID_KEYS_PER_MINUTE}", "")]
     rows += [(sentence(waiting_requests), f"{MAX_WAITING_REQUESTS}", "")]
     return table(("Limit", "Value", "Setting"), rows)
@@ -51,8 +51,8 @@ def body_limits_table() -> str:
     for operation, limit in _operations():
         operations_by_limit.setdefault(limit, []).append(code(operation))
     del operations_by_limit[DEFAULT_BODY_LIMIT]
-    rows = [(", ".join(operations), *_size(limit)) for limit, operations in operations_by_limit.items()]
-    return table(("Request", "Bytes", "JSON values"), [*rows, ("all others", *_size(DEFAULT_BODY_LIMIT))])
+    rows = [(", ".join(operations), *_size_cells(limit)) for limit, operations in operations_by_limit.items()]
+    return table(("Request", "Bytes", "JSON values"), [*rows, ("all others", *_size_cells(DEFAULT_BODY_LIMIT))])
 
 
 def field_limits_table() -> str:
@@ -77,7 +77,7 @@ def _operations() -> Iterator[tuple[str, BodyLimit]]:
                 yield f"{method.upper()} {path}", limits.body_limit(method.upper(), path)
 
 
-def _size(limit: BodyLimit) -> tuple[str, str]:
+def _size_cells(limit: BodyLimit) -> tuple[str, str]:
     settings = [setting for setting in _SIZE_SETTINGS if getattr(_DEFAULTS, setting) == limit.max_bytes]
     variables = "".join(f" ({code(_variable(setting))})" for setting in settings)
     return f"{with_unit('_BYTES', limit.max_bytes)}{variables}", f"{limit.max_values:,}"

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.interfaces.cli.app import click_command
 from scripts.reference.markdown import code, first_paragraph, section, sentence, table
 
-_COMMON = frozenset({"help", "version"})
+_COMMON_OPTIONS = frozenset({"help", "version"})
 
 
 def command_index() -> str:
@@ -48,7 +48,7 @@ def _section(name: str, command: Any) -> str:
     options = [
         parameter
         for parameter in command.params
-        if parameter.param_type_name == "option" and parameter.name not in _COMMON
+        if parameter.param_type_name == "option" and parameter.name not in _COMMON_OPTIONS
     ]
     usage = " ".join(["dagwright", name, *map(_usage, arguments), *(["[OPTIONS]"] if options else [])])
     return section(
@@ -61,7 +61,7 @@ def _section(name: str, command: Any) -> str:
         )
         if arguments
         else "",
-        table(("Option", "Meaning"), map(_option, options)) if options else "",
+        table(("Option", "Meaning"), map(_option_row, options)) if options else "",
     )
 
 
@@ -74,7 +74,7 @@ def _metavar(parameter: Any) -> str:
     return str(parameter.metavar or parameter.name.upper()).strip("{}[]")
 
 
-def _option(option: Any) -> tuple[str, str]:
+def _option_row(option: Any) -> tuple[str, str]:
     names = ", ".join(code(name if option.is_flag else f"{name} {_metavar(option)}") for name in option.opts)
     required = " Required." if option.required else ""
     default = option.default

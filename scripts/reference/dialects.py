@@ -1,4 +1,4 @@
-"""The tables of dialects, from the facts of `Dialect`."""
+"""The tables of dialects, from the attributes of `Dialect`."""
 
 from dagwright.core.model.dialect import TEXT_DIALECTS, Dialect
 from scripts.reference.markdown import code, table

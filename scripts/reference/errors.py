@@ -1,10 +1,10 @@
-"""The tables of exceptions and codes of problems, responses and rejected commands, and the codes that the code uses."""
+"""The tables of exceptions, and of codes of problems, responses and rejected commands; the codes in the source code."""
 
 from dagwright import errors
 from dagwright.core.error_codes import ProblemCode
 from dagwright.interfaces.cli.exit_codes import ErrorStatus, ExitCode
 from dagwright.interfaces.http.error_codes import ErrorCode
-from scripts.reference.markdown import code, fields, first_paragraph, sentence, table
+from scripts.reference.markdown import code, field_descriptions, first_paragraph, sentence, table
 from scripts.reference.sources import calls_of, texts_of
 
 
@@ -47,7 +47,7 @@ def rejections_table() -> str:
 
 def exit_codes_table() -> str:
     """Return a row for each exit code of the command line."""
-    descriptions = fields("dagwright/interfaces/cli/exit_codes.py", "ExitCode")
+    descriptions = field_descriptions("dagwright/interfaces/cli/exit_codes.py", "ExitCode")
     return table(("Code", "Meaning"), [(str(int(each)), sentence(descriptions[each.name])) for each in ExitCode])
 
 
@@ -55,18 +55,19 @@ def _yes_or_no(is_retryable: bool) -> str:
     return "yes" if is_retryable else "no"
 
 
-_REPORTS = ("Problem", "ReferenceProblem", "ValueProblem", "_report", "report", "report_problem")
+_REPORTERS = ("Problem", "ReferenceProblem", "ValueProblem", "_report", "report", "report_problem")
 """Functions and classes that report a problem of a plan, with its code as the first argument."""
 
 
 def used_problem_codes() -> set[str]:
     """Return the codes of all problems of plans that Dagwright's source code reports."""
-    return {code for name in _REPORTS for code in _first_arguments(name)}
+    return {problem_code for name in _REPORTERS for problem_code in _first_arguments(name)}
 
 
 def rejection_codes() -> set[str]:
     """Return the codes of rejected turns and requests, which interfaces pass to their clients."""
-    return {code for name in ("GoalRejected", "TurnRejected", "TurnRejection") for code in _first_arguments(name)}
+    classes = ("GoalRejected", "TurnRejected", "TurnRejection")
+    return {rejection_code for name in classes for rejection_code in _first_arguments(name)}
 
 
 def _first_arguments(name: str) -> set[str]:

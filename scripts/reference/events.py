@@ -4,10 +4,10 @@ from dagwright.interfaces.http.event_models import RUN_EVENTS
 from scripts.reference.markdown import code, table
 
 
-def run_events() -> str:
+def run_events_table() -> str:
     """Return a row for each class of events of a run: their types, and the class with a link to its fields."""
-    types: dict[str, list[str]] = {}
-    for name, kind in RUN_EVENTS.items():
-        types.setdefault(kind.__name__, []).append(code(name))
-    rows = [(", ".join(names), f"[{kind}](http-api.md#{kind.lower()})") for kind, names in types.items()]
+    types_by_class: dict[str, list[str]] = {}
+    for event_type, event_class in RUN_EVENTS.items():
+        types_by_class.setdefault(event_class.__name__, []).append(code(event_type))
+    rows = [(", ".join(types), f"[{name}](http-api.md#{name.lower()})") for name, types in types_by_class.items()]
     return table(("Event", "Fields"), rows)

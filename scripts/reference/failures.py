@@ -34,7 +34,7 @@ from dagwright.tools.errors import (
 from scripts.reference.markdown import code, table
 from scripts.reference.sources import calls_of, members_of, texts_of
 
-_INTERNAL = frozenset(
+_INTERNAL_CODES = frozenset(
     {
         "PlanFailed",
         "Rejected",
@@ -97,14 +97,14 @@ def model_failures_table() -> str:
 def used_failure_codes() -> set[str]:
     """Return the codes that nodes and runs can fail with, without those of model calls."""
     members = {FailureCode[name].value for name in members_of("FailureCode")}
-    return (set(_retryable_values()) | members) - _INTERNAL
+    return (set(_retryable_values()) | members) - _INTERNAL_CODES
 
 
 def _retryable_values() -> Mapping[str, Set[bool]]:
-    """Return code -> the values that `retryable` can have for it."""
+    """Return the values that `retryable` can have for each code."""
     values: dict[str, set[bool]] = defaultdict(set)
-    for name, is_retryable in [*_codes_of_tool_calls(), *_codes_of_engine(), *_codes_of_activities()]:
-        values[name].add(is_retryable)
+    for failure_code, is_retryable in [*_codes_of_tool_calls(), *_codes_of_engine(), *_codes_of_activities()]:
+        values[failure_code].add(is_retryable)
     return values
 
 

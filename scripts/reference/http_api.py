@@ -17,7 +17,7 @@ from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, section, sentence, table
 
 _LINK = "#{name}"
-_EVENTS = (
+_EVENT_TYPES = (
     "NodeEventDocument",
     "RunEventDocument",
     "EndEvent",
@@ -32,20 +32,22 @@ _EVENTS = (
 def openapi_document() -> Mapping[str, Any]:
     """Return the OpenAPI document of a gateway with default settings."""
     usage = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
-    parts = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=usage, stopping=asyncio.Event())
-    return create_app(cast(GatewayContext, parts)).openapi()
+    context = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=usage, stopping=asyncio.Event())
+    return create_app(cast(GatewayContext, context)).openapi()
 
 
-def operations() -> str:
+def operation_sections() -> str:
     """Return a section for each group of operations, with a part for each operation."""
     groups: dict[str, list[str]] = {}
     for path, methods in openapi_document()["paths"].items():
         for method, operation in methods.items():
-            groups.setdefault(operation["tags"][0], []).append(_operation(f"{method.upper()} {path}", operation))
+            groups.setdefault(operation["tags"][0], []).append(
+                _operation_section(f"{method.upper()} {path}", operation)
+            )
     return "".join(section(name.capitalize(), *parts) for name, parts in groups.items())
 
 
-def _operation(name: str, operation: Mapping[str, Any]) -> str:
+def _operation_section(name: str, operation: Mapping[str, Any]) -> str:
     headings = ("Parameter", "In", "Type", "Required", "Meaning")
     parameters = operation.get("parameters", ())
     body = operation.get("requestBody")
@@ -53,22 +55,22 @@ def _operation(name: str, operation: Mapping[str, Any]) -> str:
         operation["summary"],
         f"`{name}`",
         operation.get("description", ""),
-        table(headings, map(_parameter, parameters)) if parameters else "",
+        table(headings, map(_parameter_row, parameters)) if parameters else "",
         f"Body: {_content(body['content'])}." if body else "",
         table(("Status", "Body", "Meaning"), _response_rows(operation["responses"])),
-        f"Errors: {errors}." if (errors := _errors(operation["responses"])) else "",
+        f"Errors: {errors}." if (errors := _common_statuses(operation["responses"])) else "",
         level=3,
     )
 
 
-def common_errors() -> str:
+def error_statuses_table() -> str:
     """Return a row for each error status of the API."""
     return table(
         ("Status", "Meaning"), [(code(status), each["description"]) for status, each in ERROR_RESPONSES.items()]
     )
 
 
-def _parameter(parameter: Mapping[str, Any]) -> tuple[str, ...]:
+def _parameter_row(parameter: Mapping[str, Any]) -> tuple[str, ...]:
     schema = parameter["schema"]
     return (
         code(parameter["name"]),
@@ -85,7 +87,7 @@ def _response_rows(responses: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield code(status), _content(response.get("content", {})), sentence(response["description"])
 
 
-def _errors(responses: Mapping[str, Any]) -> str:
+def _common_statuses(responses: Mapping[str, Any]) -> str:
     return ", ".join(code(status) for status, response in sorted(responses.items()) if _is_common(status, response))
 
 
@@ -110,14 +112,14 @@ def _event_stream(content: Mapping[str, Any]) -> str:
     return "event stream" if event_type in ("any JSON", "string") else f"event stream of {event_type}"
 
 
-def schemas() -> str:
+def type_sections() -> str:
     """Return a section for each type of the API, except those of events."""
-    return "".join(_schema(name) for name in sorted(_types()) if name not in _EVENTS and name != "JsonValue")
+    return "".join(_type_section(name) for name in sorted(_types()) if name not in _EVENT_TYPES and name != "JsonValue")
 
 
-def events() -> str:
+def event_sections() -> str:
     """Return a section for each type of event of the API."""
-    return "".join(_schema(name) for name in _EVENTS)
+    return "".join(_type_section(name) for name in _EVENT_TYPES)
 
 
 def _types() -> Mapping[str, Any]:
@@ -125,7 +127,7 @@ def _types() -> Mapping[str, Any]:
     return types
 
 
-def _schema(name: str) -> str:
+def _type_section(name: str) -> str:
     schema = _types()[name]
     description = sentence(schema.get("description", ""))
     if "properties" not in schema:

@@ -44,7 +44,7 @@ def constant_names(module: str) -> list[str]:
     return list(itertools.chain.from_iterable(names))
 
 
-def fields(module: str, class_name: str) -> dict[str, str]:
+def field_descriptions(module: str, class_name: str) -> dict[str, str]:
     """Return the descriptions of a class's fields: name -> the string after its definition."""
     for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef) and node.name == class_name:

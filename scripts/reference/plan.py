@@ -11,7 +11,7 @@ from dagwright.core.model import plan as model
 from dagwright.core.model.agents import InlineAgent
 from dagwright.plans.schema import plan_schema
 from scripts.reference.json_types import type_name
-from scripts.reference.markdown import code, fields, first_paragraph, section, sentence, table
+from scripts.reference.markdown import code, field_descriptions, first_paragraph, section, sentence, table
 
 _PLAN = "dagwright/core/model/plan.py"
 _SECTIONS: Mapping[type[BaseModel], str] = {
@@ -31,7 +31,7 @@ _SECTIONS: Mapping[type[BaseModel], str] = {
 _EXAMPLE = re.compile(r"\s+Example: `(?P<example>[^`]+)`\Z")
 
 
-def plan_fields() -> str:
+def plan_sections() -> str:
     """Return a section for each class of a plan.
 
     Raises:
@@ -73,7 +73,7 @@ def _rows(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, .
 
 
 def _fields(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    descriptions = fields(module, document_class.__name__)
+    descriptions = field_descriptions(module, document_class.__name__)
     for attribute, field in document_class.model_fields.items():
         name = field.alias or attribute
         if attribute not in descriptions:

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from dagwright.settings import Settings
-from scripts.reference.markdown import code, fields, sentence, table
+from scripts.reference.markdown import code, field_descriptions, sentence, table
 
 _MODULE = "dagwright/settings.py"
 
@@ -23,7 +23,7 @@ def settings_table() -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, str, str]]:
-    descriptions = fields(_MODULE, "Settings")
+    descriptions = field_descriptions(_MODULE, "Settings")
     for name, field in Settings.model_fields.items():
         if name not in descriptions:
             raise ValueError(f"{_MODULE}: the setting {name!r} needs a description after its definition")

@@ -4,23 +4,23 @@ from temporalio.client import WorkflowExecutionStatus
 
 from dagwright.client.run_lists import REFINED_STATUSES, STATUS_OF_EXECUTION
 from dagwright.core.model.states import NodeStatus, RunStatus
-from scripts.reference.markdown import code, fields, sentence, table
+from scripts.reference.markdown import code, field_descriptions, sentence, table
 
 _MODULE = "dagwright/core/model/states.py"
 
 
-def node_states() -> str:
+def node_states_table() -> str:
     """Return a row for each state of a node: name, whether it is final, meaning."""
-    descriptions = fields(_MODULE, "NodeStatus")
+    descriptions = field_descriptions(_MODULE, "NodeStatus")
     rows = [
         (code(state), "yes" if state.is_final else "no", sentence(descriptions[state.name])) for state in NodeStatus
     ]
     return table(("State of a node", "Final", "Meaning"), rows)
 
 
-def run_states() -> str:
+def run_states_table() -> str:
     """Return a row for each state of a run: name, meaning, and the statuses that its execution may have in Temporal."""
-    descriptions = fields(_MODULE, "RunStatus")
+    descriptions = field_descriptions(_MODULE, "RunStatus")
     rows = [
         (code(state), sentence(descriptions[state.name]), ", ".join(_execution_statuses(state))) for state in RunStatus
     ]
@@ -28,9 +28,9 @@ def run_states() -> str:
 
 
 def _execution_statuses(status: RunStatus) -> list[str]:
-    by_execution = {WorkflowExecutionStatus.RUNNING: RunStatus.RUNNING, **STATUS_OF_EXECUTION}
+    run_status_by_execution_status = {WorkflowExecutionStatus.RUNNING: RunStatus.RUNNING, **STATUS_OF_EXECUTION}
     return [
         execution.name.replace("_", " ").capitalize()
-        for execution, run_status in by_execution.items()
+        for execution, run_status in run_status_by_execution_status.items()
         if status in (run_status, *REFINED_STATUSES.get(run_status, ()))
     ]

@@ -10,7 +10,7 @@ from dagwright.workflows.run_plan import RunPlanWorkflow
 from dagwright.workflows.session import SessionWorkflow
 from scripts.reference.markdown import code, first_paragraph, table
 
-_INTERNAL = frozenset(
+_INTERNAL_MESSAGES = frozenset(
     {
         wire.SIGNAL_BUDGET_GRANT,
         wire.SIGNAL_BUDGET_REPORT,
@@ -43,18 +43,18 @@ _PAYLOADS: Mapping[str, str] = {
 """Message -> example of its payload."""
 
 
-def start_fields() -> str:
+def start_fields_table() -> str:
     """Return a row for each field of a start."""
     rows = [(code(name), field.json_type, field.meaning) for name, field in START_FIELDS.items()]
     return table(("Field", "Type", "Meaning"), rows)
 
 
-def start_options() -> str:
+def start_options_table() -> str:
     """Return a row for each option of a start."""
     return table(("Option", "Meaning"), [(code(name), option.meaning) for name, option in START_OPTIONS.items()])
 
 
-def run_messages() -> str:
+def run_messages_table() -> str:
     """Return a row for each message to a run: name, kinds, payload and meaning.
 
     Raises:
@@ -64,8 +64,8 @@ def run_messages() -> str:
     return _messages(RunPlanWorkflow)
 
 
-def session_messages() -> str:
-    """Return a row for each message to a session; raises like `run_messages`."""
+def session_messages_table() -> str:
+    """Return a row for each message to a session; raises like `run_messages_table`."""
     return _messages(SessionWorkflow)
 
 
@@ -77,17 +77,17 @@ def _rows(workflow_class: type) -> Iterator[Sequence[str]]:
     kinds: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
     definition = workflow._Definition.must_from_class(workflow_class)
-    for name, handlers in (
+    for kind, handlers in (
         ("signal", definition.signals),
         ("update", definition.updates),
         ("query", definition.queries),
     ):
         for message, handler in handlers.items():
-            if message is not None and message not in _INTERNAL:
-                kinds.setdefault(message, []).append(name)
+            if message is not None and message not in _INTERNAL_MESSAGES:
+                kinds.setdefault(message, []).append(kind)
                 function = getattr(handler, "fn", None)
                 meanings.setdefault(message, first_paragraph(getattr(function, "__doc__", "")))
                 if not meanings[message]:
-                    raise ValueError(f"the handler of the {name} {message!r} needs a docstring")
+                    raise ValueError(f"the handler of the {kind} {message!r} needs a docstring")
     for message in sorted(kinds, key=lambda each: (kinds[each] == ["query"], each)):
         yield code(message), ", ".join(kinds[message]), code(_PAYLOADS[message]), meanings[message]

@@ -22,10 +22,10 @@ from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
 
 COMPOSE_FILE = ROOT / "docker-compose.yml"
-_DEV_SERVER_ONLY = {"history.transferProcessorMaxPollRPS"}
+_DEV_SERVER_SETTINGS = {"history.transferProcessorMaxPollRPS"}
 """Settings of the dev server only: it has one history shard, and the limit applies to each shard."""
 
-_PINNED = re.compile(r"[a-z./-]+:\d+\.\d+[\w.-]*")
+_PINNED_IMAGE = re.compile(r"[a-z./-]+:\d+\.\d+[\w.-]*")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +47,14 @@ def test_compose_file_follows_the_published_schema() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_composition_has_database_server_interface_and_worker(services: dict[str, dict[str, Any]]) -> None:
+def test_compose_file_has_database_server_ui_and_worker(services: dict[str, dict[str, Any]]) -> None:
     assert {"postgres", "temporal", "temporal-ui", "worker"} <= set(services)
 
 
 def test_every_image_is_pinned(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
     images = [service["image"] for service in services.values()]
     images += [step.words[0] for step in steps if step.instruction == "FROM"]
-    assert [image for image in images if not _PINNED.fullmatch(image)] == []
+    assert [image for image in images if not _PINNED_IMAGE.fullmatch(image)] == []
 
 
 def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, dict[str, Any]]) -> None:
@@ -69,17 +69,17 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
     ):
         assert f"OpenSearch {version[1]}" in (ROOT / page).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
-    # A container that always starts must not wait for an optional one.
+    # A container that always starts must not wait for an optional container.
     assert [name for name, service in services.items() if "search" in service.get("depends_on", {})] == []
-    [published] = services["search"]["ports"]
+    [port_mapping] = services["search"]["ports"]
     address = services["worker"]["environment"]["DAGWRIGHT_OPENSEARCH_URL"].removeprefix("http://")
-    assert address == f"search:{published.rpartition(':')[2]}"
-    [data] = services["search"]["volumes"]
-    assert data == "search:/usr/share/opensearch/data"
+    assert address == f"search:{port_mapping.rpartition(':')[2]}"
+    [volume] = services["search"]["volumes"]
+    assert volume == "search:/usr/share/opensearch/data"
 
 
 def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, Any]]) -> None:
-    # A gateway starts no run with unknown tools, and a worker executes none.
+    # A gateway starts no run with unknown tools, and a worker executes no such run.
     (command,) = {services[name]["command"] for name in ("worker", "gateway")}
     assert command == "${TOOL_OPTIONS:-}"
     page = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")
@@ -90,24 +90,24 @@ def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, An
 
 
 def test_exactly_the_restarted_services_have_a_health_check(services: dict[str, dict[str, Any]]) -> None:
-    restarted = {name for name, service in services.items() if "restart" in service}
-    assert restarted == {name for name, service in services.items() if "healthcheck" in service}
+    restarted_services = {name for name, service in services.items() if "restart" in service}
+    assert restarted_services == {name for name, service in services.items() if "healthcheck" in service}
 
 
 def test_services_wait_until_dependencies_are_healthy_or_completed(services: dict[str, dict[str, Any]]) -> None:
     for name, service in services.items():
         for dependency, options in service.get("depends_on", {}).items():
-            ends = "restart" not in services[dependency]
-            expected = "service_completed_successfully" if ends else "service_healthy"
+            runs_once = "restart" not in services[dependency]
+            expected = "service_completed_successfully" if runs_once else "service_healthy"
             assert (name, dependency, options["condition"]) == (name, dependency, expected)
 
 
 def test_mounted_files_exist_and_volumes_are_declared(services: dict[str, dict[str, Any]]) -> None:
-    declared = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))["volumes"]
+    declared_volumes = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))["volumes"]
     for service in services.values():
         for mount in service.get("volumes", []):
             source = mount.split(":")[0]
-            assert (ROOT / source).is_file() if source.startswith("./") else source in declared, mount
+            assert (ROOT / source).is_file() if source.startswith("./") else source in declared_volumes, mount
 
 
 def test_services_share_the_payload_volume(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
@@ -144,7 +144,7 @@ def test_ports_are_open_to_this_machine_only(services: dict[str, dict[str, Any]]
 def test_server_in_the_container_has_the_settings_of_the_dev_server() -> None:
     document = yaml.safe_load((ROOT / "docker/dynamic_config.yaml").read_text(encoding="utf-8"))
     dynamic_config = {key: str(values[0]["value"]).lower() for key, values in document.items()}
-    assert dynamic_config == {key: value for key, value in DYNAMIC_CONFIG.items() if key not in _DEV_SERVER_ONLY}
+    assert dynamic_config == {key: value for key, value in DYNAMIC_CONFIG.items() if key not in _DEV_SERVER_SETTINGS}
 
 
 def test_variables_of_the_worker_are_settings(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
@@ -173,7 +173,9 @@ def test_copied_files_exist_and_are_in_the_build_context(steps: list[Step]) -> N
             assert f"!{source}" in ignore_patterns, source
 
 
-def test_image_checks_liveness_and_compose_readiness(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
+def test_image_checks_liveness_and_compose_file_checks_readiness(
+    services: dict[str, dict[str, Any]], steps: list[Step]
+) -> None:
     # Compose waits until a container is healthy and never restarts an unhealthy one, so it checks readiness. Other
     # orchestrators restart an unhealthy container, so the image checks liveness.
     (step,) = [step for step in steps if step.instruction == "HEALTHCHECK"]
@@ -200,8 +202,8 @@ def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, 
     files = {name: [each["path"] for each in services[name]["env_file"]] for name in ("worker", "gateway")}
     assert files == {"worker": [".env", ".worker.env"], "gateway": [".env"]}
     assert not [each for name in files for each in services[name]["env_file"] if each["required"]]
-    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    assert {".env", ".worker.env"} <= set(ignored)
+    ignored_paths = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {".env", ".worker.env"} <= set(ignored_paths)
     settings = {name.upper() for name in Settings.model_fields}
     page = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
     for name in ("NOTIFY_URL", "NOTIFY_SECRET", "ALLOW_PRIVATE_ADDRESSES", "UI_URL"):
@@ -216,7 +218,7 @@ def _documented_file(name: str) -> str:
     return match[1]
 
 
-def test_documented_override_fits_the_composition(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_documented_override_fits_the_compose_file(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     override = yaml.safe_load(_documented_file("docker-compose.override.yml"))["services"]
     assert {*override} == {"worker", "gateway"}
     for name, service in override.items():

@@ -9,14 +9,14 @@ import dagwright
 from tests.architecture.source_files import imported_modules, python_files, relative_path
 from tests.support.docs import Block, blocks, pages
 
-_PUBLIC = ("errors", "events", "types", "settings", "testing", "tools", "plugins", "llm")
+_PUBLIC_MODULES = ("errors", "events", "types", "settings", "testing", "tools", "plugins", "llm")
 """Packages below `dagwright` that programs and applications may import, with their modules."""
 
 
 def _internal_imports(path: Path) -> Iterator[str]:
     for name in imported_modules(path):
         package, *rest = name.split(".")
-        if package == "dagwright" and rest and rest[0] not in (*_PUBLIC, *dagwright.__all__):
+        if package == "dagwright" and rest and rest[0] not in (*_PUBLIC_MODULES, *dagwright.__all__):
             yield name
 
 

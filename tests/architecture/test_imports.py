@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import grimp
 
-_MAX_CHAIN_IMPORTS = 19
-"""Modules in the longest chain of imports; a package with code in its `__init__` counts as a module."""
-_SCHEDULER_MODULES = 24
-"""Modules and packages of Dagwright that are loaded by importing the scheduler."""
+_MAX_CHAIN_MODULES = 19
+"""Maximum number of modules in a chain of imports; a package with code in its `__init__` counts as a module."""
+_MAX_SCHEDULER_MODULES = 24
+"""Maximum number of modules and packages of Dagwright that are loaded by importing the scheduler."""
 
 _PRINT_MODULES = """
 import sys
@@ -33,11 +33,11 @@ def test_longest_chain_of_imports_does_not_grow() -> None:
     def chain_from(name: str) -> tuple[str, ...]:
         return name, *max(map(chain_from, sorted(imports[name])), key=len, default=())
 
-    longest = max(map(chain_from, imports), key=len)
-    assert len(longest) <= _MAX_CHAIN_IMPORTS, "\n".join(longest)
+    longest_chain = max(map(chain_from, imports), key=len)
+    assert len(longest_chain) <= _MAX_CHAIN_MODULES, "\n".join(longest_chain)
 
 
 def test_scheduler_loads_few_modules() -> None:
     command = [sys.executable, "-c", _PRINT_MODULES]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert len(loaded) <= _SCHEDULER_MODULES, "\n".join(sorted(loaded))
+    assert len(loaded) <= _MAX_SCHEDULER_MODULES, "\n".join(sorted(loaded))

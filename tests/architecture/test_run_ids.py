@@ -8,9 +8,9 @@ _RUN_ID = re.compile(r'"--id", "([^"]+)"')
 
 
 def test_each_run_id_is_used_by_one_test_file() -> None:
-    files = defaultdict(set)
+    files_by_run_id = defaultdict(set)
     for file in (Path(__file__).parents[1] / "e2e").glob("test_*.py"):
-        for name in _RUN_ID.findall(file.read_text()):
-            files[name].add(file.name)
-    assert len(files) > 10
-    assert {name: sorted(file_names) for name, file_names in files.items() if len(file_names) > 1} == {}
+        for run_id in _RUN_ID.findall(file.read_text()):
+            files_by_run_id[run_id].add(file.name)
+    assert len(files_by_run_id) > 10
+    assert {run_id: sorted(names) for run_id, names in files_by_run_id.items() if len(names) > 1} == {}

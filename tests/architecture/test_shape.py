@@ -23,7 +23,18 @@ _MAX_FILE_LINES = 600
 
 _PURE_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
 _PURE_PACKAGES = ("core", "features", "planning")
-_IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}
+_IMPURE_MODULES = {
+    "asyncio",
+    "logging",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
 _DOCSTRING_FIRST = re.compile(r'(#.*\n|\s)*r?"""\S')
 _MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
 _EXAMPLE_HOME = "/".join(["", "home", "ann"])
@@ -53,14 +64,14 @@ def test_pure_packages_import_only_pure_libraries() -> None:
         relative_path(path): sorted(imports)
         for package in _PURE_PACKAGES
         for path in python_files(f"dagwright/{package}")
-        if (imports := _imported_packages(path) - _PURE_LIBRARIES - (sys.stdlib_module_names - _IMPURE))
+        if (imports := _imported_packages(path) - _PURE_LIBRARIES - (sys.stdlib_module_names - _IMPURE_MODULES))
     }
     assert violations == {}
 
 
 def test_workflows_import_only_pure_packages_and_temporal() -> None:
-    pure = tuple(f"dagwright.{package}" for package in (*_PURE_PACKAGES, "protocol"))
-    allowed = (*pure, "dagwright.workflows", "temporalio", "pydantic")
+    pure_packages = tuple(f"dagwright.{package}" for package in (*_PURE_PACKAGES, "protocol"))
+    allowed_packages = (*pure_packages, "dagwright.workflows", "temporalio", "pydantic")
     violations = {
         relative_path(path): imports
         for path in python_files("workflows")
@@ -68,9 +79,9 @@ def test_workflows_import_only_pure_packages_and_temporal() -> None:
             imports := sorted(
                 name
                 for name in imported_modules(path)
-                if not name.startswith(allowed)
+                if not name.startswith(allowed_packages)
                 and name != "dagwright"
-                and name.split(".")[0] not in sys.stdlib_module_names - _IMPURE | {"asyncio", "logging"}
+                and name.split(".")[0] not in sys.stdlib_module_names - _IMPURE_MODULES | {"asyncio", "logging"}
             )
         )
     }
@@ -88,7 +99,7 @@ def test_only_the_server_package_connects_to_temporal() -> None:
     assert connectors == {"dagwright/server/connection.py", "dagwright/server/local.py"}
 
 
-def _reads_environment(path: Path) -> Iterator[int]:
+def _lines_that_read_the_environment(path: Path) -> Iterator[int]:
     for node in syntax_nodes(path):
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
             yield node.lineno
@@ -100,14 +111,16 @@ def _reads_environment(path: Path) -> Iterator[int]:
 
 def test_only_the_settings_read_the_environment() -> None:
     readers = {
-        relative_path(path) for path in files_with("environ|getenv", code_files()) if any(_reads_environment(path))
+        relative_path(path)
+        for path in files_with("environ|getenv", code_files())
+        if any(_lines_that_read_the_environment(path))
     }
     assert readers <= {"dagwright/settings.py"}
 
 
 def test_only_programs_load_the_settings() -> None:
-    loads = re.compile(r"import .*\bload_settings\b")
-    loaders = {relative_path(path) for path in code_files() if loads.search(path.read_text("utf-8"))}
+    import_pattern = re.compile(r"import .*\bload_settings\b")
+    loaders = {relative_path(path) for path in code_files() if import_pattern.search(path.read_text("utf-8"))}
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }
@@ -119,7 +132,7 @@ def test_only_programs_load_the_settings() -> None:
 def test_reading_the_environment_is_detected(text: str, tmp_path: Path) -> None:
     path = tmp_path / "reader.py"
     path.write_text(text, encoding="utf-8")
-    assert any(_reads_environment(path))
+    assert any(_lines_that_read_the_environment(path))
 
 
 def test_no_file_is_too_long() -> None:
@@ -144,7 +157,7 @@ def _lines_with(needles: tuple[str, ...]) -> list[str]:
     return matches
 
 
-def test_no_file_names_a_package_registry() -> None:
+def test_no_file_has_an_option_for_a_package_registry() -> None:
     options = tuple("--" + name for name in ("index-url", "extra-index-url", "find-links", "trusted-host"))
     allowed = ("Makefile:",)
     assert [line for line in _lines_with(options) if not line.startswith(allowed)] == []

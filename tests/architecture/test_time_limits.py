@@ -29,7 +29,7 @@ def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> No
             "workflows/plan_pages.py",
             "workflows/run_plan.py",
         },
-        # The query of other runs, which the next query repeats.
+        # Queries other runs; after a timeout, the next poll queries them again.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
         # Loads the output of a run, at most 1.5 MB, while a user's workflow waits.
         "_LOAD_TIMEOUT": {"workflows/child.py"},

@@ -12,7 +12,7 @@ from tests.support.server import LiveServer, live_server
 
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    """A server with no other workers, which the test may kill."""
+    """A server that only this test uses and may kill."""
     async with live_server(tmp_path / "server") as server:
         yield server
         # Its data is not read again, so an orderly shutdown would only cost time.

@@ -1,4 +1,4 @@
-"""A worker is stopped while a `write` runs; a second worker is running."""
+"""A worker is stopped while a `write` call runs; a second worker is running."""
 
 import asyncio
 from pathlib import Path

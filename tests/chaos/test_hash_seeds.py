@@ -47,12 +47,12 @@ async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Pa
     nodes = [
         {"id": name, "tool": "echo", "arguments": {"x": name, "y": 1}, "priority": 1 + len(name) % 3} for name in roots
     ]
-    results = {name: f"{{{{{name}.result.x}}}}" for name in roots}
-    joins = [{"id": f"join{number}", "tool": "echo", "arguments": results, "join": "any"} for number in range(3)]
+    references = {name: f"{{{{{name}.result.x}}}}" for name in roots}
+    joins = [{"id": f"join{number}", "tool": "echo", "arguments": references, "join": "any"} for number in range(3)]
     # Workers of one task queue share a payload store.
     environment = {"DAGWRIGHT_STATE_DIR": str(tmp_path / "state")}
-    paths = []
-    orders = []
+    history_paths = []
+    call_orders = []
     async with live_server(tmp_path / "server") as server:
         client = await server.start()
         for seed in SEEDS:
@@ -63,11 +63,11 @@ async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Pa
                 handle = await start_run(client, {"nodes": [*nodes, *joins]}, workflow_id=f"seed-{seed}")
                 await result_within(handle, 240)
             history = await handle.fetch_history()
-            orders.append(_first_calls(history))
-            paths.append(tmp_path / f"seed-{seed}.json")
-            paths[-1].write_text(history.to_json())
-    assert orders == [roots] * len(SEEDS)
+            call_orders.append(_first_calls(history))
+            history_paths.append(tmp_path / f"seed-{seed}.json")
+            history_paths[-1].write_text(history.to_json())
+    assert call_orders == [roots] * len(SEEDS)
     replay_process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _REPLAY, *map(str, paths), cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "99"}
+        sys.executable, "-c", _REPLAY, *map(str, history_paths), cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "99"}
     )
     assert await replay_process.wait() == 0

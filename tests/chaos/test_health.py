@@ -38,7 +38,7 @@ async def test_worker_is_alive_but_not_ready_while_temporal_is_down(own_server: 
         await eventually(is_ready)
         command = [sys.executable, "-I", "-S", str(ROOT / "docker" / "probe.py"), str(port), "/readyz"]
         probes = [await asyncio.create_subprocess_exec(*command) for _ in range(20)]
-        assert {await each.wait() for each in probes} == {0}
+        assert {await probe.wait() for probe in probes} == {0}
 
         await own_server.kill()
         await eventually(is_unready)

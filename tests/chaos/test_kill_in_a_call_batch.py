@@ -13,7 +13,7 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-_CHAIN, _LEAVES = 8, 10
+_CHAIN_LENGTH, _LEAF_COUNT = 8, 10
 
 
 def _call(name: str, predecessor: str | None = None) -> dict[str, Any]:
@@ -27,8 +27,8 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     client = await own_server.start()
     await worker.stop()
     await worker.start_and_wait_until_ready()
-    chain = [f"c{number}" for number in range(_CHAIN)]
-    leaves = [f"leaf{number}" for number in range(_LEAVES)]
+    chain = [f"c{number}" for number in range(_CHAIN_LENGTH)]
+    leaves = [f"leaf{number}" for number in range(_LEAF_COUNT)]
     nodes = [_call(name, chain[position - 1] if position else None) for position, name in enumerate(chain)]
     nodes += [_call(name, chain[-1]) for name in leaves]
     last_node = {"id": "last", "tool": "short_effect", "arguments": {"name": "last"}, "depends_on": leaves}

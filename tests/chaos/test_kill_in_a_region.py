@@ -21,7 +21,7 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_CONTINUES_WITHIN_S = 4.0
+_MAX_RETRY_WAIT_S = 4.0
 """Maximum time from the death of a worker until its activity is retried: the heartbeat timeout and the retry delay."""
 
 
@@ -31,13 +31,13 @@ class Scene:
 
     Args:
         worker: the worker that the test kills.
-        other: the worker that continues; `kill_at` starts it.
+        next_worker: the worker that continues; `kill_at` starts it.
         folder: folder shared by the test, the tools and the workers.
     """
 
     client: Client
     worker: WorkerProcess
-    other: WorkerProcess
+    next_worker: WorkerProcess
     points: FaultPoints
     folder: Path
 
@@ -45,9 +45,9 @@ class Scene:
         return await start_large_run(self.client, plan, workflow_id="killed", folder=self.folder)
 
     async def kill_at(self, point: str) -> None:
-        """Kill the worker at a fault point, after the start of the other worker."""
+        """Kill the worker at a fault point, after the start of the next worker."""
         await self.points.wait_for_point(point)
-        await self.other.start_and_wait_until_ready()
+        await self.next_worker.start_and_wait_until_ready()
         await self.worker.kill()
         self.points.release(point)
 
@@ -55,15 +55,15 @@ class Scene:
 @pytest.fixture
 async def scene(own_server: LiveServer, folder: Path, points: FaultPoints) -> AsyncIterator[Scene]:
     async with worker_process(own_server.address, folder, program=HELD_WORKER) as worker:
-        other = WorkerProcess(own_server.address, folder)
+        next_worker = WorkerProcess(own_server.address, folder)
         try:
-            yield Scene(await own_server.start(), worker, other, points, folder)
+            yield Scene(await own_server.start(), worker, next_worker, points, folder)
         finally:
-            await other.stop()
+            await next_worker.stop()
 
 
 def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a plan and its values: a region of pure nodes, each with the two nodes before it, and an ordinary node."""
+    """Return a plan and the values of its pure nodes. Each pure node reads the two before it; an echo node is last."""
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):
@@ -102,46 +102,46 @@ def _retry_wait_s(history: WorkflowHistory, kind: str) -> float:
     """
     started_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
     retries = [event for event in started_events if event.activity_task_started_event_attributes.attempt > 1]
-    scheduled = {event.event_id: event for event in history.events}
-    actual = []
+    events_by_id = {event.event_id: event for event in history.events}
+    waits_s = []
     for event in retries:
         attributes = event.activity_task_started_event_attributes
-        call = scheduled[attributes.scheduled_event_id].activity_task_scheduled_event_attributes
+        call = events_by_id[attributes.scheduled_event_id].activity_task_scheduled_event_attributes
         assert call.activity_type.name == kind
         assert attributes.last_failure.timeout_failure_info.timeout_type, "the attempt did not time out"
-        waited = call.heartbeat_timeout.ToTimedelta() + call.retry_policy.initial_interval.ToTimedelta()
-        actual.append(waited.total_seconds())
-    return max(actual)
+        wait = call.heartbeat_timeout.ToTimedelta() + call.retry_policy.initial_interval.ToTimedelta()
+        waits_s.append(wait.total_seconds())
+    return max(waits_s)
 
 
 @pytest.mark.parametrize(
-    ("count", "pause_ms", "killed_at"),
+    ("count", "pause_ms", "killed_number"),
     [(60, 15.0, 45), (MAX_INLINE_PLAN_NODES + 500, 1.0, 1_500)],
     ids=["small", "large"],
 )
 async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
-    scene: Scene, count: int, pause_ms: float, killed_at: int
+    scene: Scene, count: int, pause_ms: float, killed_number: int
 ) -> None:
     plan, values = _pure_graph(count, pause_ms=pause_ms)
-    scene.points.hold(f"n{killed_at}")
+    scene.points.hold(f"n{killed_number}")
     handle = await scene.start(plan)
-    await scene.points.wait_for_point(f"n{killed_at}")
+    await scene.points.wait_for_point(f"n{killed_number}")
     batch_results = await _batch_results(handle)
     if count > MAX_INLINE_PLAN_NODES:
         reported_count = batch_results[-1]["counts"]["completed"]
     else:
         reported_count = sum(len(result["node_ends"]) for result in batch_results)
-    assert 0 < reported_count <= killed_at, "the batch in flight must not be the first batch"
-    await scene.kill_at(f"n{killed_at}")
+    assert 0 < reported_count <= killed_number, "the batch in flight must not be the first batch"
+    await scene.kill_at(f"n{killed_number}")
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
     calls = calls_of(scene.folder)
     # The nodes run one after the other, so the reported nodes are the first in the plan.
     assert {name: calls[name] for name in values} == {
-        f"n{number}": 1 if number < reported_count or number > killed_at else 2 for number in range(count)
+        f"n{number}": 1 if number < reported_count or number > killed_number else 2 for number in range(count)
     }
     history = await handle.fetch_history()
-    assert _retry_wait_s(history, "run_region") <= _CONTINUES_WITHIN_S
+    assert _retry_wait_s(history, "run_region") <= _MAX_RETRY_WAIT_S
     await check_history(history)
 
 
@@ -156,7 +156,7 @@ async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
     assert (document["status"], document["output"]) == ("completed", {"n": 1})
     assert document["nodes_ref"]["counts"] == {"completed": 1, "skipped": len(names)}
     history = await handle.fetch_history()
-    assert _retry_wait_s(history, "load_plan") <= _CONTINUES_WITHIN_S
+    assert _retry_wait_s(history, "load_plan") <= _MAX_RETRY_WAIT_S
     await check_history(history)
 
 
@@ -179,5 +179,5 @@ async def test_result_is_stored_again_after_a_kill_during_the_write(scene: Scene
     assert pydantic_core.from_json(content) == "abc" * 20_000
     assert document["nodes"]["long"]["attempts"] == 2
     history = await handle.fetch_history()
-    assert _retry_wait_s(history, "long_text") <= _CONTINUES_WITHIN_S
+    assert _retry_wait_s(history, "long_text") <= _MAX_RETRY_WAIT_S
     await check_history(history)

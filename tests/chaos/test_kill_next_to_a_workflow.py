@@ -25,8 +25,8 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
         handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign=tools)
 
         async def is_running() -> bool:
-            nodes = (await RunReader(client, "order").read()).document()["nodes"]
-            return bool(nodes.get("ship", {}).get("status") == "running")
+            node_documents = (await RunReader(client, "order").read()).document()["nodes"]
+            return bool(node_documents.get("ship", {}).get("status") == "running")
 
         await eventually(is_running)
         await worker.kill()

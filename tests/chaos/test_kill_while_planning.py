@@ -26,7 +26,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
 ) -> None:
     first_node = call("a", "compute", name="a", values=[])
     plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
-    second_plan = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
+    rest_of_plan = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
     chunk_count = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
     held_response = slow(text(plan), held_after=chunk_count, release_event=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
@@ -34,7 +34,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     # A short heartbeat timeout detects the dead worker soon.
     compiled = replace(compiled, nodes=(replace(compiled.nodes[0], heartbeat_s=2.0), *compiled.nodes[1:]))
     async with (
-        ModelServer(held_response, second_plan, "Done.") as server,
+        ModelServer(held_response, rest_of_plan, "Done.") as server,
         worker_process(own_server.address, folder, environment=model_environment(server)) as worker,
     ):
         handle = await start_workflow(

@@ -23,8 +23,8 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-def _steps(run: str) -> dict[str, Any]:
-    """Return a plan with a chain of three steps, of which the second may be killed, and one independent step."""
+def _plan_of_steps(run: str) -> dict[str, Any]:
+    """Return a plan with a chain of three steps and one independent step; the second step may be killed."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
     long_heartbeat_step = partial(effect, heartbeat="10s")
     return {"nodes": [long_heartbeat_step(a), effect(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside)]}
@@ -54,18 +54,18 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
 ) -> None:
     client = await own_server.start()
     map_node = effect("map-{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
-    unknown = {
+    unknown_outcome_plan = {
         "nodes": [
             {"id": "w", "tool": "write_then_hold", "arguments": {"name": "made"}, "heartbeat": "1s", "retry": RETRY},
             {"id": "report", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"},
         ]
     }
-    checked = {"id": "w", "tool": "write_after_check", "arguments": {"name": "checked"}, "heartbeat": "1s"}
+    checked_node = {"id": "w", "tool": "write_after_check", "arguments": {"name": "checked"}, "heartbeat": "1s"}
     plans: dict[str, Any] = {
-        "during": _steps("during"),
-        "between": _steps("between"),
+        "during": _plan_of_steps("during"),
+        "between": _plan_of_steps("between"),
         "map": {"nodes": [map_node]},
-        "unknown": unknown,
+        "unknown": unknown_outcome_plan,
     }
     held_names = ["during-b", "between-b", "map-140", "map-499", "made"]
     for point in [*held_names, "checked"]:
@@ -74,22 +74,22 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     for point in held_names:
         await points.wait_for_point(point)
     # This run starts last, because its argument check blocks the whole worker.
-    handles["checked"] = await start_run(client, {"nodes": [checked]}, workflow_id="checked")
+    handles["checked"] = await start_run(client, {"nodes": [checked_node]}, workflow_id="checked")
     await points.wait_for_point("checked")
     # This step ends, and the worker is killed before the run reacts.
     points.release("between-b")
     await worker.kill()
-    handles["before"] = await start_run(client, _steps("before"), workflow_id="before")
+    handles["before"] = await start_run(client, _plan_of_steps("before"), workflow_id="before")
     for point in [*held_names, "checked"]:
         points.release(point)
     await worker.start()
     documents = {name: await result_within(handle, 240) for name, handle in handles.items()}
 
-    during = bare(documents["during"])["nodes"]
+    during_nodes = bare(documents["during"])["nodes"]
     # On a busy machine, the second attempt may miss a heartbeat.
-    attempts = during["during-b"]["attempts"]
+    attempts = during_nodes["during-b"]["attempts"]
     assert attempts >= 2
-    assert during == {
+    assert during_nodes == {
         "during-a": completed_node("during-a"),
         "during-b": completed_node("during-b", attempts=attempts),
         "during-c": completed_node("during-c"),
@@ -117,7 +117,7 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in executed_items), "made", "checked"])
     effect_attempts = attempts_of(folder)
     max_attempts = {
-        "during-b": during["during-b"]["attempts"],
+        "during-b": during_nodes["during-b"]["attempts"],
         "before-b": documents["before"]["nodes"]["before-b"]["attempts"],
     }
     for step in (step for step in steps if not step.startswith("between")):
@@ -135,7 +135,7 @@ async def test_run_completes_after_a_kill_of_the_server_during_a_step(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     points.hold("server-b")
-    handle = await start_run(await own_server.start(), _steps("server"), workflow_id="server-killed")
+    handle = await start_run(await own_server.start(), _plan_of_steps("server"), workflow_id="server-killed")
     await points.wait_for_point("server-b")
     await restart(own_server)
     points.release("server-b")
@@ -149,11 +149,11 @@ async def test_graph_has_correct_values_after_kills_of_worker_and_server(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     plan, values = reactive_graph(100, seed=7)
-    kills = ("n10", "n35", "n60", "n85")
-    for name in kills:
+    kill_points = ("n10", "n35", "n60", "n85")
+    for name in kill_points:
         points.hold(name)
     handle = await start_run(await own_server.start(), plan, workflow_id="reactive")
-    for number, name in enumerate(kills):
+    for number, name in enumerate(kill_points):
         await points.wait_for_point(name)
         await worker.kill()
         if number % 2:

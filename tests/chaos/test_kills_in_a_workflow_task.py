@@ -24,8 +24,8 @@ from tests.support.server import live_server
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LENGTH = 14
-_DEATHS = [f"{chain}{step}" for chain in "xy" for step in (2, 6, 11)]
-_LATE_S = 3.0
+_FATAL_NODES = [f"{chain}{step}" for chain in "xy" for step in (2, 6, 11)]
+_MAX_TIMER_DELAY_S = 3.0
 """Maximum delay of the server's timer on a busy machine; the default timeout of 10 s would exceed the limit."""
 
 
@@ -33,7 +33,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
     tmp_path: Path, folder: Path, points: FaultPoints
 ) -> None:
     child = {"id": "child", "plan": {"nodes": _chain("y")}, "depends_on": [f"x{_LENGTH - 1}"]}
-    for name in _DEATHS:
+    for name in _FATAL_NODES:
         points.hold(name)
     # Both runs also continue in new executions, which inherit the workflow task timeout.
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "40"}):
@@ -45,14 +45,14 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
             client = connection.client
             tools = load_toolset(server.settings, [str(TOOLS)]).declarations()
             compiled = prepare_plan(check_plan({"nodes": [*_chain("x"), child]}, tools), {})
-            started = await open_runs(connection, server.settings).start(StartRequest(compiled))
-            for name in _DEATHS:
+            started_run = await open_runs(connection, server.settings).start(StartRequest(compiled))
+            for name in _FATAL_NODES:
                 await points.wait_for_point(name)
                 (folder / DEATH_FILE).touch()
                 points.release(name)
                 await worker.wait_for_death()
                 await worker.start()
-            handle = client.get_workflow_handle(started.workflow_id, run_id=started.run_id)
+            handle = client.get_workflow_handle(started_run.workflow_id, run_id=started_run.run_id)
             document = await result_within(client.get_workflow_handle(handle.id), 240)
             histories = await histories_of(client, handle)
 
@@ -65,8 +65,8 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
     task_timeouts = [event.workflow_task_timeout.ToTimedelta().total_seconds() for event in start_events]
     assert task_timeouts == [WORKFLOW_TASK_S] * len(histories)
     waits_s = [wait_s for history in histories for wait_s in _timed_out_waits_s(history.events)]
-    assert len(waits_s) >= len(_DEATHS)
-    assert max(waits_s) < WORKFLOW_TASK_S + _LATE_S
+    assert len(waits_s) >= len(_FATAL_NODES)
+    assert max(waits_s) < WORKFLOW_TASK_S + _MAX_TIMER_DELAY_S
     for history in histories:
         await assert_replays(history)
 
@@ -83,7 +83,7 @@ def _timed_out_waits_s(events: Sequence[HistoryEvent]) -> list[float]:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT and (
             timeout.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
         ):
-            started = next(event for event in events if event.event_id == timeout.started_event_id)
-            wait = event.event_time.ToDatetime() - started.event_time.ToDatetime()
+            started_event = next(event for event in events if event.event_id == timeout.started_event_id)
+            wait = event.event_time.ToDatetime() - started_event.event_time.ToDatetime()
             waits_s.append(wait.total_seconds())
     return waits_s

@@ -36,10 +36,10 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_LOST = "response to a killed worker"
-_FIRST = continue_with(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
-_SECOND = continue_with(sub_goal(3, "make_slot", name="c"))
-_DONE = done_response(all=[ref(number, "made") for number in (1, 2, 3)])
+_LOST_RESPONSE = "response to a killed worker"
+_FIRST_ROUND = continue_with(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
+_SECOND_ROUND = continue_with(sub_goal(3, "make_slot", name="c"))
+_DONE_RESPONSE = done_response(all=[ref(number, "made") for number in (1, 2, 3)])
 
 
 def _plan(folder: Path, limits: RoundsLimits) -> CompiledPlan:
@@ -63,9 +63,20 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     releases = {number: asyncio.Event() for number in (0, 2, 4, 8)}
-    script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
+    script = [
+        "Make them.",
+        "Make them.",
+        _FIRST_ROUND,
+        "No plan.",
+        _FIRST_ROUND,
+        _FIRST_ROUND,
+        _SECOND_ROUND,
+        _DONE_RESPONSE,
+        "",
+        "All made.",
+    ]
     steps = [
-        step(_LOST, release_event=releases[number]) if number in releases else words
+        step(_LOST_RESPONSE, release_event=releases[number]) if number in releases else words
         for number, words in enumerate(script)
     ]
     points.hold("b")
@@ -83,10 +94,10 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
             releases[number].set()
             await worker.start()
 
-        # During the calls of the intention, the planner and the repair.
+        # Kill the worker during the calls of the intention, the planner and the repair.
         for number in (0, 2, 4):
             await kill_during_call(number)
-        # While one sub-goal of a round is done, and another is in flight.
+        # Kill the worker while one sub-goal of a round is done and the other sub-goal is in flight.
         await points.wait_for_point("b")
 
         async def is_first_done() -> bool:
@@ -123,8 +134,8 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
 async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_planning(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    gate = asyncio.Event()
-    script = ("Make them.", _FIRST, step(_SECOND, release_event=gate), _DONE, "All made.")
+    release_event = asyncio.Event()
+    script = ("Make them.", _FIRST_ROUND, step(_SECOND_ROUND, release_event=release_event), _DONE_RESPONSE, "All made.")
     points.hold("b")
     async with (
         ModelServer(*script) as model,
@@ -137,7 +148,7 @@ async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_p
         points.release("b")
         await eventually(lambda: len(model.calls) == 3)
         await restart(own_server)
-        gate.set()
+        release_event.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
     assert purposes([*model.calls]) == [

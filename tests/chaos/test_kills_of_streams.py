@@ -17,20 +17,23 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
-RUNS = 8
+RUN_COUNT = 8
 """Each run is streamed to one client as an answer and to another client as events."""
-FIRST = 60
+CHARACTERS_BEFORE_KILLS = 60
 """Characters of an answer that the model writes before the kills; it writes the rest afterwards."""
-ALL_S = 240.0
+TIMEOUT_S = 240.0
 ANSWER = " ".join(f"Part {number} of the answer." for number in range(20))
 PLAN = {"nodes": [pause("rest", "50ms"), calculation("sum", "1 + 2", depends_on=["rest"])]}
 END_STATUSES = ("completed", "failed", "skipped", "blocked", "cancelled")
 CHAT_REQUEST = {"model": "profile/plan", "messages": [{"role": "user", "content": "What is in all parts?"}]}
 
 
-def script(gate: asyncio.Event) -> list[Any]:
+def script(release_event: asyncio.Event) -> list[Any]:
     held_response = slow(
-        json_text({"answer": ANSWER, "missing": []}), each_s=0.01, held_after=FIRST // 8, release_event=gate
+        json_text({"answer": ANSWER, "missing": []}),
+        each_s=0.01,
+        held_after=CHARACTERS_BEFORE_KILLS // 8,
+        release_event=release_event,
     )
     return [
         step(json_text(PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
@@ -43,52 +46,56 @@ def count_answer_calls(model: ModelServer) -> int:
 
 
 async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer, folder: Path) -> None:
-    gate = asyncio.Event()
+    release_event = asyncio.Event()
     async with (
-        ModelServer(*script(gate)) as model,
+        ModelServer(*script(release_event)) as model,
         worker_process(
             own_server.address, folder, environment=model_environment(model), program=QUICK_WORKER
         ) as worker,
         gateway_process(own_server.address, folder, environment=model_environment(model)) as gateway,
-        asyncio.timeout(ALL_S),
+        asyncio.timeout(TIMEOUT_S),
     ):
-        keys = [f"stream-{number}" for number in range(RUNS)]
+        keys = [f"stream-{number}" for number in range(RUN_COUNT)]
         answer_clients = [CompletionClient(gateway.url, CHAT_REQUEST, key=key) for key in keys]
         event_clients = [EventClient(gateway.url, run_id_of_key(key)) for key in keys]
         streams = asyncio.gather(
-            *(each.follow() for each in answer_clients), *(each.follow() for each in event_clients)
+            *(client.follow() for client in answer_clients),
+            *(client.follow() for client in event_clients),
         )
 
         # Each stream is in the middle of its answer at each kill.
-        await wait_until_all(answer_clients, lambda each: bool(each.answer))
-        await wait_until_all(event_clients, lambda each: ("sum", "completed") in each.states)
+        await wait_until_all(answer_clients, lambda client: bool(client.answer))
+        await wait_until_all(event_clients, lambda client: ("sum", "completed") in client.states)
         await gateway.kill()
         await gateway.start()
-        await wait_until_all(answer_clients, lambda each: each.streams > 1 and bool(each.answer))
+        await wait_until_all(answer_clients, lambda client: client.streams > 1 and bool(client.answer))
         calls_before = count_answer_calls(model)
         await worker.kill()
         await worker.start_and_wait_until_ready()
-        await eventually(lambda: count_answer_calls(model) >= calls_before + RUNS, timeout_s=90)
+        await eventually(lambda: count_answer_calls(model) >= calls_before + RUN_COUNT, timeout_s=90)
         await restart(own_server)
-        gate.set()
+        release_event.set()
         await streams
-    assert [each.answer for each in answer_clients] == [ANSWER] * RUNS
-    assert [each.runs for each in answer_clients] == [{run_id_of_key(key)} for key in keys]
-    for each in event_clients:
-        ended = [(node, status) for node, status in each.states if status in END_STATUSES]
-        assert sorted(ended) == sorted({(node, "completed") for node, _ in ended})
-        assert {"rest", "sum", "answer"} <= {node for node, _ in ended}
-        assert (each.events[-1].content["status"], each.events[-1].content["output"]) == ("completed", ANSWER)
-        assert [event.name for event in each.events].count("run.completed") == 1
+    assert [client.answer for client in answer_clients] == [ANSWER] * RUN_COUNT
+    assert [client.runs for client in answer_clients] == [{run_id_of_key(key)} for key in keys]
+    for client in event_clients:
+        end_states = [(node, status) for node, status in client.states if status in END_STATUSES]
+        assert sorted(end_states) == sorted({(node, "completed") for node, _ in end_states})
+        assert {"rest", "sum", "answer"} <= {node for node, _ in end_states}
+        assert (client.events[-1].content["status"], client.events[-1].content["output"]) == (
+            "completed",
+            ANSWER,
+        )
+        assert [event.name for event in client.events].count("run.completed") == 1
     # Each client reconnected after the kill of its gateway, and after no other kill.
-    assert {each.streams for each in answer_clients} == {2}
+    assert {client.streams for client in answer_clients} == {2}
 
 
 async def test_requests_in_an_outage_start_nothing_and_succeed_afterwards(own_server: LiveServer, folder: Path) -> None:
-    gate = asyncio.Event()
-    gate.set()
+    release_event = asyncio.Event()
+    release_event.set()
     async with (
-        ModelServer(*script(gate)) as model,
+        ModelServer(*script(release_event)) as model,
         worker_process(own_server.address, folder, environment=model_environment(model)) as worker,
         gateway_process(own_server.address, folder, environment=model_environment(model)) as gateway,
         httpx.AsyncClient(base_url=gateway.url, timeout=60) as http,

@@ -18,7 +18,7 @@ _EFFECT = effect("effect")
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}}
 
 
-async def _signal(server: LiveServer, workflow_id: str, request: str) -> None:
+async def _send_approval(server: LiveServer, workflow_id: str, request: str) -> None:
     handle = (await server.start()).get_workflow_handle(workflow_id)
     message = {"request_id": request, "answer": {"approved": True}, "by": "ann"}
     await handle.signal(wire.SIGNAL_FEEDBACK, message)
@@ -40,7 +40,7 @@ async def test_answer_after_kills_of_worker_and_server_completes_the_run(
     await worker.kill()
     await restart(own_server)
     await wait_for_requests(await own_server.start(), handle.id, "check")
-    await _signal(own_server, handle.id, "check")
+    await _send_approval(own_server, handle.id, "check")
     await restart(own_server)
     await worker.start()
 
@@ -57,7 +57,7 @@ async def test_approved_effect_happens_once_after_kills_of_worker_and_server(
     plan = {"nodes": [{**_EFFECT, "approval": "required"}]}
     handle = await start_run(await own_server.start(), plan, workflow_id="killed-after-the-answer")
     await wait_for_requests(await own_server.start(), handle.id, "effect")
-    await _signal(own_server, handle.id, "effect")
+    await _send_approval(own_server, handle.id, "effect")
     async with killed_at("effect", points, worker):
         await restart(own_server)
 

@@ -32,19 +32,19 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _ANSWER = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
 
 
-def _write(name: str, *after: str) -> dict[str, Any]:
+def _write_node(name: str, *after: str) -> dict[str, Any]:
     return {"id": name, "tool": "write_then_hold", "arguments": {"name": name}, "depends_on": [*after]}
 
 
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}, "depends_on": ["first"]}
 _PLAN = {
-    "nodes": [_write("first"), _CHECK, effect("done", "check"), effect("cut", "done"), _write("last", "cut")],
+    "nodes": [_write_node("first"), _CHECK, effect("done", "check"), effect("cut", "done"), _write_node("last", "cut")],
     "output": "{{last.result}}",
 }
-"""`first`, `done` and `last` run once. The run is cancelled after the effect of `cut`, which repeats with its key."""
+"""The run is cancelled after the effect of `cut`; the fork repeats `cut` with the same key. Other nodes run once."""
 
 
-class Forker:
+class ForkCommand:
     """Calls of the command `fork` for one run."""
 
     def __init__(self, server: LiveServer, folder: Path, run_id: str) -> None:
@@ -56,7 +56,7 @@ class Forker:
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run, "--yes", "--json"),
-            # The folder of the worker: the command of another folder would be rejected.
+            # The folder of the worker: a command in another folder would be rejected.
             folder=ROOT,
             environment=environment_of(self._server.address, self._folder),
         )
@@ -70,9 +70,9 @@ async def output_of(process: RunningProcess) -> dict[str, Any]:
     """Return the output of a command that succeeded."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
-    actual: dict[str, Any] = json.loads(stdout)
-    assert actual["ok"]
-    return actual
+    output: dict[str, Any] = json.loads(stdout)
+    assert output["ok"]
+    return output
 
 
 async def _kill(process: RunningProcess) -> None:
@@ -120,7 +120,7 @@ async def test_two_commands_after_kills_before_the_start_make_one_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-before-the-start")
-    fork = Forker(own_server, folder, "cut-before-the-start")
+    fork = ForkCommand(own_server, folder, "cut-before-the-start")
     points.hold(FORK_READ)
     held_fork = await fork.start()
     await points.wait_for_point(FORK_READ)
@@ -143,7 +143,7 @@ async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-during-the-command")
-    fork = Forker(own_server, folder, "cut-during-the-command")
+    fork = ForkCommand(own_server, folder, "cut-during-the-command")
     points.hold(FORK_READ)
     commands = [await fork.start() for _ in range(2)]
     await eventually(lambda: all((folder / f"{FORK_READ}-{command.pid}").exists() for command in commands))
@@ -162,7 +162,7 @@ async def test_command_after_kills_finds_the_fork_that_was_started(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-after-the-start")
-    fork = Forker(own_server, folder, "cut-after-the-start")
+    fork = ForkCommand(own_server, folder, "cut-after-the-start")
     await worker.kill()
     points.hold(FORK_STARTED)
     held_fork = await fork.start()
@@ -182,7 +182,7 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-in-the-fork")
-    fork = Forker(own_server, folder, "cut-in-the-fork")
+    fork = ForkCommand(own_server, folder, "cut-in-the-fork")
     first = await fork.run()
     await points.wait_for_point("cut")
     await worker.kill()
@@ -197,11 +197,11 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
 async def test_run_and_its_fork_complete_after_kills_before_their_answers(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    plan = {"nodes": [_write("first"), _CHECK, effect("shared", "check")]}
+    plan = {"nodes": [_write_node("first"), _CHECK, effect("shared", "check")]}
     client = await own_server.start()
     handle = await start_run(client, plan, workflow_id="forked-while-it-asks")
     await wait_for_requests(client, handle.id, "check")
-    fork = Forker(own_server, folder, handle.id)
+    fork = ForkCommand(own_server, folder, handle.id)
     fork_id = (await fork.run())["fork_run_id"]
     await wait_for_requests(client, fork_id, "check")
     await worker.kill()

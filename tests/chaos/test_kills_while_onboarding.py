@@ -39,23 +39,25 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-NEW = "Ada Newman"
+NEW_PERSON = "Ada Newman"
 WORKER = ROOT / "tests" / "support" / "onboarding_worker.py"
 
 
 @dataclass(slots=True)
 class Store:
-    """The store that the worker and the test share."""
+    """Settings and database of the worker, and the overview of the database before the test."""
 
     settings: Settings
     database: EntityDatabase
-    before: Overview
+    overview_before: Overview
 
     def assert_has(self, *rows: str, effects: int) -> None:
         """Check that exactly these rows were added, by this number of effects that are not compensated."""
-        assert rows_since(self.before, self.database) == sorted(rows)
-        key_count = self.database.read(lambda session: session.query(Effect).filter(Effect.undone_at.is_(None)).count())
-        assert key_count == effects
+        assert rows_since(self.overview_before, self.database) == sorted(rows)
+        effect_count = self.database.read(
+            lambda session: session.query(Effect).filter(Effect.undone_at.is_(None)).count()
+        )
+        assert effect_count == effects
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def store(folder: Path) -> Iterator[Store]:
     database.dispose()
 
 
-def retried_plan(plan: Any, settings: Settings) -> CompiledPlan:
+def plan_with_retries(plan: Any, settings: Settings) -> CompiledPlan:
     """Return a plan whose nodes are retried shortly after the death of their worker, up to 100 times."""
     compiled = prepare_plan(check_plan(plan, load_toolset(settings).declarations()), {})
     retry = RetryRule(max_attempts=100, first_delay_s=0.1, factor=1.0)
@@ -87,24 +89,24 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
     for node in FULL_ONBOARDING_ROWS:
         points.hold(f"{node}-{BEFORE}")
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
-        plan = retried_plan(seed("onboarding"), store.settings)
+        plan = plan_with_retries(seed("onboarding"), store.settings)
         handle = await start(client, plan, workflow_id="onboarding-killed")
-        added: list[str] = []
+        added_rows: list[str] = []
         for number, (node, rows) in enumerate(FULL_ONBOARDING_ROWS.items()):
-            for where in (INSIDE, AFTER):
-                points.hold(f"{node}-{where}")
+            for phase in (INSIDE, AFTER):
+                points.hold(f"{node}-{phase}")
             points.release(f"{node}-{BEFORE}")
             is_killed_inside = number % 2 == 0
             async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
-                    store.assert_has(*added, effects=number)
+                    store.assert_has(*added_rows, effects=number)
             async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
-                added += rows
-                store.assert_has(*added, effects=number + 1)
+                added_rows += rows
+                store.assert_has(*added_rows, effects=number + 1)
         document = await result_within(handle, 240)
     assert (document["status"], [*document["nodes"]]) == ("completed", [*FULL_ONBOARDING_ROWS])
     assert all(node["attempts"] >= 2 and node["result"]["created"] for node in document["nodes"].values())
-    store.assert_has(*added, effects=len(FULL_ONBOARDING_ROWS))
+    store.assert_has(*added_rows, effects=len(FULL_ONBOARDING_ROWS))
     await check_history(await handle.fetch_history())
 
 
@@ -112,25 +114,25 @@ async def test_director_is_created_once_if_the_worker_is_killed_around_the_answe
     own_server: LiveServer, folder: Path, points: FaultPoints, store: Store
 ) -> None:
     client = await own_server.start()
-    text = json.dumps(seed("onboarding")).replace("John Smith", NEW)
-    plan = retried_plan(json.loads(text), store.settings)
+    text = json.dumps(seed("onboarding")).replace("John Smith", NEW_PERSON)
+    plan = plan_with_retries(json.loads(text), store.settings)
     binding = plan.nodes[-1].id
-    for where in (INSIDE, AFTER):
-        points.hold(f"{binding}-{where}")
+    for phase in (INSIDE, AFTER):
+        points.hold(f"{binding}-{phase}")
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         handle = await start(client, plan, workflow_id="director-created")
-        await wait_for_requests(client, handle.id, f"lookup:person:{NEW}")
+        await wait_for_requests(client, handle.id, f"lookup:person:{NEW_PERSON}")
         await worker.restart()
-        await answer(handle, f"lookup:person:{NEW}", {"text": "create new"})
+        await answer(handle, f"lookup:person:{NEW_PERSON}", {"text": "create new"})
         async with killed_at(f"{binding}-{INSIDE}", points, worker):
             store.assert_has(effects=0)
-        person = f"{NEW}: jurisdiction unknown, active"
+        person = f"{NEW_PERSON}: jurisdiction unknown, active"
         async with killed_at(f"{binding}-{AFTER}", points, worker):
             store.assert_has(person, effects=1)
         document = await result_within(handle, 240)
     assert document["status"] == "completed"
-    assert [(lookup["created"], lookup["entity"]["name"]) for lookup in document["lookups"]] == [(True, NEW)]
-    rows = [row.replace("John Smith (GB)", NEW) for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
+    assert [(lookup["created"], lookup["entity"]["name"]) for lookup in document["lookups"]] == [(True, NEW_PERSON)]
+    rows = [row.replace("John Smith (GB)", NEW_PERSON) for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     store.assert_has(person, *rows, effects=1 + len(FULL_ONBOARDING_ROWS))
     await check_history(await handle.fetch_history())
 
@@ -159,39 +161,39 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     rows_of = {f"undo {node}": rows for node, rows in FULL_ONBOARDING_ROWS.items()}
     for node in rows_of:
         points.hold(f"{node}-{BEFORE}")
-    remaining = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
+    remaining_rows = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         handle = await start(
-            client, retried_plan(plan, store.settings), workflow_id="onboarding-undone", compensate=True
+            client, plan_with_retries(plan, store.settings), workflow_id="onboarding-undone", compensate=True
         )
-        await eventually(lambda: rows_since(store.before, store.database) == sorted(remaining))
+        await eventually(lambda: rows_since(store.overview_before, store.database) == sorted(remaining_rows))
         points.release("@result_7-before")
-        undos: list[str] = []
+        undo_ids: list[str] = []
 
         async def is_compensating() -> bool:
             nodes = (await RunReader(client, handle.id).read()).document()["nodes"]
-            undos[:] = [node for node in nodes if node in rows_of]
-            return bool(undos)
+            undo_ids[:] = [node for node in nodes if node in rows_of]
+            return bool(undo_ids)
 
         # The calls are compensated in reverse order.
         await eventually(is_compensating)
-        assert sorted(undos) == sorted(rows_of)
-        for number, node in enumerate(undos, start=1):
-            for where in (INSIDE, AFTER):
-                points.hold(f"{node}-{where}")
+        assert sorted(undo_ids) == sorted(rows_of)
+        for number, node in enumerate(undo_ids, start=1):
+            for phase in (INSIDE, AFTER):
+                points.hold(f"{node}-{phase}")
             points.release(f"{node}-{BEFORE}")
             is_killed_inside = number % 2 == 0
             async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
-                    store.assert_has(*remaining, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
+                    store.assert_has(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
             async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
-                remaining = [row for row in remaining if row not in rows_of[node]]
-                store.assert_has(*remaining, effects=len(FULL_ONBOARDING_ROWS) - number)
+                remaining_rows = [row for row in remaining_rows if row not in rows_of[node]]
+                store.assert_has(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) - number)
         async with asyncio.timeout(240):
             document = await document_of(handle)
     assert document["status"] == "failed"
     assert document["error"]["message"].endswith("compensated 6 calls")
     # The failed call is compensated too, because its effect is unknown.
-    assert {document["nodes"][node]["status"] for node in undos} == {"completed"}
+    assert {document["nodes"][node]["status"] for node in undo_ids} == {"completed"}
     store.assert_has(effects=0)
     await check_history(await handle.fetch_history())

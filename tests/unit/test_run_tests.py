@@ -10,11 +10,11 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from scripts import run_tests
-from scripts.run_tests import FOREIGN, Stage, all_stages, files_of, summarize
+from scripts.run_tests import FOREIGN_MARKERS, Stage, all_stages, files_of, summarize
 from tests.support.example_counts import examples
 from tests.support.shared_files import SharedFiles
 
-_MARKERS = ("server", "waits", "slow", "alone", *FOREIGN)
+_MARKERS = ("server", "waits", "slow", "alone", *FOREIGN_MARKERS)
 
 
 def test_every_test_is_in_one_stage() -> None:
@@ -69,7 +69,7 @@ def test_only_stages_with_one_process_retry_failed_tests(
         stage.failed_tests += ["test_it.py::test_it"] if len(results) == 1 else []
         return 1 if stage.failed_tests else 0
 
-    monkeypatch.setattr(run_tests, "_pytest", fail_first_run)
+    monkeypatch.setattr(run_tests, "_run_pytest", fail_first_run)
     stage = all_stages()[name]
     run_tests.run_stage(stage, ["."], ends_at=0.0)
     retried = ["test_it.py::test_it"] if runs == 2 else []
@@ -125,9 +125,9 @@ def test_stage_fails_if_a_process_fails(
 
     monkeypatch.setattr("subprocess.Popen", FakeProcess)
     monkeypatch.setattr(run_tests, "REPORTS", folder)
-    assert run_tests._pytest(Stage("fast", "", 3), ["a", "b", "c", "d"], ends_at=1e12) == 1
+    assert run_tests._run_pytest(Stage("fast", "", 3), ["a", "b", "c", "d"], ends_at=1e12) == 1
     assert capsys.readouterr().out == "output of pytest\n=== process 7 ended with exit code 1\n"
-    assert run_tests._pytest(Stage("fast", "", 3), ["a", "b"], ends_at=1e12) == 0
+    assert run_tests._run_pytest(Stage("fast", "", 3), ["a", "b"], ends_at=1e12) == 0
 
 
 @pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])

@@ -54,7 +54,7 @@ def test_example_loads_completely_and_a_second_load_changes_nothing(database: En
 
 
 def test_rejected_rows_are_reported_by_line(database: EntityDatabase) -> None:
-    report = load_parties(database, EXAMPLES / "refused_rows.csv")
+    report = load_parties(database, EXAMPLES / "rejected_rows.csv")
     assert (report.added, report.ignored_columns) == (1, ("desk",))
     assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
         (3, "the name is empty"),
