@@ -21,11 +21,11 @@ from scripts import check_prose
 def test_pattern_is_reported_and_its_replacement_is_not(
     reported_sentence: str, accepted_sentence: str, tmp_path: Path
 ) -> None:
-    assert _count(reported_sentence, tmp_path) == 1
-    assert _count(accepted_sentence, tmp_path) == 0
+    assert _count_findings(reported_sentence, tmp_path) == 1
+    assert _count_findings(accepted_sentence, tmp_path) == 0
 
 
-def _count(sentence: str, folder: Path) -> int:
+def _count_findings(sentence: str, folder: Path) -> int:
     page = folder / "page.md"
     page.write_text(f"{sentence}\n")
     return len(list(check_prose.findings(page)))

@@ -41,23 +41,25 @@ def _lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return lines
 
 
-def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
+def _activity_environment(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
     environment = ActivityEnvironment()
     fields: Any = {"activity_type": activity_type, "activity_id": activity_id, "attempt": 2}
     environment.info = replace(environment.info, workflow_id="run-1", **fields)
     return environment
 
 
-async def test_each_log_line_of_an_attempt_has_its_ids(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_log_line_of_an_attempt_has_the_ids_of_the_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     async def call() -> None:
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
         await asyncio.to_thread(
             logging.getLogger("dagwright.activities").warning, "in a %s", "thread", extra={"size": 3}
         )
 
-    await _attempt("fetch_emails", activity_id="fetch").run(call)
+    await _activity_environment("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
-    _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("dagwright.activities").info, "read")
+    _activity_environment("compile_plan", activity_id="1").run(
+        structlog.stdlib.get_logger("dagwright.activities").info, "read"
+    )
     node_ids = {"run_id": "run-1", "node_id": "fetch", "attempt": 2}
     activity_ids = {"run_id": "run-1", "activity": "compile_plan", "attempt": 2}
     assert _lines(capsys) == [
@@ -69,11 +71,11 @@ async def test_each_log_line_of_an_attempt_has_its_ids(capsys: pytest.CaptureFix
 
 
 def test_log_lines_of_temporal_have_the_ids_of_their_records(capsys: pytest.CaptureFixture[str]) -> None:
-    in_workflow = {"workflow_id": "run-1", "run_id": "r", "attempt": 1, "task_queue": "dagwright"}
-    in_activity = {"workflow_id": "run-1", "activity_id": "fetch", "attempt": 3, "activity_type": "fetch_emails"}
-    workflow_extra = {"temporal_workflow": in_workflow, "node_id": "fetch"}
+    workflow_fields = {"workflow_id": "run-1", "run_id": "r", "attempt": 1, "task_queue": "dagwright"}
+    activity_fields = {"workflow_id": "run-1", "activity_id": "fetch", "attempt": 3, "activity_type": "fetch_emails"}
+    workflow_extra = {"temporal_workflow": workflow_fields, "node_id": "fetch"}
     logging.getLogger("temporalio.workflow").info("dispatched", extra=workflow_extra)
-    logging.getLogger("temporalio.activity").info("started", extra={"temporal_activity": in_activity})
+    logging.getLogger("temporalio.activity").info("started", extra={"temporal_activity": activity_fields})
     ids = {"run_id": "run-1", "node_id": "fetch"}
     assert _lines(capsys) == [
         {"event": "dispatched", "level": "info", "logger": "temporalio.workflow", "attempt": 1, **ids},
@@ -82,14 +84,14 @@ def test_log_lines_of_temporal_have_the_ids_of_their_records(capsys: pytest.Capt
 
 
 def _log_failure(error: Exception, *, activity_type: str, activity_id: str) -> None:
-    attached = {"workflow_id": "run-1", "activity_id": activity_id, "activity_type": activity_type, "attempt": 2}
+    activity_fields = {"workflow_id": "run-1", "activity_id": activity_id, "activity_type": activity_type, "attempt": 2}
     try:
         raise error
     except Exception:
         logging.getLogger("temporalio.activity").warning(
             "Completing activity as failed",
             exc_info=True,
-            extra={"temporal_activity": attached, "__temporal_error_identifier": "ActivityFailure"},
+            extra={"temporal_activity": activity_fields, "__temporal_error_identifier": "ActivityFailure"},
         )
 
 
@@ -99,20 +101,20 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     _log_failure(error, activity_type="compile_plan", activity_id="1")
     _log_failure(KeyError("oops"), activity_type="compile_plan", activity_id="1")
     # The tool failure has no line here, because the wrapper of the tool logs it.
-    result, defect = _lines(capsys)
+    failure_line, defect_line = _lines(capsys)
     ids = {"run_id": "run-1", "attempt": 2, "activity": "compile_plan"}
     fields = {"level": "warning", "logger": "temporalio.activity", **ids}
     reason = {"code": "invalid", "is_final": True, "reason": "there is no tool 'x'"}
-    assert result == {"event": "compile_plan failed", **reason, **fields}
-    assert str(defect.pop("exception")).endswith("KeyError: 'oops'")
-    assert defect == {"event": "Completing activity as failed", **fields}
+    assert failure_line == {"event": "compile_plan failed", **reason, **fields}
+    assert str(defect_line.pop("exception")).endswith("KeyError: 'oops'")
+    assert defect_line == {"event": "Completing activity as failed", **fields}
 
 
 def test_level_applies_to_dagwright_loggers_and_other_loggers_log_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json", log_level="debug"))
     for name in ("dagwright.server", "httpx"):
         for level in (logging.DEBUG, logging.WARNING):
-            logging.getLogger(name).log(level, "said")
+            logging.getLogger(name).log(level, "message")
     dagwright_lines = [("dagwright.server", "debug"), ("dagwright.server", "warning")]
     assert [(line["logger"], line["level"]) for line in _lines(capsys)] == [*dagwright_lines, ("httpx", "warning")]
 

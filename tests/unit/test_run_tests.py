@@ -1,4 +1,4 @@
-"""The stages of `make test`: each test is in exactly one stage, which runs all files that may contain its tests."""
+"""Stages of `make test`. Each test is in exactly one stage. A stage runs all files that may contain its tests."""
 
 from contextlib import nullcontext
 from itertools import chain, combinations
@@ -57,29 +57,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("name", "runs"), [("fast", 1), ("server", 1), ("slow", 1), ("alone", 2), ("slow-alone", 2)])
+@pytest.mark.parametrize(
+    ("name", "run_count"), [("fast", 1), ("server", 1), ("slow", 1), ("alone", 2), ("slow-alone", 2)]
+)
 def test_only_stages_with_one_process_retry_failed_tests(
-    name: str, runs: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, run_count: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "test_it.py").write_text("pytest.mark.server, pytest.mark.slow, pytest.mark.alone", encoding="utf-8")
-    results: list[list[str]] = []
+    tests_of_runs: list[list[str]] = []
 
     def fail_first_run(stage: Stage, tests: list[str], ends_at: float) -> int:
-        results.append(tests)
-        stage.failed_tests += ["test_it.py::test_it"] if len(results) == 1 else []
+        tests_of_runs.append(tests)
+        stage.failed_tests += ["test_it.py::test_it"] if len(tests_of_runs) == 1 else []
         return 1 if stage.failed_tests else 0
 
     monkeypatch.setattr(run_tests, "_run_pytest", fail_first_run)
     stage = all_stages()[name]
     run_tests.run_stage(stage, ["."], ends_at=0.0)
-    retried = ["test_it.py::test_it"] if runs == 2 else []
-    assert (len(results), stage.passed_on_retry, stage.exit_code) == (runs, retried, 2 - runs)
+    retried_tests = ["test_it.py::test_it"] if run_count == 2 else []
+    assert (len(tests_of_runs), stage.passed_on_retry, stage.exit_code) == (run_count, retried_tests, 2 - run_count)
 
 
 def test_processes_share_the_files_of_a_stage(tmp_path: Path) -> None:
     (tmp_path / "fast.txt").write_text("", encoding="utf-8")
-    first, second = (SharedFiles(tmp_path / "fast.txt").claim("abc") for _ in range(2))
-    assert [next(first), next(second), next(first), next(second, ""), next(first, "")] == ["a", "b", "c", "", ""]
+    first_process, second_process = (SharedFiles(tmp_path / "fast.txt").claim("abc") for _ in range(2))
+    assert [
+        next(first_process),
+        next(second_process),
+        next(first_process),
+        next(second_process, ""),
+        next(first_process, ""),
+    ] == ["a", "b", "c", "", ""]
 
 
 def test_process_runs_its_claimed_files_in_one_session(tmp_path: Path) -> None:

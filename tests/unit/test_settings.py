@@ -78,12 +78,13 @@ def test_setting_has_its_default_or_the_value_of_its_variable(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     expected = {}
-    for name, default, variable, text_value, parsed in SETTINGS:
+    for name, default, variable, text, parsed_value in SETTINGS:
         if is_set:
-            monkeypatch.setenv(variable, text_value)
-        value = default if not is_set else text_value if parsed is SAME else parsed
-        text = value.format(folder=tmp_path) if isinstance(value, str) else value
-        expected[name] = Path(text) if name in PATHS and text is not None else text
+            monkeypatch.setenv(variable, text)
+        value = default if not is_set else text if parsed_value is SAME else parsed_value
+        if isinstance(value, str):
+            value = value.format(folder=tmp_path)
+        expected[name] = Path(value) if name in PATHS and value is not None else value
     assert load_settings().model_dump() == expected
 
 
@@ -96,7 +97,9 @@ def test_proxies_are_normalized_addresses_and_networks(monkeypatch: pytest.Monke
         assert load_settings().api_proxies == expected
 
 
-def test_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_empty_variable_counts_as_not_set_and_default_stores_are_in_the_state_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "")
     monkeypatch.setenv("DAGWRIGHT_TASK_QUEUE", "")
     settings = load_settings()
@@ -109,19 +112,19 @@ def test_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_p
     )
 
 
-OPENAI, LITELLM = {"OPENAI_API_KEY": "a"}, {"LITELLM_PROXY_API_KEY": "b"}
-PROXY = {"LITELLM_PROXY_BASE_URL": "http://b"}
+OPENAI_KEY, LITELLM_KEY = {"OPENAI_API_KEY": "a"}, {"LITELLM_PROXY_API_KEY": "b"}
+LITELLM_URL = {"LITELLM_PROXY_BASE_URL": "http://b"}
 
 
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
         ({}, (None, None)),
-        (OPENAI, ("a", None)),
-        (LITELLM | PROXY, ("b", "http://b")),
-        (OPENAI | LITELLM | PROXY, ("b", "http://b")),
-        (OPENAI | {"OPENAI_BASE_URL": "http://a"} | LITELLM, ("a", "http://a")),
-        (OPENAI | PROXY, ("a", "http://b")),
+        (OPENAI_KEY, ("a", None)),
+        (LITELLM_KEY | LITELLM_URL, ("b", "http://b")),
+        (OPENAI_KEY | LITELLM_KEY | LITELLM_URL, ("b", "http://b")),
+        (OPENAI_KEY | {"OPENAI_BASE_URL": "http://a"} | LITELLM_KEY, ("a", "http://a")),
+        (OPENAI_KEY | LITELLM_URL, ("a", "http://b")),
     ],
 )
 def test_key_belongs_to_the_address_of_its_service(
@@ -134,13 +137,13 @@ def test_key_belongs_to_the_address_of_its_service(
     assert (key.get_secret_value() if key else None, settings.llm_base_url) == expected
 
 
-IN_MEMORY = "a SQLite database in memory cannot be shared by workers; name a file"
-NO_DATABASE = "it is not a URL such as sqlite:///dagwright.db"
-NO_BUCKET = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
-NO_PREFIX = "the prefix may have at most 900 characters: letters, digits and !_.*'()/-"
-NO_PROXY = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
+IN_MEMORY_MESSAGE = "a SQLite database in memory cannot be shared by workers; name a file"
+DATABASE_URL_MESSAGE = "it is not a URL such as sqlite:///dagwright.db"
+BUCKET_MESSAGE = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
+PREFIX_MESSAGE = "the prefix may have at most 900 characters: letters, digits and !_.*'()/-"
+PROXY_MESSAGE = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
 INVALID_PROXIES = ("*", "10.0.0.1/8", "proxy.example.com", "10.0.0.5,", "10.0.0.5;10.0.0.6", "unix:")
-NO_ADDRESS = "an address is written HOST:PORT, such as 127.0.0.1:8485"
+ADDRESS_MESSAGE = "an address is written HOST:PORT, such as 127.0.0.1:8485"
 INVALID_ADDRESSES = ("8485", "localhost", "http://localhost:8485", "a:b", ":8485")
 INVALID_VALUES = {
     "LOG_LEVEL": {"loud": "Input should be 'debug', 'info', 'warning' or 'error', got 'loud'"},
@@ -148,15 +151,15 @@ INVALID_VALUES = {
     "UI_URL": {"localhost:8233": "it is not an address such as https://temporal.example.com, got 'localhost:8233'"},
     "NOTIFY_URL": {"hooks.example.com/hidden": "it is not an address such as https://hooks.example.com/dagwright"},
     "NOTIFY_SECRET": {"whsec_hidden!": "the part after whsec_ must be base64, and not empty"},
-    "API_PROXIES": {value: f"{NO_PROXY}, got {value!r}" for value in INVALID_PROXIES},
-    "HEALTH_ADDRESS": {value: f"{NO_ADDRESS}, got {value!r}" for value in INVALID_ADDRESSES},
+    "API_PROXIES": {value: f"{PROXY_MESSAGE}, got {value!r}" for value in INVALID_PROXIES},
+    "HEALTH_ADDRESS": {value: f"{ADDRESS_MESSAGE}, got {value!r}" for value in INVALID_ADDRESSES},
     "DATABASE_URL": {
-        "parties.db": NO_DATABASE,
-        "://x": NO_DATABASE,
+        "parties.db": DATABASE_URL_MESSAGE,
+        "://x": DATABASE_URL_MESSAGE,
         "mysql://ann:hidden@host/parties": "only SQLite and PostgreSQL are supported",
-        "sqlite://": IN_MEMORY,
-        "sqlite:///:memory:": IN_MEMORY,
-        "sqlite:///file:x?mode=memory": IN_MEMORY,
+        "sqlite://": IN_MEMORY_MESSAGE,
+        "sqlite:///:memory:": IN_MEMORY_MESSAGE,
+        "sqlite:///file:x?mode=memory": IN_MEMORY_MESSAGE,
         "sqlite://parties.db": "the path of a SQLite file comes after three slashes",
         "postgresql://ann:hidden@host:port/parties": "its port is not a number",
     },
@@ -164,8 +167,8 @@ INVALID_VALUES = {
         " ": "it is empty; set a folder or s3://bucket/prefix",
         "https://host/payloads": "unknown scheme https://; set a folder or s3://bucket/prefix",
         "file:///var/payloads": "unknown scheme file://; set a folder or s3://bucket/prefix",
-        **dict.fromkeys(("s3://", "s3://My_Bucket/x", "s3://a..b/x", "s3://b-" + "a" * 70), NO_BUCKET),
-        **dict.fromkeys(("s3://bucket/a b", "s3://bucket/a?x=1"), NO_PREFIX),
+        **dict.fromkeys(("s3://", "s3://My_Bucket/x", "s3://a..b/x", "s3://b-" + "a" * 70), BUCKET_MESSAGE),
+        **dict.fromkeys(("s3://bucket/a b", "s3://bucket/a?x=1"), PREFIX_MESSAGE),
         "s3://bucket/a//b": "the prefix has an empty part, . or ..",
         "s3://bucket/../b": "the prefix has an empty part, . or ..",
         "~no-such-user/payloads": "~ refers to a user without a home folder",

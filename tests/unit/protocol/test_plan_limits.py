@@ -33,7 +33,7 @@ def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 low_limits = pytest.mark.usefixtures("_low_limits")
 
 
-def _too_many_nodes(limit: int) -> str:
+def _node_limit_message(limit: int) -> str:
     return (
         "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes: it "
         f"has {limit + 1:,}, the limit is {limit:,}; use for_each instead of many nodes, or split the plan into "
@@ -45,14 +45,14 @@ def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"id": f"{tool}{number}", "tool": tool, **fields} for number in range(count)]
 
 
-def _run_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
-    """Return the code, pointer and message of each problem of a run, and assert that `check` reports the same."""
-    checked = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
+def _size_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
+    """Return the code, pointer and message of each problem. Assert that a run and `check` report the same problems."""
+    checked_plan = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
     actual: list[list[tuple[str, str, str]]] = []
-    checks: list[Callable[[], object]] = [lambda: prepare_plan(checked, {}), lambda: check_size(checked)]
-    for run_check in checks:
+    checks: list[Callable[[], object]] = [lambda: prepare_plan(checked_plan, {}), lambda: check_size(checked_plan)]
+    for check in checks:
         try:
-            run_check()
+            check()
         except PlanInvalid as invalid:
             actual.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
         else:
@@ -63,40 +63,42 @@ def _run_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str,
 
 @low_limits
 def test_plan_with_more_nodes_than_the_limit_is_rejected() -> None:
-    assert _run_problems(_nodes(_LOW_NODE_LIMIT, "read")) == []
-    assert _run_problems(_nodes(_LOW_NODE_LIMIT + 1, "read")) == [("too_large", "", _too_many_nodes(_LOW_NODE_LIMIT))]
+    assert _size_problems(_nodes(_LOW_NODE_LIMIT, "read")) == []
+    assert _size_problems(_nodes(_LOW_NODE_LIMIT + 1, "read")) == [
+        ("too_large", "", _node_limit_message(_LOW_NODE_LIMIT))
+    ]
 
 
 @low_limits
-def test_run_rejects_too_many_nodes_in_unchecked_pages() -> None:
+def test_run_rejects_a_compiled_plan_with_too_many_nodes() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(_LOW_NODE_LIMIT + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as error:
         checked_graph(plan)
-    assert (MAX_HELD_PLAN_NODES, str(error.value)) == (50_000, _too_many_nodes(_LOW_NODE_LIMIT))
+    assert (MAX_HELD_PLAN_NODES, str(error.value)) == (50_000, _node_limit_message(_LOW_NODE_LIMIT))
 
 
 @low_limits
-def test_nodes_that_only_their_region_uses_do_not_count() -> None:
-    pure = _nodes(_LOW_NODE_LIMIT + 1_000, "pure")
+def test_nodes_used_only_inside_their_region_do_not_count_toward_the_limit() -> None:
+    pure_nodes = _nodes(_LOW_NODE_LIMIT + 1_000, "pure")
     call = {"id": "call", "tool": "read", "depends_on": ["pure0", "pure7"]}
-    assert _run_problems(pure) == []
-    assert _run_problems([*pure, call], output="{{call.result}}") == []
+    assert _size_problems(pure_nodes) == []
+    assert _size_problems([*pure_nodes, call], output="{{call.result}}") == []
 
 
 @low_limits
-def test_nodes_of_a_region_that_other_nodes_use_count() -> None:
-    pure = _nodes(_LOW_NODE_LIMIT - 1, "pure")
-    call = {"id": "call", "tool": "read", "depends_on": [node["id"] for node in pure]}
-    assert _run_problems([*pure, call]) == [("too_large", "", _too_many_nodes(_LOW_NODE_LIMIT))]
+def test_nodes_of_a_region_that_other_nodes_use_count_toward_the_limit() -> None:
+    pure_nodes = _nodes(_LOW_NODE_LIMIT - 1, "pure")
+    call = {"id": "call", "tool": "read", "depends_on": [node["id"] for node in pure_nodes]}
+    assert _size_problems([*pure_nodes, call]) == [("too_large", "", _node_limit_message(_LOW_NODE_LIMIT))]
 
 
 @low_limits
 def test_plan_with_more_edges_than_the_limit_is_rejected() -> None:
-    first = _nodes(201, "pure", for_each=[1])
-    dependencies = [node["id"] for node in first]
-    assert _run_problems([*first, *_nodes(99, "read", depends_on=dependencies)]) == []
-    [(code, at, message)] = _run_problems([*first, *_nodes(100, "read", depends_on=dependencies)])
-    assert (code, at) == ("too_large", "")
+    dependency_nodes = _nodes(201, "pure", for_each=[1])
+    dependencies = [node["id"] for node in dependency_nodes]
+    assert _size_problems([*dependency_nodes, *_nodes(99, "read", depends_on=dependencies)]) == []
+    [(code, pointer, message)] = _size_problems([*dependency_nodes, *_nodes(100, "read", depends_on=dependencies)])
+    assert (code, pointer) == ("too_large", "")
     assert "it has 20,100, the limit is 20,000; add a node that joins common dependencies" in message
 
 
@@ -120,26 +122,26 @@ def test_plan_with_more_edges_than_the_limit_is_rejected() -> None:
     ids=["items", "sub_plan_bytes", "sub_plan_nodes"],
 )
 def test_oversized_node_is_reported_with_its_pointer(node: dict[str, Any], message_start: str) -> None:
-    [(code, at, message)] = _run_problems([*_nodes(2, "read"), {"id": "large", **node}])
-    assert (code, at, message[: len(message_start)]) == ("too_large", "/nodes/2", message_start)
+    [(code, pointer, message)] = _size_problems([*_nodes(2, "read"), {"id": "large", **node}])
+    assert (code, pointer, message[: len(message_start)]) == ("too_large", "/nodes/2", message_start)
 
 
 @low_limits
-def test_large_region_of_a_sub_plan_does_not_count() -> None:
+def test_large_region_of_a_sub_plan_does_not_count_toward_the_limits() -> None:
     assert (
-        _run_problems([{"id": "sub", "plan": {"nodes": _nodes(2_000, "pure", arguments={"text": "x" * 1_000})}}]) == []
+        _size_problems([{"id": "sub", "plan": {"nodes": _nodes(2_000, "pure", arguments={"text": "x" * 1_000})}}]) == []
     )
 
 
-def test_plan_without_its_nodes_has_a_limit_in_bytes() -> None:
-    [(code, at, message)] = _run_problems(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
-    assert (code, at) == ("too_large", "")
+def test_fields_of_a_plan_outside_its_nodes_have_a_limit_in_bytes() -> None:
+    [(code, pointer, message)] = _size_problems(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
+    assert (code, pointer) == ("too_large", "")
     assert message.startswith("the plan is too large without its nodes, in bytes of its compiled form: it has 1,000,")
 
 
 def test_all_nodes_together_have_a_limit_in_bytes() -> None:
-    [(code, at, message)] = _run_problems(_nodes(35, "read", arguments={"text": "x" * 950_000}))
-    assert (code, at) == ("too_large", "")
+    [(code, pointer, message)] = _size_problems(_nodes(35, "read", arguments={"text": "x" * 950_000}))
+    assert (code, pointer) == ("too_large", "")
     assert message.startswith("the plan is too large for a run, in bytes of its compiled form: it has 33,")
 
 

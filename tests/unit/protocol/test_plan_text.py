@@ -36,7 +36,7 @@ _PLAN = plan_of(
     node("sum"),
     _PAY,
     node("each", tool="keep", for_each=[1, 2]),
-    node("below", plan=plan_of(node("deep", tool="pay"), title=None)),
+    node("child", plan=plan_of(node("deep", tool="pay"), title=None)),
     title="Pay",
 )
 
@@ -55,7 +55,7 @@ def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
         "- sum: any (read)",
         '! pay/all “Pay them”: pay (write) with {"to":"ann","amount":"{{sum.result}}"}, after sum',
         "! each: keep (idempotent) for each item of a list",
-        "- below: a sub-plan",
+        "- child: a sub-plan",
         "  ! deep: pay (write)",
     ]
 
@@ -76,7 +76,7 @@ def test_approves_changes_requires_approval_of_plans_with_effects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent_tools", "line"),
+    ("agent_tools", "expected_line"),
     [
         ([], "- w: agent.w (read)"),
         (["any", "typed"], "- w: agent.w (read)"),
@@ -84,22 +84,24 @@ def test_approves_changes_requires_approval_of_plans_with_effects() -> None:
         (["pay"], '! w: agent.w (write) with {"objective":"…","context":{}}'),
     ],
 )
-def test_agent_has_the_effects_of_its_tools(agent_tools: list[str], line: str) -> None:
+def test_agent_has_the_effects_of_its_tools(agent_tools: list[str], expected_line: str) -> None:
     card = AgentCard(
         name="w", description="Works", objective_template="Work", type="llm", prompt="Work!", tools=tuple(agent_tools)
     )
     tools = {**_TOOLS, "agent.w": agent_declaration(card)}
     plan = compiled_plan(plan_of(node("w", agent="w", objective="Work")), tools=tools)
-    count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
-    assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
+    effects_text = (
+        "1 of them can change something" if expected_line.startswith("!") else "none of them changes anything"
+    )
+    assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {effects_text}.", expected_line]
     first_line, *lines = plan_summary(with_agent_sub_plans(plan, tools)).splitlines()
     assert (first_line, [line.partition(" with ")[0] for line in lines]) == (
-        f"The plan has 1 node; {count}.",
-        [line.partition(" with ")[0]],
+        f"The plan has 1 node; {effects_text}.",
+        [expected_line.partition(" with ")[0]],
     )
 
 
-def test_summary_of_a_plan_is_bounded_and_names_omitted_nodes() -> None:
+def test_summary_of_a_plan_is_bounded_and_counts_omitted_nodes() -> None:
     large_plan = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
     expected = ["The plan has 100 nodes; 1 of them can change something.", "! last: pay (write)", "… and 99 more"]
     assert plan_summary(compiled_plan(large_plan, tools=_TOOLS)).splitlines() == expected
@@ -127,7 +129,7 @@ def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     assert request.prompt == plan_summary(scheduler.plan) + "\nMay it run?"
     assert start_ready_tasks(scheduler) == []
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
-    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "child"]
     rejected = _start(needs_approval=True)
     answer = Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann")
     assert rejected.features.feedback.answer(answer, 1.0) is None
@@ -147,9 +149,9 @@ def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nod
     )
     child = inherited_input(RunInput(), next_execution, number=0)
     assert (child.policy, child.approved_by, child.approved_tools) == (ASK_FOR_WRITES, "ann", {})
-    more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
+    added_nodes = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, next_execution):
-        assert apply_command(AddNodes(more, actor=Actor("ben")), run, at=1.0) is None
+        assert apply_command(AddNodes(added_nodes, actor=Actor("ben")), run, at=1.0) is None
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 
@@ -170,7 +172,7 @@ def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
     assert ids_of(start_ready_tasks(sub_plan_run, at=2.0)) == ["c"]
 
 
-def test_approval_request_of_a_plan_has_an_unused_name() -> None:
+def test_approval_request_of_a_plan_has_an_id_that_no_node_has() -> None:
     scheduler = _start(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
     assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None

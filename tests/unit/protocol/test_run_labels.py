@@ -131,9 +131,9 @@ def test_task_summary_has_the_title_and_the_item_key(task: Task, summary: str) -
     assert task_summary(task) == summary
 
 
-@pytest.mark.parametrize("sign", ["x", "日", "𝄞"])
-def test_task_summary_is_within_the_limit_of_the_server(sign: str) -> None:
-    summary = task_summary(_task(sign * 300, item=0, key=sign * 300))
+@pytest.mark.parametrize("character", ["x", "日", "𝄞"])
+def test_task_summary_is_within_the_limit_of_the_server(character: str) -> None:
+    summary = task_summary(_task(character * 300, item=0, key=character * 300))
     assert len(summary.encode()) <= 400
     assert summary.endswith("…]")
 

@@ -83,7 +83,7 @@ def test_state_text_is_split_into_pieces_and_limited() -> None:
         base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
     ],
 )
-def test_invalid_state_text_is_rejected_in_one_sentence(text: str) -> None:
+def test_invalid_state_text_is_rejected_as_state_of_the_previous_execution(text: str) -> None:
     with pytest.raises(ValueError, match="the previous execution"):
         state_from_text(text)
 
@@ -100,10 +100,10 @@ def test_invalid_state_text_is_rejected_in_one_sentence(text: str) -> None:
             {**_SNAPSHOT, "state": "", "notes": [1]},
             _SNAPSHOT,
         ),
-        *({**_SNAPSHOT, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
+        *({**_SNAPSHOT, "refs": invalid_refs} for invalid_refs in (["x"] * 65, [1], 1)),
     ],
 )
-def test_invalid_snapshot_is_rejected_in_one_sentence(snapshot: Any) -> None:
+def test_invalid_snapshot_is_rejected_as_an_invalid_message(snapshot: Any) -> None:
     message = {**run_input_to_json(RunInput(compiled=_PLAN)), "snapshot": snapshot}
     with pytest.raises(MessageInvalid, match="invalid snapshot"):
         run_input_from_json(message)
@@ -118,19 +118,19 @@ _VALID_STATE = state_to_json(_interrupted_scheduler())
 
 
 @pytest.mark.parametrize(
-    "snapshot",
+    "state",
     [
         [],
         {**_VALID_STATE, "format": 2},
         {**_VALID_STATE, "error": {"what": 1}},
-        *({**_VALID_STATE, "records": wrong} for wrong in (None, _VALID_STATE["records"][:2])),
-        *({**_VALID_STATE, "records": [wrong, None, None]} for wrong in ({"status": "odd"}, {"items": [["x"]]})),
-        {name: part for name, part in _VALID_STATE.items() if name != "is_stopped"},
+        *({**_VALID_STATE, "records": invalid_records} for invalid_records in (None, _VALID_STATE["records"][:2])),
+        *({**_VALID_STATE, "records": [record, None, None]} for record in ({"status": "odd"}, {"items": [["x"]]})),
+        {name: field for name, field in _VALID_STATE.items() if name != "is_stopped"},
     ],
 )
-def test_state_of_another_plan_or_format_is_rejected(snapshot: Any) -> None:
+def test_state_of_another_plan_or_format_is_rejected(state: Any) -> None:
     with pytest.raises(ValueError, match=r"state of the previous execution"):
-        restore_state(create_scheduler(_PLAN, {}), snapshot)
+        restore_state(create_scheduler(_PLAN, {}), state)
 
 
 _VALUES = st.recursive(
@@ -139,7 +139,7 @@ _VALUES = st.recursive(
 )
 
 
-def _pack(content: bytes) -> dict[str, str]:
+def _packed_message(content: bytes) -> dict[str, str]:
     return {"packed": base64.b64encode(content).decode()}
 
 
@@ -155,14 +155,17 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
         (None, "it is not packed"),
         ({"packed": 1}, "it is not packed"),
         ({"packed": "é"}, "it cannot be unpacked: "),
-        (_pack(b"no zlib"), "it cannot be unpacked: "),
-        (_pack(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
-        (_pack(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
-        (_pack(zlib.compress(b"[1]")[:-4]), "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes"),
+        (_packed_message(b"no zlib"), "it cannot be unpacked: "),
+        (_packed_message(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
+        (_packed_message(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
+        (
+            _packed_message(zlib.compress(b"[1]")[:-4]),
+            "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes",
+        ),
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
 )
-def test_invalid_packed_value_is_rejected_in_one_sentence(message: Any, message_start: str) -> None:
+def test_invalid_packed_value_is_rejected_with_the_reason(message: Any, message_start: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared
         unpack(message)
     assert str(error.value).startswith(message_start)

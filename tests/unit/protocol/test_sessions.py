@@ -1,4 +1,4 @@
-"""State of a session without a server: turns, names, parties and limits."""
+"""State of a session without a server: turns, names, resolved lookups and limits."""
 
 import json
 from collections.abc import Callable
@@ -32,13 +32,13 @@ JOHN = {"search_text": "John Smith", "entity_type": "person", "entity": {"id": "
 _EFFECTS = {"make": Effects.IDEMPOTENT, "look": Effects.READ, "undo": Effects.IDEMPOTENT}
 
 
-def _turn(run: str = "r", **more: Any) -> TurnStart:
-    return TurnStart(run, {"goal": "Do it."}, "Do it.", **more)
+def _turn_start(run_id: str = "r", **fields: Any) -> TurnStart:
+    return TurnStart(run_id, {"goal": "Do it."}, "Do it.", **fields)
 
 
-def _complete_turn(session: SessionRecord, run: str = "r", **end: Any) -> None:
-    assert session.start_turn(_turn(run), at=1.0)
-    assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
+def _complete_turn(session: SessionRecord, run_id: str = "r", **end: Any) -> None:
+    assert session.start_turn(_turn_start(run_id), at=1.0)
+    assert session.end_turn(run_id, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
 
 
 def _reload(end: TurnEnd) -> TurnEnd:
@@ -53,73 +53,80 @@ def _completed_run(plan: CompiledPlan, result: Callable[[str], Any]) -> RunSched
     return scheduler
 
 
-def _code(session: SessionRecord, start: TurnStart) -> str | None:
+def _rejection_code(session: SessionRecord, start: TurnStart) -> str | None:
     rejection = session.rejection_of(start)
     return None if rejection is None else rejection.code
 
 
 def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> None:
     session = SessionRecord("s")
-    assert _code(session, _turn()) is None
-    assert session.start_turn(_turn(), at=1.0)
+    assert _rejection_code(session, _turn_start()) is None
+    assert session.start_turn(_turn_start(), at=1.0)
     assert (session.status, session.version) == ("running", 1)
-    assert not session.start_turn(_turn(), at=1.5)
-    assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
-    rejection = session.rejection_of(_turn("other"))
+    assert not session.start_turn(_turn_start(), at=1.5)
+    assert (_rejection_code(session, _turn_start()), _rejection_code(session, _turn_start("other"))) == (
+        None,
+        "session_busy",
+    )
+    rejection = session.rejection_of(_turn_start("other"))
     assert rejection is not None
     assert (rejection.run_id, "'r'" in rejection.message) == ("r", True)
     assert not session.end_turn("other", TurnEnd("completed"), at=2.0)
     assert session.end_turn("r", TurnEnd("completed"), at=2.0)
     assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
     assert (session.status, session.version, session.turns[0].status) == ("idle", 2, "completed")
-    assert _code(session, _turn()) is None
+    assert _rejection_code(session, _turn_start()) is None
     session = SessionRecord("s")
-    assert _code(session, _turn(version=1)) == "session_changed"
-    assert _code(session, _turn(version=0)) is None
+    assert _rejection_code(session, _turn_start(version=1)) == "session_changed"
+    assert _rejection_code(session, _turn_start(version=0)) is None
     _complete_turn(session)
-    assert _code(session, _turn("b", version=0)) == "session_changed"
-    assert _code(session, _turn("b", version=2)) is None
-    assert _code(session, _turn("b")) is None
+    assert _rejection_code(session, _turn_start("b", version=0)) == "session_changed"
+    assert _rejection_code(session, _turn_start("b", version=2)) is None
+    assert _rejection_code(session, _turn_start("b")) is None
 
 
 def test_running_turn_can_be_dropped() -> None:
     session = SessionRecord("s")
     _complete_turn(session)
-    session.start_turn(_turn("other"), at=3.0)
+    session.start_turn(_turn_start("other"), at=3.0)
     session.drop_turn("r")
     assert session.running_turn is not None
     session.drop_turn("other")
     assert ([turn.run_id for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
     session.drop_turn("r")
-    assert (_code(session, _turn("next", version=3)), session.version) == ("session_changed", 4)
+    assert (_rejection_code(session, _turn_start("next", version=3)), session.version) == ("session_changed", 4)
 
 
 def test_ending_session_waits_for_its_running_turn() -> None:
     session = SessionRecord("s")
-    session.start_turn(_turn(), at=1.0)
+    session.start_turn(_turn_start(), at=1.0)
     session.end()
-    assert (session.status, session.has_ended, _code(session, _turn("b"))) == ("ending", False, "session_ending")
+    assert (session.status, session.has_ended, _rejection_code(session, _turn_start("b"))) == (
+        "ending",
+        False,
+        "session_ending",
+    )
     session.end_turn("r", TurnEnd("cancelled"), at=2.0)
     assert (session.status, session.has_ended) == ("ended", True)
     assert SessionRecord("t", is_ending=True).has_ended
 
 
-def test_session_keeps_the_newest_names_and_clears_parties_when_a_lookup_fails() -> None:
+def test_session_keeps_the_newest_names_and_clears_resolved_lookups_when_a_lookup_fails() -> None:
     session = SessionRecord("s")
-    renewed: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
+    renewed_lookup: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
     lookup_in_jurisdiction = {**JOHN, "jurisdiction": "LU", "entity": {"id": "P-3"}}
     _complete_turn(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
     _complete_turn(
-        session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[renewed, lookup_in_jurisdiction]
+        session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[renewed_lookup, lookup_in_jurisdiction]
     )
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
-    assert session.resolved_lookups == [renewed, lookup_in_jurisdiction]
+    assert session.resolved_lookups == [renewed_lookup, lookup_in_jurisdiction]
     session = SessionRecord("s")
     _complete_turn(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
-    failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
-    session.start_turn(_turn("b"), at=3.0)
-    session.end_turn("b", turn_end_from_json(failed.to_json()), at=4.0)
+    failed_end = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
+    session.start_turn(_turn_start("b"), at=3.0)
+    session.end_turn("b", turn_end_from_json(failed_end.to_json()), at=4.0)
     assert (session.resolved_lookups, [*session.names]) == ([], ["cbu"])
 
 
@@ -140,9 +147,9 @@ def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     input_with_options = session.input_of_turn(TurnStart("b", start_with_options), workflow_id="session-s")
     assert (input_with_options["options"], input_with_options["context"]) == (start_with_options["options"], {})
     session, policy = SessionRecord("s"), policy_from_json({"approves_changes": True})
-    session.start_turn(_turn(policy=policy), at=1.0)
+    session.start_turn(_turn_start(policy=policy), at=1.0)
     session.end_turn("r", TurnEnd("completed"), at=2.0)
-    session.start_turn(_turn("b"), at=3.0)
+    session.start_turn(_turn_start("b"), at=3.0)
     assert session.policy == policy
 
 
@@ -150,7 +157,7 @@ def test_prompt_of_the_planner_has_the_texts_of_earlier_turns() -> None:
     session = SessionRecord("s")
     _complete_turn(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _complete_turn(session, "b", outcome="'x' failed: no")
-    session.start_turn(_turn("c"), at=5.0)
+    session.start_turn(_turn_start("c"), at=5.0)
     assert session.turn_texts() == [
         "Request: Do it.\nPlan: Makes a fund.\nIt set @cbu (Apex).\nResult: completed",
         "Request: Do it.\nResult: completed: 'x' failed: no",
@@ -193,7 +200,7 @@ def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
     session = SessionRecord("s")
     _complete_turn(session, "a", status="failed", outcome="max_rounds: no answer")
     _complete_turn(session, "b", status="cancelled")
-    session.start_turn(_turn("c"), at=3.0)
+    session.start_turn(_turn_start("c"), at=3.0)
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
@@ -217,7 +224,7 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     response_ref = {"ref": "ref", "paths": [["message", "content"]]}
     assert (end.response_ref, end.outcome) == (response_ref, "It begins so [… cut here …]")
     session = SessionRecord("s")
-    session.start_turn(_turn("a"), at=1.0)
+    session.start_turn(_turn_start("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
     _complete_turn(session, "b", response="Short.")
     assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
@@ -228,8 +235,8 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     assert (encoded_size(older.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
     assert newest.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
-    large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
-    assert end_of_turn({"status": "completed", "output": large}).response_ref is None
+    output_with_a_long_path = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
+    assert end_of_turn({"status": "completed", "output": output_with_a_long_path}).response_ref is None
     for invalid in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
         assert turn_end_from_json({"status": "completed", "response_ref": invalid}).response_ref is None
 
@@ -243,20 +250,20 @@ def test_cut_text_is_within_the_limit_and_marked(text: str, limit_bytes: int) ->
         assert CUT_MARK in actual
 
 
-@pytest.mark.parametrize("sign", ["\x01", "日"])
-def test_state_of_hundreds_of_turns_is_bounded_and_omitted_turns_are_counted(sign: str) -> None:
+@pytest.mark.parametrize("character", ["\x01", "日"])
+def test_state_of_hundreds_of_turns_is_bounded_and_omitted_turns_are_counted(character: str) -> None:
     session = SessionRecord("s")
-    words = "ä" * 200
+    long_text = "ä" * 200
     for number in range(300):
-        session.start_turn(TurnStart(f"run-{number}", {}, words), at=number)
+        session.start_turn(TurnStart(f"run-{number}", {}, long_text), at=number)
         end = TurnEnd(
             "completed",
-            outcome=words,
-            response=sign * 30_000,
+            outcome=long_text,
+            response=character * 30_000,
             response_ref={"ref": f"v1/{'a' * 64}", "paths": [["message", "content"]]},
-            explanation=words,
-            names={f"n{number}": {**FUND, "name": words}},
-            resolved_lookups=[{**JOHN, "search_text": f"{number} {words}"}],
+            explanation=long_text,
+            names={f"n{number}": {**FUND, "name": long_text}},
+            resolved_lookups=[{**JOHN, "search_text": f"{number} {long_text}"}],
         )
         session.end_turn(f"run-{number}", turn_end_from_json(end.to_json()), at=number)
         if number % 10 == 9:
@@ -285,10 +292,10 @@ _ENDS = st.builds(
 def test_session_survives_serialization_after_any_turns(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
     session = SessionRecord("s")
     for number, end in enumerate(ends):
-        session.start_turn(_turn(f"r{number}"), at=number)
+        session.start_turn(_turn_start(f"r{number}"), at=number)
         session.end_turn(f"r{number}", turn_end_from_json(end.to_json()), at=number)
     if is_open:
-        session.start_turn(_turn("open"), at=99.0)
+        session.start_turn(_turn_start("open"), at=99.0)
     if is_ending:
         session.end()
     document = json.loads(json.dumps(session.to_json()))
@@ -311,9 +318,9 @@ _MESSAGES = st.recursive(
 @given(_MESSAGES)
 def test_any_message_is_accepted_or_rejected_with_message_invalid(message: Any) -> None:
     for decode in (turn_start_from_json, turn_end_from_json):
-        for result in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
+        for candidate in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
             with suppress(MessageInvalid):
-                decode(result)
+                decode(candidate)
 
 
 def test_start_message_determines_the_workflow_and_the_request() -> None:
@@ -325,9 +332,9 @@ def test_start_message_determines_the_workflow_and_the_request() -> None:
         with pytest.raises(MessageInvalid, match=f"'{field}' must be {expected}"):
             turn_start_from_json({"run_id": "r", "start": {}, field: "1"})
     rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
-    large = {"run_id": "r", "start": {}, "policy": {"rules": rules}}
+    start_with_large_policy = {"run_id": "r", "start": {}, "policy": {"rules": rules}}
     with pytest.raises(MessageInvalid, match="the policy has") as error:
-        turn_start_from_json(large)
+        turn_start_from_json(start_with_large_policy)
     assert error.value.code == "too_large"
 
 
@@ -341,23 +348,23 @@ def test_start_message_determines_the_workflow_and_the_request() -> None:
         *((invalid, None) for invalid in ({"name": "x"}, {"id": True}, {"id": ""}, {"id": "x" * 301}, [1], None)),
     ],
 )
-def test_identity_of_a_result(result: Any, identity: Any) -> None:
+def test_identity_of_a_result_has_its_id_name_and_kind(result: Any, identity: Any) -> None:
     assert identity_of(result) == identity
 
 
-def test_session_names_are_valid_and_set_by_effective_calls() -> None:
+def test_session_names_are_checked_and_set_by_calls_that_are_not_compensated() -> None:
     assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
         "cbu",
         "_a.b-c",
     ]
-    declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
+    make_tool = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
     nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", compensates="c"))
-    plan = CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")})
+    plan = CompiledPlan(nodes, {"make": make_tool, "undo": ToolDeclaration("undo")})
     names = session_names_of(_completed_run(plan, lambda task_id: {"id": task_id}))
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 
-def test_outcome_names_the_results_of_a_run_without_ids() -> None:
+def test_outcome_describes_results_without_their_ids() -> None:
     fund = {"id": "fund_1", "kind": "fund", "name": "Apex", "client_type": "fund", "manco_id": "c_1", "created": True}
     results: dict[str, Any] = {
         "a": fund,
@@ -365,7 +372,7 @@ def test_outcome_names_the_results_of_a_run_without_ids() -> None:
         "c": {"id": "x", "name": "Bird", "created": False, "note": "long " * 40},
         "d": [1],
         "look": {"name": "Only looked at"},
-        "e": {"name": "Taken back"},
+        "e": {"name": "Compensated"},
     }
     nodes = (
         *(CompiledNode(name, tool="look" if name == "look" else "make") for name in results),
@@ -406,7 +413,7 @@ def test_outcome_of_a_run_is_its_output_or_error() -> None:
     ]
 
 
-def test_party_that_a_compensated_run_created_is_not_kept() -> None:
+def test_lookup_of_an_entity_that_a_compensated_run_created_is_dropped() -> None:
     created = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = create_scheduler(CompiledPlan(()), {})
@@ -422,8 +429,8 @@ def test_party_that_a_compensated_run_created_is_not_kept() -> None:
 def test_empty_too_long_or_unprintable_session_name_is_rejected(name: str) -> None:
     with pytest.raises(SessionNameInvalid) as invalid:
         session_name(name)
-    is_of_size = "it must be 1-150 bytes of UTF-8" in str(invalid.value)
-    assert is_of_size == (not name.strip() or len(name) > 75)
+    mentions_the_size = "it must be 1-150 bytes of UTF-8" in str(invalid.value)
+    assert mentions_the_size == (not name.strip() or len(name) > 75)
     assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
     assert session_id("a/b") == "session-a/b"
 

@@ -48,15 +48,15 @@ FACTS = RunFacts("w1", "r1")
 USAGE = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
 
 
-def answer_payload(value: Any, usage: bytes) -> Payload:
+def result_payload(value: Any, usage: bytes) -> Payload:
     return Payload(metadata={"encoding": b"json/plain", METADATA_USAGE: usage}, data=pydantic_core.to_json(value))
 
 
-def encode(usage: Usage) -> bytes:
+def usage_bytes(usage: Usage) -> bytes:
     return pydantic_core.to_json(usage.to_json())
 
 
-def failure(details: Any) -> ActivityError:
+def activity_failure(details: Any) -> ActivityError:
     fields: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "a"}
     error = ActivityError("failed", **fields, activity_type="any", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED)
     error.__cause__ = ApplicationError("no", details, type="model_truncated")
@@ -65,8 +65,8 @@ def failure(details: Any) -> ActivityError:
 
 def test_document_has_the_usage_of_nodes_and_no_cost_if_a_call_is_unpriced() -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
-    apply_result(scheduler, "a", answer_payload(1, encode(USAGE)), at=1.0)
-    apply_failure(scheduler, "b", failure({"attempt": 3, "usage": USAGE.to_json()}), at=1.0)
+    apply_result(scheduler, "a", result_payload(1, usage_bytes(USAGE)), at=1.0)
+    apply_failure(scheduler, "b", activity_failure({"attempt": 3, "usage": USAGE.to_json()}), at=1.0)
     apply_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
     document = result_document(scheduler, FACTS)
     zero_counts = dict.fromkeys(("cached_tokens", "reasoning_tokens", "unpriced_calls", "uncounted_calls"), 0)
@@ -80,7 +80,7 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_a_call_is_unpriced() -> 
         **zero_counts,
     }
     assert document["usage"] == (USAGE + USAGE).to_document()
-    assert {name: each.get("usage") for name, each in document["nodes"].items()} == {
+    assert {node_id: node_document.get("usage") for node_id, node_document in document["nodes"].items()} == {
         "a": node_usage,
         "b": node_usage,
         "c": None,
@@ -99,8 +99,8 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_a_call_is_unpriced() -> 
 @pytest.mark.parametrize("encoded", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
 def test_unreadable_usage_is_ignored(encoded: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
-    apply_result(scheduler, "a", answer_payload(1, encoded), at=1.0)
-    apply_failure(scheduler, "b", failure({"usage": encoded.decode()}), at=1.0)
+    apply_result(scheduler, "a", result_payload(1, encoded), at=1.0)
+    apply_failure(scheduler, "b", activity_failure({"usage": encoded.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, RunUsage())
 
 
@@ -131,7 +131,7 @@ def run_with_agents() -> RunScheduler:
     return scheduler
 
 
-def test_usage_is_reported_by_agent_name_in_all_executions() -> None:
+def test_usage_is_summed_by_agent_name_and_kept_by_the_next_execution() -> None:
     scheduler = run_with_agents()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USAGE))
     child_usage = {
@@ -170,44 +170,44 @@ STORE_TOOLS: Mapping[str, ToolDeclaration] = {
 }
 
 
-def _running(tool: str = "make") -> RunScheduler:
+def _scheduler_with_running_call(tool: str = "make") -> RunScheduler:
     scheduler = scheduler_of(node("a", tool=tool), tools=STORE_TOOLS)
     assert [task.id for task in start_ready_tasks(scheduler)] == ["a"]
     return scheduler
 
 
 def _storage_failure(size_bytes: int | None, **details: Any) -> ApplicationError:
-    """Return the failure of a call whose result was not stored, or, for size 0, whose input was not loaded."""
+    """Return the failure of a call whose result was not stored. Size 0 means that its input was not loaded."""
     fields = {"attempt": 1, **details} | ({} if size_bytes is None else {DETAIL_UNSTORED_BYTES: size_bytes})
-    return ApplicationError("the store is away", fields, type=ERROR_STORE_RETRY, non_retryable=True)
+    return ApplicationError("the store is unavailable", fields, type=ERROR_STORE_RETRY, non_retryable=True)
 
 
 def test_waits_for_the_store_grow_until_the_call_fails() -> None:
-    scheduler = _running()
+    scheduler = _scheduler_with_running_call()
     actual = [store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
     assert actual == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
-    failure = apply_failure(scheduler, "a", _storage_failure(9000), at=2.0)
-    assert failure is not None
-    assert (failure.code, failure.retryable) == ("store_unavailable", True)
+    node_error = apply_failure(scheduler, "a", _storage_failure(9000), at=2.0)
+    assert node_error is not None
+    assert (node_error.code, node_error.retryable) == ("store_unavailable", True)
     assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
-    scheduler = _running()
+    scheduler = _scheduler_with_running_call()
     store_wait_of(scheduler, "a", _storage_failure(0), at=1.0)
-    apply_result(scheduler, "a", answer_payload(1, encode(USAGE)), at=2.0)
+    apply_result(scheduler, "a", result_payload(1, usage_bytes(USAGE)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
-    scheduler = _running()
+    scheduler = _scheduler_with_running_call()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
     store_wait_of(scheduler, "a", _storage_failure(9000, usage=USAGE.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USAGE
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
-    apply_result(scheduler, "a", answer_payload(1, encode(USAGE)), at=2.0)
+    apply_result(scheduler, "a", result_payload(1, usage_bytes(USAGE)), at=2.0)
     assert scheduler.state.totals.usage.total == USAGE + USAGE
 
 
 @pytest.mark.parametrize(("size_bytes", "attempt", "has_effects"), [(9000, 1, True), (0, 1, False), (0, 2, True)])
-def test_run_has_effects_of_a_call_whose_result_was_not_stored(
+def test_unstored_result_or_repeated_call_counts_as_an_effect(
     *, size_bytes: int, attempt: int, has_effects: bool
 ) -> None:
-    scheduler = _running()
+    scheduler = _scheduler_with_running_call()
     assert store_wait_of(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
     apply_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
@@ -215,7 +215,7 @@ def test_run_has_effects_of_a_call_whose_result_was_not_stored(
 
 
 def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> None:
-    scheduler = _running()
+    scheduler = _scheduler_with_running_call()
     store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0)
     apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
     assert run_may_have_effects(scheduler.state)
@@ -224,13 +224,16 @@ def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> No
 @pytest.mark.parametrize(
     ("tool", "size_bytes"),
     [
-        # A worker of another program, and a user tool that raises an error of this type.
+        # A tool of a worker that does not use Dagwright.
         ("other", 0),
+        # A user tool that raises an error of this type.
         ("make", None),
         ("send", 9000),
         ("make", -1),
     ],
 )
-def test_call_with_a_write_or_a_foreign_failure_is_not_repeated(tool: str, size_bytes: int | None) -> None:
-    scheduler = _running(tool)
+def test_call_is_not_repeated_if_it_writes_or_its_failure_is_not_of_the_store(
+    tool: str, size_bytes: int | None
+) -> None:
+    scheduler = _scheduler_with_running_call(tool)
     assert store_wait_of(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None

@@ -16,12 +16,12 @@ def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
     return Request(request_id, request_id, "answer", "APPROVAL", prompt, opened_at=1.5)
 
 
-def _json(notification: Notification, closing: Closing | None = None) -> Any:
+def _notification_json(notification: Notification, closing: Closing | None = None) -> Any:
     return notification_to_json(notification, closing, workflow_id="run-1", identity=_IDENTITY)
 
 
-def _ids(*notifications: Notification) -> list[str]:
-    return [_json(notification)["id"] for notification in notifications]
+def _notification_ids(*notifications: Notification) -> list[str]:
+    return [_notification_json(notification)["id"] for notification in notifications]
 
 
 def test_signature_matches_the_example_of_the_standard() -> None:
@@ -39,17 +39,23 @@ def test_id_of_a_notification_depends_only_on_its_event() -> None:
     other_request_event = Notification("opened", _request("check#2"), 1.5)
     escalated = _request()
     escalated.assignee = "eve"
-    assert _ids(opened_event) == _ids(Notification("opened", escalated, 1.5))
+    assert _notification_ids(opened_event) == _notification_ids(Notification("opened", escalated, 1.5))
     assert (
-        len(set(_ids(opened_event, answered_event, other_request_event, Notification("reminded", _request(), 2.0))))
+        len(
+            set(
+                _notification_ids(
+                    opened_event, answered_event, other_request_event, Notification("reminded", _request(), 2.0)
+                )
+            )
+        )
         == 4
     )
 
 
-def test_notification_has_a_shortened_request_and_its_closing() -> None:
+def test_notification_shortens_a_long_request_and_includes_a_closing() -> None:
     request = _request(prompt="é" * MAX_NOTIFICATION_BYTES)
     request.options = ["x"]
-    result = _json(Notification("opened", request, 1.5))["request"]
+    result = _notification_json(Notification("opened", request, 1.5))["request"]
     assert (result["shortened"], result["options"], len(result["prompt"].encode()) <= MAX_NOTIFICATION_BYTES // 4) == (
         True,
         None,
@@ -57,9 +63,9 @@ def test_notification_has_a_shortened_request_and_its_closing() -> None:
     )
     assert result["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", answer="approved")
-    answer = {"outcome": "answered", "by": "ann", "source": "signal", "answer": "approved", "note": None}
-    result = _json(Notification("answered", _request(), 2.0), closing)["closing"]
-    assert result == {"at": "1970-01-01T00:00:02.000Z", **answer}
+    expected_fields = {"outcome": "answered", "by": "ann", "source": "signal", "answer": "approved", "note": None}
+    result = _notification_json(Notification("answered", _request(), 2.0), closing)["closing"]
+    assert result == {"at": "1970-01-01T00:00:02.000Z", **expected_fields}
 
 
 def test_pending_notifications_survive_continue_as_new() -> None:

@@ -10,11 +10,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.server import namespace
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, register_search_attributes
 
-_REJECTED, _DOWN = RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNAVAILABLE
+_QUERY_REJECTED, _SERVER_DOWN = RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNAVAILABLE
 
 
 class _Server:
-    """A server that lists registered attributes and returns scripted statuses. The last status is repeated."""
+    """Fake server with registered attributes. Each query gets the next scripted status. The last status is repeated."""
 
     namespace = "default"
 
@@ -22,7 +22,7 @@ class _Server:
         self.operator_service, self._is_registered = self, is_registered
         self._statuses: Iterator[RPCStatusCode | None] = iter(statuses)
         self._status: RPCStatusCode | None = None
-        self.queries = self.registrations = 0
+        self.query_count = self.registration_count = 0
 
     async def list_search_attributes(self, _: Any, **__: Any) -> ListSearchAttributesResponse:
         kinds = {name: namespace._TYPES_IN_API[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
@@ -30,10 +30,10 @@ class _Server:
 
     async def add_search_attributes(self, _: Any, **__: Any) -> None:
         self._is_registered = True
-        self.registrations += 1
+        self.registration_count += 1
 
     async def count_workflows(self, _: str) -> None:
-        self.queries += 1
+        self.query_count += 1
         self._status = next(self._statuses, self._status)
         if self._status is not None:
             raise RPCError("no", self._status, b"")
@@ -45,21 +45,23 @@ async def _missing_attributes(fake: _Server) -> frozenset[str]:
 
 
 @pytest.mark.parametrize(
-    ("fake", "queries", "registrations"),
+    ("fake", "query_count", "registration_count"),
     [
         (_Server(None), 1, 0),
-        (_Server(_REJECTED, _REJECTED, None), 3, 0),
-        (_Server(_REJECTED, _REJECTED, None, is_registered=False), 3, 1),
+        (_Server(_QUERY_REJECTED, _QUERY_REJECTED, None), 3, 0),
+        (_Server(_QUERY_REJECTED, _QUERY_REJECTED, None, is_registered=False), 3, 1),
         # A query that fails for another reason does not mean that attributes are missing.
-        (_Server(_DOWN), 1, 0),
+        (_Server(_SERVER_DOWN), 1, 0),
     ],
     ids=["known", "registered a moment ago", "new", "query fails"],
 )
-async def test_client_waits_until_attributes_are_accepted(fake: _Server, queries: int, registrations: int) -> None:
+async def test_client_waits_until_attributes_are_accepted(
+    fake: _Server, query_count: int, registration_count: int
+) -> None:
     assert await _missing_attributes(fake) == frozenset()
-    assert (fake.queries, fake.registrations) == (queries, registrations)
+    assert (fake.query_count, fake.registration_count) == (query_count, registration_count)
 
 
 async def test_wait_for_attributes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespace, "_ACCEPT_TIMEOUT_S", 0.0)
-    assert await _missing_attributes(_Server(_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)
+    assert await _missing_attributes(_Server(_QUERY_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)

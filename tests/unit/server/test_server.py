@@ -20,7 +20,7 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.waits
 
 
-def _program(path: Path, version: str, *, body: str = "") -> Path:
+def _write_program(path: Path, version: str, *, body: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\necho 'temporal version 1 (Server {version}, UI 2.42.1)'\n", encoding="ascii")
     path.chmod(0o755)
@@ -44,17 +44,17 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.binary._DOWNLOAD_SITE", "http://127.0.0.1:9/")
 
 
-_WORKER_THAT_TAKES_THE_LOCK = """
+_WORKER_THAT_ACQUIRES_THE_LOCK = """
 import fcntl, signal, sys
 from pathlib import Path
 
-def let_go(*_):
-    with Path(sys.argv[1], "start.lock").open("a") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-    Path(sys.argv[1], "let-go").touch()
+def end_worker(*_):
+    with Path(sys.argv[1], "start.lock").open("a") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+    Path(sys.argv[1], "lock-acquired").touch()
     sys.exit()
 
-signal.signal(signal.SIGTERM, let_go)
+signal.signal(signal.SIGTERM, end_worker)
 Path(sys.argv[1], "ready").touch()
 signal.pause()
 """
@@ -64,11 +64,11 @@ signal.pause()
 async def test_workers_release_the_server_before_the_server_stops(tmp_path: Path) -> None:
     local = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
-        await local.worker(name).start([sys.executable, "-c", _WORKER_THAT_TAKES_THE_LOCK, str(tmp_path)])
+        await local.worker(name).start([sys.executable, "-c", _WORKER_THAT_ACQUIRES_THE_LOCK, str(tmp_path)])
         await eventually((tmp_path / "ready").exists)
         (tmp_path / "ready").unlink()
     assert await local.stop() == ["worker-a", "worker-b"]
-    assert (tmp_path / "let-go").exists()
+    assert (tmp_path / "lock-acquired").exists()
 
 
 def test_lock_has_one_owner_and_is_released_by_closing(tmp_path: Path) -> None:
@@ -86,12 +86,12 @@ async def test_second_owner_waits_for_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     order: list[str] = []
 
-    async def second() -> None:
+    async def append_second() -> None:
         async with holding_lock(path, timeout_s=120):
             order.append("second")
 
     async with holding_lock(path, timeout_s=120):
-        second_task = asyncio.create_task(second())
+        second_task = asyncio.create_task(append_second())
         with pytest.raises(TimeoutError):
             await acquire_lock(path, timeout_s=0.1)
         order.append("first")
@@ -116,8 +116,8 @@ async def test_daemon_outlives_its_starter_and_is_stopped_by_name(tmp_path: Path
 
 async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) -> None:
     program = (
-        "import socket, time; opened = socket.create_server(('127.0.0.1', 0))\n"
-        "print(opened.getsockname()[1], flush=True); time.sleep(60)"
+        "import socket, time; listening_socket = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listening_socket.getsockname()[1], flush=True); time.sleep(60)"
     )
     daemon, sleeping = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
     # The port of a child process is also found.
@@ -149,15 +149,17 @@ async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_path", "expected", "is_cached"),
+    ("path_version", "preferred_version", "is_cache_used"),
     [("1.30.2", None, False), ("1.30.2", "1.29.1", True), ("1.26.2", None, True), ("none", None, True)],
 )
 async def test_program_in_path_is_preferred_unless_another_version_is_needed(
-    on_path: str, expected: str | None, is_cached: bool, tmp_path: Path, path_folder: Path
+    path_version: str, preferred_version: str | None, is_cache_used: bool, tmp_path: Path, path_folder: Path
 ) -> None:
-    actual = Binary(_program(path_folder / "temporal", on_path), on_path)
-    cached = Binary(_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
-    assert await get_binary(tmp_path, preferred_version=expected) == (cached if is_cached else actual)
+    binary_in_path = Binary(_write_program(path_folder / "temporal", path_version), path_version)
+    cached_binary = Binary(_write_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
+    assert await get_binary(tmp_path, preferred_version=preferred_version) == (
+        cached_binary if is_cache_used else binary_in_path
+    )
 
 
 @pytest.mark.usefixtures("no_download", "path_folder")
@@ -179,11 +181,11 @@ def _install_go(folder: Path, body: str) -> None:
 async def test_server_program_is_built_once_with_go(
     tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
-    _install_go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
+    build_log, program = tmp_path / "builds", _write_program(tmp_path / "made", "1.29.1")
+    _install_go(path_folder, f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
     actual = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
     assert actual == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
-    assert builds.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
+    assert build_log.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock", "temporal-1.5.1"]
     assert "building the Temporal server with Go (once, about 3 minutes)" in capsys.readouterr().err
 
@@ -199,7 +201,7 @@ async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_
 
 
 async def _start_error(**settings: Any) -> str:
-    """Return the error of a server that cannot start."""
+    """Return the message of the error with which the start fails."""
     with pytest.raises(ServerUnreachable) as caught:
         async with LocalServer(Settings(**settings)).hold():
             pass
@@ -223,7 +225,7 @@ async def test_folder_in_place_of_a_state_file_is_reported(tmp_path: Path, name:
 @pytest.mark.usefixtures("path_folder")
 async def test_failed_start_is_reported_with_the_last_output_of_the_server(tmp_path: Path) -> None:
     body = '[ "$1" = server ] && { echo "disk is full"; exit 1; }'
-    _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=body)
+    _write_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=body)
     log = tmp_path / "state" / "server.log"
     message = f"the Temporal server does not start (disk is full): see {log}"
     assert await _start_error(state_dir=tmp_path / "state", cache_home=tmp_path) == message
@@ -243,8 +245,12 @@ async def test_daemon_with_deleted_files_can_be_stopped_by_its_handle(tmp_path: 
 
 
 async def test_stop_ends_background_workers_and_creates_no_state_folder(tmp_path: Path) -> None:
-    nowhere = LocalServer(Settings(state_dir=tmp_path / "nowhere"))
-    assert (await nowhere.stop(), nowhere.find(), (tmp_path / "nowhere").exists()) == ([], None, False)
+    server_without_folder = LocalServer(Settings(state_dir=tmp_path / "nowhere"))
+    assert (await server_without_folder.stop(), server_without_folder.find(), (tmp_path / "nowhere").exists()) == (
+        [],
+        None,
+        False,
+    )
     local = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
         await local.worker(name).start(["sleep", "60"])

@@ -29,7 +29,9 @@ from dagwright.store.folder import FolderStore
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=300)
 RETENTION = timedelta(days=90)
-BY_AGE = RemovalBound(NOW - RETENTION - MARGIN, "the namespace default retains runs for 90 days, and a day is added")
+BOUND_BY_RETENTION = RemovalBound(
+    NOW - RETENTION - MARGIN, "the namespace default retains runs for 90 days, and a day is added"
+)
 
 
 def _removal_bound(
@@ -39,44 +41,47 @@ def _removal_bound(
 
 
 OLDEST_RUN = ListedRun("a", "1", "1", LONG_AGO)
-BY_OLDEST_RUN = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added")
+BOUND_BY_OLDEST_RUN = RemovalBound(
+    LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added"
+)
 
 
 @pytest.mark.parametrize(
     ("runs", "bound"),
     [
-        ([], BY_AGE),
-        ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], BY_AGE),
-        ([ListedRun("a", "1", "1", NOW - RETENTION)], BY_AGE),
-        ([ListedRun("b", "2", "2", NOW), OLDEST_RUN], BY_OLDEST_RUN),
+        ([], BOUND_BY_RETENTION),
+        ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], BOUND_BY_RETENTION),
+        ([ListedRun("a", "1", "1", NOW - RETENTION)], BOUND_BY_RETENTION),
+        ([ListedRun("b", "2", "2", NOW), OLDEST_RUN], BOUND_BY_OLDEST_RUN),
         # A continued run counts from the start of its first execution, and a sub-plan from the start of its root run.
-        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], BY_OLDEST_RUN),
-        ([OLDEST_RUN, ListedRun("a", "2", "1", NOW)], BY_OLDEST_RUN),
-        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], BY_OLDEST_RUN),
+        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], BOUND_BY_OLDEST_RUN),
+        ([OLDEST_RUN, ListedRun("a", "2", "1", NOW)], BOUND_BY_OLDEST_RUN),
+        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], BOUND_BY_OLDEST_RUN),
     ],
 )
 def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], bound: RemovalBound) -> None:
     assert _removal_bound(*runs) == bound
 
 
-ENDED = "it has to end and leave the list first"
-CHILD_OF_UNKNOWN = (
+WAIT_FOR_THE_END = "it has to end and leave the list first"
+UNKNOWN_ROOT_START = (
     "the run 'a/b' is a sub-plan of 'a', which is no longer listed, so the start of the root run is unknown; "
     "the sub-plan has to end and leave the list first"
 )
 
 
 @pytest.mark.parametrize(
-    ("runs", "more", "reason"),
+    ("runs", "options", "reason"),
     [
         (
             [ListedRun("a", "2", "1", NOW)],
             {},
-            f"the run 'a' continues a run that is no longer listed, and does not report when that run started; {ENDED}",
+            f"the run 'a' continues a run that is no longer listed, and does not report when that run "
+            f"started; {WAIT_FOR_THE_END}",
         ),
-        ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
+        ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, UNKNOWN_ROOT_START),
         # A newer run has the id of the root.
-        ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, CHILD_OF_UNKNOWN),
+        ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, UNKNOWN_ROOT_START),
         (
             [],
             {"owners": ("me", "other")},
@@ -92,9 +97,11 @@ CHILD_OF_UNKNOWN = (
         ),
     ],
 )
-def test_unknown_start_of_a_run_or_owner_stops_the_clean_up(runs: list[ListedRun], more: Any, reason: str) -> None:
+def test_unknown_start_of_a_run_or_unexpected_owners_stop_the_clean_up(
+    runs: list[ListedRun], options: Any, reason: str
+) -> None:
     with pytest.raises(RetentionUnknown) as unknown:
-        _removal_bound(*runs, **more)
+        _removal_bound(*runs, **options)
     assert str(unknown.value) == reason
 
 

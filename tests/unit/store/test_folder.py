@@ -20,7 +20,7 @@ from dagwright.store import PayloadMissing, StoreUnavailable, open_store, ref_of
 from dagwright.store.folder import FolderStore
 from tests.support.eventually import eventually
 
-FULL = "is full: no disk space or quota is left; free space (`dagwright store prune` helps)"
+FULL_STORE_PROBLEM = "is full: no disk space or quota is left; free space (`dagwright store prune` helps)"
 
 
 def _files(folder: Path) -> list[str]:
@@ -44,42 +44,46 @@ async def test_content_is_synced_before_the_file_is_renamed(tmp_path: Path, monk
         steps.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path).parts[0]}")
 
     def record_rename(self: Path, target: Path) -> Path:
-        steps.append(f"name {target.relative_to(tmp_path).parts[0]}")
-        return rename(self, target)
+        steps.append(f"rename to {target.relative_to(tmp_path).parts[0]}")
+        return original_rename(self, target)
 
-    rename: Callable[[Path, Path], Path] = Path.rename
+    original_rename: Callable[[Path, Path], Path] = Path.rename
     await FolderStore(tmp_path).put(b"first")
     folder = ref_of(b"again")[7:9]
     (tmp_path / folder / ref_of(b"again")[9:11]).mkdir(parents=True)
     monkeypatch.setattr("os.fsync", record_sync)
     monkeypatch.setattr(Path, "replace", record_rename)
     await FolderStore(tmp_path).put(b"again")
-    assert steps == ["sync tmp", f"name {folder}", f"sync {folder}"]
+    assert steps == ["sync tmp", f"rename to {folder}", f"sync {folder}"]
 
 
 @pytest.mark.parametrize(
-    ("number", "advice"),
-    [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EIO, "is unavailable: Input/output error")],
+    ("error_number", "problem"),
+    [
+        (errno.ENOSPC, FULL_STORE_PROBLEM),
+        (errno.EDQUOT, FULL_STORE_PROBLEM),
+        (errno.EIO, "is unavailable: Input/output error"),
+    ],
 )
 async def test_failed_put_leaves_no_file(
-    number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error_number: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FolderStore(tmp_path)
     existing_ref = await store.put(b"kept")
 
     def fail(_: int) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(error_number, os.strerror(error_number))
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fail)
         with pytest.raises(StoreUnavailable) as unavailable:
             await store.put(b"content")
-    assert str(unavailable.value) == f"the payload store {tmp_path} {advice}"
+    assert str(unavailable.value) == f"the payload store {tmp_path} {problem}"
     assert [Path(name).name for name in _files(tmp_path)] == [existing_ref]
     assert await store.get(await store.put(b"content")) == b"content"
 
 
-_FULL_DISK = """
+_WRITER_WITH_FILE_SIZE_LIMIT = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 from dagwright.store import StoreUnavailable
@@ -94,7 +98,9 @@ except StoreUnavailable as error:
 
 
 def test_interrupted_write_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
-    result = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", _WRITER_WITH_FILE_SIZE_LIMIT, tmp_path], capture_output=True, text=True, check=True
+    )
     assert result.stdout.startswith(f"the payload store {tmp_path} is full: no disk space or quota is left")
     assert _files(tmp_path) == []
 
@@ -171,13 +177,13 @@ async def test_put_during_a_removal_writes_the_value_again(tmp_path: Path, watch
     store = FolderStore(tmp_path)
     ref = await store.put(b"content")
     (path,) = tmp_path.rglob(ref)
-    with path.open("rb") as removing:
-        fcntl.flock(removing, fcntl.LOCK_EX)
-        requested = watch_lock()
-        put = asyncio.ensure_future(store.put(b"content"))
-        await eventually(requested.is_set)
+    with path.open("rb") as file_of_removal:
+        fcntl.flock(file_of_removal, fcntl.LOCK_EX)
+        lock_requested = watch_lock()
+        put_task = asyncio.ensure_future(store.put(b"content"))
+        await eventually(lock_requested.is_set)
         path.unlink()
-    assert await put == ref
+    assert await put_task == ref
     assert await store.get(ref) == b"content"
 
 
@@ -187,13 +193,13 @@ async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, watc
     (path,) = tmp_path.rglob(ref)
     os.utime(path, (0, 0))
     bound = datetime.now(UTC) - timedelta(days=100)
-    with path.open("rb") as putting:
-        fcntl.flock(putting, fcntl.LOCK_SH)
-        requested = watch_lock()
-        removal = asyncio.ensure_future(store.delete(ref, renewed_before=bound))
-        await eventually(requested.is_set)
-        os.utime(putting.fileno())
-    assert await removal is False
+    with path.open("rb") as file_of_put:
+        fcntl.flock(file_of_put, fcntl.LOCK_SH)
+        lock_requested = watch_lock()
+        removal_task = asyncio.ensure_future(store.delete(ref, renewed_before=bound))
+        await eventually(lock_requested.is_set)
+        os.utime(file_of_put.fileno())
+    assert await removal_task is False
     assert await store.get(ref) == b"content"
 
 
@@ -216,7 +222,9 @@ async def test_unmounted_disk_is_not_mistaken_for_the_store(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("is_private", "modes"), [(True, {0o600, 0o700}), (False, {0o644, 0o755})])
-async def test_modes_of_private_and_shared_stores(tmp_path: Path, is_private: bool, modes: set[int]) -> None:
+async def test_files_of_a_private_store_are_unreadable_for_other_users(
+    tmp_path: Path, is_private: bool, modes: set[int]
+) -> None:
     store = open_store(str(tmp_path / "store"), state_dir=tmp_path if is_private else tmp_path / "state")
     (tmp_path / "store").mkdir()
     umask_before = os.umask(0o022)

@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 
 
 @pytest.fixture(autouse=True)
-def _open_umask() -> Iterator[None]:
+def _permissive_umask() -> Iterator[None]:
     umask_before = os.umask(0o022)
     yield
     os.umask(umask_before)

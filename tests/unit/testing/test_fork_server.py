@@ -16,7 +16,7 @@ from tests.support.programs import end_programs, forked_programs, running_progra
 
 pytestmark = pytest.mark.waits
 
-_REPORT = """\
+_REPORT_PROGRAM = """\
 import json, os, signal, sys, threading
 print(json.dumps({
     "arguments": sys.argv,
@@ -37,10 +37,10 @@ raise SystemExit(3)
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    return _script(tmp_path, _REPORT)
+    return _write_script(tmp_path, _REPORT_PROGRAM)
 
 
-async def _report(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None]:
+async def _run_script(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None]:
     environment = {**os.environ, "PYTHONPATH": "/first:/second", "ONLY": "here"}
     process = await start_program(
         (str(script),), ("a", "b c"), folder=script.parent, environment=environment, stdin=PIPE, is_fresh=is_fresh
@@ -49,13 +49,13 @@ async def _report(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None
     return json.loads(stdout), stderr.decode(), process.returncode
 
 
-def _script(folder: Path, text: str) -> Path:
+def _write_script(folder: Path, text: str) -> Path:
     path = folder / "script.py"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-async def _start_program(program: str | Path, script: Path, **options: Any) -> Process:
+async def _start_interpreter(program: str | Path, script: Path, **options: Any) -> Process:
     pipes: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
     return await asyncio.create_subprocess_exec(program, script.name, "a", "b c", cwd=script.parent, **pipes, **options)
 
@@ -63,7 +63,7 @@ async def _start_program(program: str | Path, script: Path, **options: Any) -> P
 async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Path) -> None:
     reports = []
     for program in (sys.executable, forked_programs() / "python"):
-        process = await _start_program(program, script, umask=0o027)
+        process = await _start_interpreter(program, script, umask=0o027)
         stdout, stderr = await process.communicate(b"typed")
         report = json.loads(stdout)
         # A shell sets PWD to its current folder.
@@ -74,28 +74,28 @@ async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Pa
     assert forked_report == fresh_report
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
-async def test_forked_program_ends_when_its_command_is_killed(tmp_path: Path, sign: signal.Signals) -> None:
-    script = _script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
-    process = await _start_program(forked_programs() / "python", script)
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
+async def test_forked_program_ends_when_its_command_is_killed(tmp_path: Path, signal_number: signal.Signals) -> None:
+    script = _write_script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    process = await _start_interpreter(forked_programs() / "python", script)
     assert process.stdout is not None
     pid = int(await process.stdout.readline())
     assert pid != process.pid
-    process.send_signal(sign)
-    assert await process.wait() == -sign
+    process.send_signal(signal_number)
+    assert await process.wait() == -signal_number
     await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 async def test_forked_process_behaves_like_a_fresh_process(script: Path) -> None:
-    forked = await _report(script, is_fresh=False)
-    assert forked == await _report(script, is_fresh=True)
-    report, stderr, code = forked
+    forked_result = await _run_script(script, is_fresh=False)
+    assert forked_result == await _run_script(script, is_fresh=True)
+    report, stderr, exit_code = forked_result
     assert (report["arguments"][1:], report["text"], report["threads"]) == (["a", "b c"], "typed", 1)
-    assert (report["environment"]["ONLY"], stderr, code) == ("here", "to stderr\n", 3)
+    assert (report["environment"]["ONLY"], stderr, exit_code) == ("here", "to stderr\n", 3)
 
 
 async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp_path: Path) -> None:
-    script = _script(tmp_path, "import time\nprint('here', flush=True)\ntime.sleep(600)\n")
+    script = _write_script(tmp_path, "import time\nprint('here', flush=True)\ntime.sleep(600)\n")
     process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"here\n"
@@ -106,17 +106,17 @@ async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp
 
 @pytest.mark.parametrize("is_fresh", [False, True])
 async def test_python_variables_of_the_environment_apply(tmp_path: Path, is_fresh: bool) -> None:
-    script = _script(tmp_path, "import sys\nprint(sys.stdout.encoding)\n")
+    script = _write_script(tmp_path, "import sys\nprint(sys.stdout.encoding)\n")
     environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
     process = await start_program((str(script),), (), folder=tmp_path, environment=environment, is_fresh=is_fresh)
     assert (await process.communicate())[0] == b"iso8859-1\n"
 
 
 async def test_program_that_a_test_left_running_is_killed(tmp_path: Path) -> None:
-    script = _script(tmp_path, "import time; print('running', flush=True); time.sleep(600)")
-    earlier = running_programs()
+    script = _write_script(tmp_path, "import time; print('running', flush=True); time.sleep(600)")
+    earlier_programs = running_programs()
     process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"running\n"
-    await end_programs(running_programs() - earlier)
-    assert (process.returncode, running_programs()) == (-signal.SIGKILL, earlier)
+    await end_programs(running_programs() - earlier_programs)
+    assert (process.returncode, running_programs()) == (-signal.SIGKILL, earlier_programs)

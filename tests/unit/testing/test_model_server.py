@@ -33,7 +33,7 @@ from dagwright.testing.fixtures import StartModelServer
 from tests.support.eventually import eventually
 
 
-async def ask(server: ModelServer, *messages: str, key: str = "key", **fields: Any) -> httpx.Response:
+async def post_chat(server: ModelServer, *messages: str, key: str = "key", **fields: Any) -> httpx.Response:
     user_messages = [{"role": "user", "content": message} for message in messages or ("Hello?",)]
     body = {"model": "small", "messages": user_messages, **fields}
     async with httpx.AsyncClient(timeout=10) as client:
@@ -56,16 +56,18 @@ def events_of(response: httpx.Response) -> list[Any]:
 async def test_responses_are_sent_in_the_order_of_the_script() -> None:
     steps = ("one", step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER))
     async with ModelServer(*steps) as server:
-        contents = [message_of(await ask(server, text))["content"] for text in "abcde"]
+        contents = [message_of(await post_chat(server, letter))["content"] for letter in "abcde"]
         received = [(call.model, call.text, call.step_index, call.api_key) for call in server.calls]
     assert contents == ["one", "twice", "twice", "ever", "ever"]
-    assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
+    assert received == [
+        ("small", letter, step_index, "key") for letter, step_index in zip("abcde", (0, 1, 1, 2, 2), strict=True)
+    ]
 
 
 async def test_complete_response_has_the_form_of_openai() -> None:
     answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
     async with ModelServer(answer) as server:
-        body = (await ask(server)).json()
+        body = (await post_chat(server)).json()
     assert (body.pop("id").startswith("chatcmpl-"), body.pop("created") > 0) == (True, True)
     message = {"role": "assistant", "content": "Hi", "refusal": None, "reasoning_content": "hm"}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
@@ -87,25 +89,25 @@ async def test_parallel_calls_receive_the_responses_of_matching_steps() -> None:
     tools = [{"type": "function", "function": {"name": "look"}}]
     async with ModelServer(*steps) as server:
         answers = await asyncio.gather(
-            ask(server, "a", "b", "c"),
-            ask(server, "as JSON", response_format={"type": "json_object"}),
-            ask(server, tools=tools),
-            ask(server, "Is it cold in Oslo?"),
-            ask(server, model="large"),
-            ask(server, metadata={"purpose": "planner", "node_id": "n"}),
+            post_chat(server, "a", "b", "c"),
+            post_chat(server, "as JSON", response_format={"type": "json_object"}),
+            post_chat(server, tools=tools),
+            post_chat(server, "Is it cold in Oslo?"),
+            post_chat(server, model="large"),
+            post_chat(server, metadata={"purpose": "planner", "node_id": "n"}),
         )
-        streamed = await ask(server, stream=True)
-    entries = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
-    assert entries == ["long", "json", "tools", "Oslo", "large", "the planner"]
-    deltas = [event["choices"][0]["delta"].get("content", "") for event in events_of(streamed)]
+        streamed_response = await post_chat(server, stream=True)
+    contents = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
+    assert contents == ["long", "json", "tools", "Oslo", "large", "the planner"]
+    deltas = [event["choices"][0]["delta"].get("content", "") for event in events_of(streamed_response)]
     assert "".join(deltas) == "to the stream"
 
 
 async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
     calls = tool_calls(("look", {"at": "Oslo"}), ("add", {"a": 1}))
     async with ModelServer(calls, calls) as server:
-        complete_calls = message_of(await ask(server))["tool_calls"]
-        events = events_of(await ask(server, stream=True, stream_options={"include_usage": True}))
+        complete_calls = message_of(await post_chat(server))["tool_calls"]
+        events = events_of(await post_chat(server, stream=True, stream_options={"include_usage": True}))
     expected = [("look", '{"at": "Oslo"}'), ("add", '{"a": 1}')]
     functions = [{"name": name, "arguments": arguments} for name, arguments in expected]
     assert [(call["type"], call["function"]) for call in complete_calls] == [
@@ -123,17 +125,17 @@ async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
 
 async def test_stream_contains_usage_only_on_request() -> None:
     async with ModelServer("one two", "one two") as server:
-        without_usage = events_of(await ask(server, stream=True))
-        result = events_of(await ask(server, "a b c", stream=True, stream_options={"include_usage": True}))
+        without_usage = events_of(await post_chat(server, stream=True))
+        with_usage = events_of(await post_chat(server, "a b c", stream=True, stream_options={"include_usage": True}))
     assert [event for event in without_usage if "usage" in event] == []
-    assert [event["usage"] for event in result if event["usage"]] == [Tokens(3, 2).to_json()]
+    assert [event["usage"] for event in with_usage if event["usage"]] == [Tokens(3, 2).to_json()]
 
 
 async def test_errors_have_their_body_and_retry_after() -> None:
-    limit = HttpError(400, "too long", code="context_length_exceeded", param="messages")
+    length_error = HttpError(400, "too long", code="context_length_exceeded", param="messages")
     date = http_date(timedelta(seconds=90))
-    async with ModelServer(limit, busy(retry_after=2), busy(retry_after=date), HttpError(503)) as server:
-        actual = [await ask(server) for _ in range(4)]
+    async with ModelServer(length_error, busy(retry_after=2), busy(retry_after=date), HttpError(503)) as server:
+        actual = [await post_chat(server) for _ in range(4)]
     assert [response.status_code for response in actual] == [400, 429, 429, 503]
     error = {"message": "too long", "type": "invalid_request_error", "param": "messages"}
     assert actual[0].json() == {"error": {**error, "code": "context_length_exceeded"}}
@@ -142,32 +144,32 @@ async def test_errors_have_their_body_and_retry_after() -> None:
     assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
 
 
-THREE = Completion(text="one two three")
+THREE_WORDS = Completion(text="one two three")
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
         (Reset(), httpx.ReadError),
-        (slow(THREE, cut_after=1, cut=Cut.RESET), httpx.ReadError),
-        (slow(THREE, cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
+        (slow(THREE_WORDS, cut_after=1, cut=Cut.RESET), httpx.ReadError),
+        (slow(THREE_WORDS, cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
     ],
 )
 async def test_connection_is_broken_as_the_script_defines(answer: Any, error: type[Exception]) -> None:
     async with ModelServer(answer, answer) as server:
         for stream in (True, False):
             with pytest.raises(error):
-                await ask(server, stream=stream)
+                await post_chat(server, stream=stream)
 
 
 async def test_stream_may_end_early_without_an_error() -> None:
-    async with ModelServer(slow(THREE, cut_after=1, cut=Cut.END)) as server:
-        response = await ask(server, stream=True)
+    async with ModelServer(slow(THREE_WORDS, cut_after=1, cut=Cut.END)) as server:
+        response = await post_chat(server, stream=True)
     assert [each in response.text for each in ("one two ", "three", "[DONE]")] == [True, False, False]
 
 
-async def _pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:
-    pending = asyncio.ensure_future(ask(server))
+async def _start_pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:
+    pending = asyncio.ensure_future(post_chat(server))
     while not server.calls:
         await asyncio.wait({pending}, timeout=0.01)
     assert not pending.done()
@@ -176,15 +178,15 @@ async def _pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:
 
 async def test_silence_lasts_until_the_client_disconnects() -> None:
     async with ModelServer(Silence(), "later") as server:
-        (await _pending_call(server)).cancel()
-        assert message_of(await ask(server))["content"] == "later"
+        (await _start_pending_call(server)).cancel()
+        assert message_of(await post_chat(server))["content"] == "later"
 
 
 async def test_held_response_is_sent_when_it_is_released() -> None:
     released = asyncio.Event()
     async with ModelServer(step("held", release_event=released), "free") as server:
-        held_call = await _pending_call(server)
-        assert message_of(await ask(server))["content"] == "free"
+        held_call = await _start_pending_call(server)
+        assert message_of(await post_chat(server))["content"] == "free"
         assert not held_call.done()
         released.set()
         assert message_of(await held_call)["content"] == "held"
@@ -193,9 +195,9 @@ async def test_held_response_is_sent_when_it_is_released() -> None:
 async def test_unexpected_call_is_rejected_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
         async with ModelServer(step("x", model="large")) as server:
-            rejected = await ask(server, "What now?", metadata={"node_id": "n1"})
-    error = rejected.json()["error"]
-    assert (rejected.status_code, error["code"]) == (400, "unexpected_call")
+            rejected_response = await post_chat(server, "What now?", metadata={"node_id": "n1"})
+    error = rejected_response.json()["error"]
+    assert (rejected_response.status_code, error["code"]) == (400, "unexpected_call")
     assert error["message"].endswith("the most similar is step 1 (when model='large'), which differs in model")
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
@@ -213,20 +215,20 @@ async def test_unused_step_is_reported_and_added_to_an_earlier_error_as_a_note()
     message = r"unused steps:\n  - step 2 \(1 of 2 used\): text 'two'"
     with pytest.raises(ScriptNotFollowed, match=message):
         async with ModelServer("one", step("two", times=2)) as server:
-            assert [(await ask(server)).status_code for _ in range(2)] == [200, 200]
+            assert [(await post_chat(server)).status_code for _ in range(2)] == [200, 200]
     with pytest.raises(KeyError) as caught:
         async with ModelServer("unused"):
             raise KeyError("first")
     assert "unused steps" in caught.value.__notes__[0]
 
 
-async def test_models_and_keys_are_configured_on_the_server() -> None:
+async def test_server_rejects_unknown_models_and_api_keys() -> None:
     async with ModelServer("Hi", models=["small", "large"], api_keys=["right"]) as server:
         async with httpx.AsyncClient() as client:
             model_list = (await client.get(f"{server.base_url}/models")).json()
-        wrong_key = await ask(server, key="wrong")
-        unknown_model = await ask(server, key="right", model="huge")
-        assert message_of(await ask(server, key="right"))["content"] == "Hi"
+        wrong_key = await post_chat(server, key="wrong")
+        unknown_model = await post_chat(server, key="right", model="huge")
+        assert message_of(await post_chat(server, key="right"))["content"] == "Hi"
     assert [model["id"] for model in model_list["data"]] == ["small", "large"]
     assert (wrong_key.status_code, wrong_key.json()["error"]["code"]) == (401, "invalid_api_key")
     assert (unknown_model.status_code, unknown_model.json()["error"]["code"]) == (404, "model_not_found")
@@ -240,9 +242,9 @@ def schema_format(schema: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
 
 
-LOOK = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-CALLS = {"role": "assistant", "content": None, "tool_calls": [LOOK]}
-USER = {"role": "user", "content": "?"}
+LOOK_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLS_MESSAGE = {"role": "assistant", "content": None, "tool_calls": [LOOK_CALL]}
+USER_MESSAGE = {"role": "user", "content": "?"}
 
 
 @pytest.mark.parametrize(
@@ -252,10 +254,10 @@ USER = {"role": "user", "content": "?"}
         ({"messages": []}, "at least one message"),
         ({"messages": [{"role": "robot", "content": "?"}]}, "role"),
         ({"messages": [{"role": "user", "content": None}]}, "content"),
-        ({"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [{}]}]}, "tool_calls[0].id"),
-        ({"messages": [USER, CALLS]}, "without a response: c1"),
-        ({"messages": [USER, CALLS, USER]}, "Missing: c1"),
-        ({"messages": [USER, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}, "preceeding"),
+        ({"messages": [USER_MESSAGE, {"role": "assistant", "content": None, "tool_calls": [{}]}]}, "tool_calls[0].id"),
+        ({"messages": [USER_MESSAGE, CALLS_MESSAGE]}, "without a response: c1"),
+        ({"messages": [USER_MESSAGE, CALLS_MESSAGE, USER_MESSAGE]}, "Missing: c1"),
+        ({"messages": [USER_MESSAGE, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}, "preceeding"),
         ({"metadata": {"a": 1}}, "Invalid 'metadata'"),
         ({"metadata": {"a": "x" * 513}}, "Invalid 'metadata'"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -271,23 +273,25 @@ USER = {"role": "user", "content": "?"}
 async def test_request_that_openai_would_reject_is_rejected_and_reported(fields: Any, message: str) -> None:
     with pytest.raises(ScriptNotFollowed, match="requests that violate the protocol"):
         async with ModelServer() as server:
-            response = await ask(server, **fields)
+            response = await post_chat(server, **fields)
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
 
 
 async def test_valid_requests_of_every_kind_are_accepted() -> None:
-    conversation = [USER, CALLS, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
+    conversation = [USER_MESSAGE, CALLS_MESSAGE, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
     strict_tool = {"type": "function", "function": {"name": "look", "parameters": STRICT_SCHEMA, "strict": True}}
     async with ModelServer(json_text({"a": "b"}), tool_call("look", at="x"), "done") as server:
-        assert message_of(await ask(server, response_format=schema_format(STRICT_SCHEMA)))["content"] == '{"a": "b"}'
-        assert message_of(await ask(server, tools=[strict_tool]))["content"] is None
-        assert message_of(await ask(server, messages=conversation))["content"] == "done"
+        assert (
+            message_of(await post_chat(server, response_format=schema_format(STRICT_SCHEMA)))["content"] == '{"a": "b"}'
+        )
+        assert message_of(await post_chat(server, tools=[strict_tool]))["content"] is None
+        assert message_of(await post_chat(server, messages=conversation))["content"] == "done"
 
 
 async def test_connection_is_reused() -> None:
     async with ModelServer("one", "two", "three") as server, httpx.AsyncClient() as client:
-        body = {"model": "m", "messages": [USER]}
+        body = {"model": "m", "messages": [USER_MESSAGE]}
         for expected in ("one", "two"):
             response = await client.post(f"{server.base_url}/chat/completions", json=body)
             assert message_of(response)["content"] == expected
@@ -297,9 +301,9 @@ async def test_connection_is_reused() -> None:
 
 
 async def test_fixture_starts_servers_with_separate_scripts(model_server: StartModelServer) -> None:
-    first, second = await model_server("one"), await model_server("two", models=["large"])
-    assert message_of(await ask(second, model="large"))["content"] == "two"
-    assert message_of(await ask(first))["content"] == "one"
+    first_server, second_server = await model_server("one"), await model_server("two", models=["large"])
+    assert message_of(await post_chat(second_server, model="large"))["content"] == "two"
+    assert message_of(await post_chat(first_server))["content"] == "one"
 
 
 def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> None:
@@ -314,10 +318,10 @@ async def test_times_of_streamed_pieces_are_recorded() -> None:
     released = asyncio.Event()
     held_stream = slow(text("abcdefghij"), characters=4, held_after=2, release_event=released)
     async with ModelServer("whole", held_stream) as server:
-        await ask(server)
-        request = asyncio.create_task(ask(server, stream=True))
+        await post_chat(server)
+        request = asyncio.create_task(post_chat(server, stream=True))
         await eventually(lambda: [len(sent) for sent in server.sent_at] == [0, 2])
         released.set()
         await request
-        complete, streamed = server.sent_at
-    assert (list(complete), len(streamed), list(streamed)) == ([], 3, sorted(streamed))
+        complete_times, piece_times = server.sent_at
+    assert (list(complete_times), len(piece_times), list(piece_times)) == ([], 3, sorted(piece_times))

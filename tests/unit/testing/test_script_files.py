@@ -39,31 +39,41 @@ def save_script(folder: Path, content: str) -> Path:
     return path
 
 
-async def ask(base_url: str, **fields: Any) -> httpx.Response:
+async def post_chat(base_url: str, **fields: Any) -> httpx.Response:
     body = {"model": "small", "messages": [{"role": "user", "content": "?"}], **fields}
     async with httpx.AsyncClient(timeout=10) as client:
         return await client.post(f"{base_url}/chat/completions", json=body)
 
 
-async def test_a_file_supports_all_options(tmp_path: Path) -> None:
+async def test_script_file_supports_all_options(tmp_path: Path) -> None:
     async with read_script(save_script(tmp_path, SCRIPT)) as server:
-        slow = (await ask(server.base_url)).json()
-        planned = (await ask(server.base_url, metadata={"purpose": "planner"})).json()
-        calls = (await ask(server.base_url)).json()["choices"][0]["message"]
-        busy = await ask(server.base_url)
-        page = await ask(server.base_url)
+        slow_body = (await post_chat(server.base_url)).json()
+        planned_body = (await post_chat(server.base_url, metadata={"purpose": "planner"})).json()
+        calls_message = (await post_chat(server.base_url)).json()["choices"][0]["message"]
+        busy_response = await post_chat(server.base_url)
+        page_response = await post_chat(server.base_url)
         with pytest.raises(httpx.ReadError):
-            await ask(server.base_url)
-        assert (await ask(server.base_url, model="large")).status_code == 404
-    assert planned["choices"][0]["message"]["content"] == '{"nodes": []}'
-    assert slow["choices"][0]["message"]["content"] == "Slow"
-    assert (slow["usage"]["total_tokens"], slow["usage"]["prompt_tokens_details"]) == (7, {"cached_tokens": 2})
-    assert (calls["content"], calls["tool_calls"][0]["function"]["arguments"]) == ("Look", '{"at": "Oslo"}')
-    assert (busy.status_code, busy.headers["retry-after"], busy.json()["error"]["message"]) == (429, "2", "wait")
-    assert (page.text, page.headers["content-type"]) == ("<html>", "text/html")
+            await post_chat(server.base_url)
+        assert (await post_chat(server.base_url, model="large")).status_code == 404
+    assert planned_body["choices"][0]["message"]["content"] == '{"nodes": []}'
+    assert slow_body["choices"][0]["message"]["content"] == "Slow"
+    assert (slow_body["usage"]["total_tokens"], slow_body["usage"]["prompt_tokens_details"]) == (
+        7,
+        {"cached_tokens": 2},
+    )
+    assert (calls_message["content"], calls_message["tool_calls"][0]["function"]["arguments"]) == (
+        "Look",
+        '{"at": "Oslo"}',
+    )
+    assert (
+        busy_response.status_code,
+        busy_response.headers["retry-after"],
+        busy_response.json()["error"]["message"],
+    ) == (429, "2", "wait")
+    assert (page_response.text, page_response.headers["content-type"]) == ("<html>", "text/html")
 
 
-ANSWERS = """
+RESPONSE_FUNCTIONS = """
 def echo(call):
     return f"You said {call.messages[-1]['content']}"
 
@@ -76,52 +86,52 @@ def broken(call):
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> Path:
-    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+def folder_with_functions(tmp_path: Path) -> Path:
+    (tmp_path / "answers.py").write_text(RESPONSE_FUNCTIONS, encoding="utf-8")
     return tmp_path
 
 
-async def test_function_next_to_the_script_builds_the_response(answers: Path) -> None:
+async def test_function_next_to_the_script_builds_the_response(folder_with_functions: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
-    async with read_script(save_script(answers, steps)) as server:
-        entries = [(await ask(server.base_url)).json() for _ in range(2)]
+    async with read_script(save_script(folder_with_functions, steps)) as server:
+        entries = [(await post_chat(server.base_url)).json() for _ in range(2)]
     assert [entry["choices"][0]["message"]["content"] for entry in entries] == ["You said ?", '{"model": "small"}']
     assert entries[0]["usage"]["total_tokens"] == 7
     with pytest.raises(ScriptNotFollowed) as caught:
-        async with read_script(save_script(answers, "steps: [{function: answers.py:broken}]")) as server:
-            answer = await ask(server.base_url)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unexpected_call")
+        async with read_script(save_script(folder_with_functions, "steps: [{function: answers.py:broken}]")) as server:
+            response = await post_chat(server.base_url)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "unexpected_call")
     _, title, call = str(caught.value).splitlines()
     assert title == "calls without a matching step:"
     assert call.endswith("last message: '?': its response cannot be built: KeyError: 'purpose'")
 
 
-async def test_pace_of_a_script_applies_to_steps_without_a_pace(answers: Path) -> None:
+async def test_pace_of_a_script_applies_to_steps_without_a_pace(folder_with_functions: Path) -> None:
     script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
-    async with read_script(save_script(answers, script)) as server:
+    async with read_script(save_script(folder_with_functions, script)) as server:
         for pace_s in (0.02, 0.04, 0.02):
-            asked_at = time.monotonic()
-            await ask(server.base_url)
-            assert time.monotonic() - asked_at >= pace_s
+            sent_at = time.monotonic()
+            await post_chat(server.base_url)
+            assert time.monotonic() - sent_at >= pace_s
 
 
-NO_FILE = "next to the script; write FILE.py:NAME"
+FILE_HINT = "next to the script; write FILE.py:NAME"
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         ("answers.py:nobody", "'answers.py:nobody': there is no function 'nobody' in 'answers.py'"),
-        ("others.py:echo", f"there is no Python file 'others.py' {NO_FILE}"),
-        ("echo", f"there is no Python file '' {NO_FILE}"),
+        ("others.py:echo", f"there is no Python file 'others.py' {FILE_HINT}"),
+        ("echo", f"there is no Python file '' {FILE_HINT}"),
         ("broken.py:echo", "broken.py: NameError: name 'unknown' is not defined"),
     ],
 )
-def test_missing_function_is_rejected(function: str, message: str, answers: Path) -> None:
-    (answers / "broken.py").write_text("unknown", encoding="utf-8")
+def test_missing_function_is_rejected(function: str, message: str, folder_with_functions: Path) -> None:
+    (folder_with_functions / "broken.py").write_text("unknown", encoding="utf-8")
     with pytest.raises(ScriptInvalid) as caught:
-        read_script(save_script(answers, f"steps: [{{function: {function}}}]"))
-    assert str(caught.value) == f"{answers / 'script.yaml'}: function: {message}"
+        read_script(save_script(folder_with_functions, f"steps: [{{function: {function}}}]"))
+    assert str(caught.value) == f"{folder_with_functions / 'script.yaml'}: function: {message}"
 
 
 @pytest.mark.parametrize(
@@ -150,30 +160,30 @@ async def start_server(path: Path) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.waits
-@pytest.mark.parametrize(("is_called", "code"), [(True, 0), (False, 1)])
-async def test_program_serves_a_file_and_reports_unused_steps(is_called: bool, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("is_called", "exit_code"), [(True, 0), (False, 1)])
+async def test_program_serves_a_file_and_reports_unused_steps(is_called: bool, exit_code: int, tmp_path: Path) -> None:
     process = await start_server(save_script(tmp_path, "steps: [{text: Hello}]"))
     assert process.stdout is not None
     base_url = (await process.stdout.readline()).decode().strip()
     if is_called:
-        assert (await ask(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
+        assert (await post_chat(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
     process.send_signal(signal.SIGTERM)
-    _, result = await process.communicate()
-    assert (process.returncode, "unused steps" in result.decode()) == (code, not is_called)
+    _, stderr = await process.communicate()
+    assert (process.returncode, "unused steps" in stderr.decode()) == (exit_code, not is_called)
 
 
 @pytest.mark.waits
 async def test_program_rejects_a_missing_file(tmp_path: Path) -> None:
     process = await start_server(tmp_path / "none.yaml")
-    out, result = await process.communicate()
+    stdout, stderr = await process.communicate()
     message = f"{tmp_path / 'none.yaml'}: No such file or directory"
-    assert (process.returncode, out, result.decode().strip()) == (2, b"", message)
+    assert (process.returncode, stdout, stderr.decode().strip()) == (2, b"", message)
 
 
 def test_port_in_use_is_reported_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "script.yaml"
     file.write_text("steps: [{text: hello}]")
-    with socket.create_server(("127.0.0.1", 0)) as accepted:
-        port = accepted.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listening_socket:
+        port = listening_socket.getsockname()[1]
         assert main([str(file), "--port", str(port)]) == 1
     assert f"port {port} of 127.0.0.1 is in use: end the process that uses it" in capsys.readouterr().err

@@ -35,11 +35,11 @@ class Bench(ToolBench):
 @tool(effects="read")
 async def compare(first: str, second: str) -> list[Any]:
     """Asks a model two questions in sequence."""
-    actual = await context().ask_model(first)
-    number = await context().ask_model(
+    first_response = await context().ask_model(first)
+    second_response = await context().ask_model(
         [system("Be brief."), user(second)], purpose="count", output=NUMBER, config=ModelConfig(model="large")
     )
-    return [actual.text, number.output]
+    return [first_response.text, second_response.output]
 
 
 @tool(effects="read", secrets=["TOKEN"])
@@ -81,7 +81,7 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
 
     @tool(effects="read")
     async def ask_twice() -> list[str]:
-        answers = await asyncio.gather(*(context().ask_model(words) for words in ("one", "two")))
+        answers = await asyncio.gather(*(context().ask_model(question) for question in ("one", "two")))
         return [answer.text for answer in answers]
 
     steps = (step("first", last="one", release_event=released), step("second", last="two"))
@@ -100,7 +100,7 @@ async def test_a_sync_tool_calls_a_model_from_its_thread() -> None:
 
 
 @pytest.mark.parametrize("function", [compare, count])
-async def test_a_busy_model_is_retried_after_the_delay_it_requests(function: Callable[..., Any]) -> None:
+async def test_a_busy_model_is_retried_after_the_requested_delay(function: Callable[..., Any]) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
         arguments = {"words": "?"} if function is count else {"first": "?", "second": "?"}
         failure = await Bench(function, server).failure(arguments)
@@ -108,20 +108,20 @@ async def test_a_busy_model_is_retried_after_the_delay_it_requests(function: Cal
     assert failure.next_retry_delay == timedelta(seconds=7)
 
 
-async def test_a_failure_reports_its_advice_and_its_usage() -> None:
+async def test_failure_of_a_model_call_reports_advice_and_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), HttpError(401, "Incorrect API key", code="invalid_api_key"))
     async with ModelServer(*steps) as server:
         failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
     assert (failure.type, failure.non_retryable) == ("model_key_rejected", True)
-    [result] = failure.details
+    [detail] = failure.details
     expected = (Action.GIVE_UP, Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1))
-    assert (result["action"], usage_from_json(result["usage"])) == expected
+    assert (detail["action"], usage_from_json(detail["usage"])) == expected
     advice = f"set OPENAI_API_KEY for the worker to a key that {server.base_url} accepts"
-    assert failure.details[0]["advice"] == advice
+    assert detail["advice"] == advice
     assert failure.message.endswith(advice)
 
 
-async def test_unusable_answer_counts_as_usage() -> None:
+async def test_unusable_answer_counts_toward_usage() -> None:
     async with ModelServer(text("nonsense", tokens=Tokens(1, 2))) as server:
         failure = await Bench(count, server).failure({"words": "?"})
     assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)
@@ -167,17 +167,17 @@ async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_pl
 
 async def test_wait_in_an_async_tool_is_an_error() -> None:
     @tool(effects="read")
-    async def mistaken() -> str:
+    async def call_wait_in_async_tool() -> str:
         return context().ask_model("?").wait().text
 
     async with ModelServer() as server:
-        failure = await Bench(mistaken, server).failure({})
+        failure = await Bench(call_wait_in_async_tool, server).failure({})
     assert "an async def must use `await context().ask_model(…)` instead of wait()" in failure.message
 
 
 async def test_cancelled_call_stops_waiting_for_the_model() -> None:
-    never = asyncio.Event()
-    async with ModelServer(step("late", release_event=never)) as server:
+    never_set = asyncio.Event()
+    async with ModelServer(step("late", release_event=never_set)) as server:
         bench = Bench(count, server)
         tool_call = asyncio.create_task(bench.payload({"words": "?"}))
         await eventually(lambda: tool_call.done() or bool(server.calls))

@@ -1,4 +1,4 @@
-"""`calculator` with expressions and texts: valid input, rejected input, and exact numbers."""
+"""`calculator` with expressions and queries: valid input, rejected input, and exact numbers."""
 
 import asyncio
 from fractions import Fraction
@@ -72,7 +72,7 @@ def test_arithmetic_is_exact(expression: str, value: float) -> None:
         ("1" * 4001, "over the limit of 4,000"),
     ],
 )
-def test_text_that_is_not_arithmetic_is_a_clear_error(text: str, message: str) -> None:
+def test_text_that_is_not_arithmetic_is_rejected_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         calculator(text)
     assert message in str(caught.value)
@@ -86,12 +86,12 @@ def test_exactly_one_of_expression_and_query_is_required() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("+-*/"), st.decimals(0, 10**6, places=4)), max_size=8))
-def test_chains_of_operations_equal_fractions(steps: list[tuple[str, object]]) -> None:
-    text, expected = "1", "Fraction(1)"
-    for sign, number in steps:
-        text, expected = f"({text}) {sign} {number}", f"({expected}) {sign} Fraction('{number}')"
+def test_chain_of_operations_has_the_value_of_exact_fractions(steps: list[tuple[str, object]]) -> None:
+    text, fraction_text = "1", "Fraction(1)"
+    for operator, number in steps:
+        text, fraction_text = f"({text}) {operator} {number}", f"({fraction_text}) {operator} Fraction('{number}')"
     try:
-        value = eval(expected, {"Fraction": Fraction})
+        value = eval(fraction_text, {"Fraction": Fraction})
     except ZeroDivisionError:
         with pytest.raises(ValueError, match="divides by zero"):
             evaluate(text)
@@ -103,30 +103,30 @@ def test_chains_of_operations_equal_fractions(steps: list[tuple[str, object]]) -
 
 # Queries in words.
 
-SEED = "Calculate the difference between 69 and 55"
+QUERY = "Calculate the difference between 69 and 55"
 
 
-def expression(text: str) -> Any:
+def expression_response(text: str) -> Any:
     return json_text({"is_calculation": True, "expression": text, "reason": ""})
 
 
-def no_calculation(reason: str) -> Any:
+def response_without_calculation(reason: str) -> Any:
     return json_text({"is_calculation": False, "expression": "", "reason": reason})
 
 
 async def calculate(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
-    """Call `calculator` in a worker that uses this model server."""
+    """Call `calculator` with a query. Its model calls go to this model server."""
     async with ModelClient(Endpoint(server.base_url), model=model) as client:
         with tool_context(ask=client.complete):
             return await asyncio.to_thread(calculator, query=query)
 
 
 async def test_text_becomes_an_expression_that_the_calculator_evaluates() -> None:
-    async with ModelServer(expression("69 - 55")) as server:
-        assert await calculate(server, SEED) == 14
+    async with ModelServer(expression_response("69 - 55")) as server:
+        assert await calculate(server, QUERY) == 14
     [call] = server.calls
     assert [message["role"] for message in call.messages] == ["system", "user"]
-    assert (call.messages[1]["content"], call.metadata) == (SEED, {"purpose": "calculate"})
+    assert (call.messages[1]["content"], call.metadata) == (QUERY, {"purpose": "calculate"})
     schema = call.body["response_format"]["json_schema"]
     assert (schema["strict"], schema["schema"]["required"]) == (True, EXPRESSION_SCHEMA["required"])
 
@@ -147,11 +147,11 @@ async def test_arithmetic_errors_and_empty_queries_call_no_model(query: str, mes
             await calculate(server, query)
 
 
-async def test_a_wrong_expression_is_returned_to_the_model_once() -> None:
-    async with ModelServer(expression("69 minus 55"), expression("69 - 55")) as server:
-        assert await calculate(server, SEED) == 14
-    last = server.calls[1].messages[-1]["content"]
-    assert last == (
+async def test_an_invalid_expression_is_returned_to_the_model_once() -> None:
+    async with ModelServer(expression_response("69 minus 55"), expression_response("69 - 55")) as server:
+        assert await calculate(server, QUERY) == 14
+    last_message = server.calls[1].messages[-1]["content"]
+    assert last_message == (
         "Invalid expression: '69 minus 55' is not arithmetic: unknown name 'minus'; write an expression such as "
         "12 * (3 + 4) / 5. Write the expression again."
     )
@@ -159,30 +159,30 @@ async def test_a_wrong_expression_is_returned_to_the_model_once() -> None:
 
 @pytest.mark.parametrize("result", ["14", "(14)", " 14.0 "])
 async def test_a_result_that_the_model_computed_itself_is_rejected(result: str) -> None:
-    async with ModelServer(expression(result), expression(result)) as server:
+    async with ModelServer(expression_response(result), expression_response(result)) as server:
         with pytest.raises(
             ValueError, match=r"could not convert '.*' to an expression: .*14.* is a result that is not in the text"
         ):
-            await calculate(server, SEED)
+            await calculate(server, QUERY)
 
 
-async def test_a_number_of_the_text_is_a_result() -> None:
-    async with ModelServer(expression("69")) as server:
+async def test_number_of_the_text_is_accepted_as_the_expression() -> None:
+    async with ModelServer(expression_response("69")) as server:
         assert await calculate(server, "How old was he? He died at 69.") == 69
 
 
 @pytest.mark.parametrize(
     ("reason", "message"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
 )
-async def test_invalid_calculation_is_a_clear_error(reason: str, message: str) -> None:
-    async with ModelServer(no_calculation(reason)) as server:
+async def test_text_that_is_not_a_calculation_is_rejected_with_the_reason(reason: str, message: str) -> None:
+    async with ModelServer(response_without_calculation(reason)) as server:
         with pytest.raises(ValueError, match="is not a calculation") as caught:
             await calculate(server, "Write a poem")
     assert str(caught.value) == f"'Write a poem' is not a calculation: {message}"
 
 
 async def test_division_by_zero_is_an_error() -> None:
-    async with ModelServer(expression("1 / 0"), expression("1 / (2 - 2)")) as server:
+    async with ModelServer(expression_response("1 / 0"), expression_response("1 / (2 - 2)")) as server:
         with pytest.raises(ValueError, match=r"to an expression: '1 / \(2 - 2\)' divides by zero"):
             await calculate(server, "One divided by nothing")
 
@@ -202,7 +202,7 @@ async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
     async with ModelServer(busy(), HttpError(401, code="invalid_api_key")) as server:
         for error in ("model_busy", "model_key_rejected"):
             with pytest.raises(ModelFailure) as caught:
-                await calculate(server, SEED)
+                await calculate(server, QUERY)
             assert caught.value.error == error
 
 

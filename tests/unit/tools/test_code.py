@@ -1,4 +1,4 @@
-"""Code fingerprint of a tool: a changed result changes the fingerprint, and every process computes the same one."""
+"""Code fingerprint of a tool: it differs if the code or its values differ, and is the same in every process."""
 
 import importlib
 import subprocess
@@ -32,7 +32,7 @@ def fingerprint(function: Callable[..., Any] | None) -> str | None:
     return CodeFingerprinter().fingerprint(function)
 
 
-def write(folder: Path, package: str, *, factor: int = 2, appended: str = "") -> None:
+def write_modules(folder: Path, package: str, *, factor: int = 2, appended: str = "") -> None:
     (folder / f"{package}_helper.py").write_text(HELPER.format(factor=factor), encoding="utf-8")
     (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + appended, encoding="utf-8")
 
@@ -50,7 +50,7 @@ def load_module(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.waits
 def test_fingerprint_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "same")
+    write_modules(tmp_path, "same")
     expected = fingerprint(load_module(tmp_path, "same", monkeypatch).double)
     program = (
         "import same_tools; from dagwright.tools.code_fingerprint import CodeFingerprinter; "
@@ -69,7 +69,7 @@ def test_fingerprint_differs_if_a_helper_in_another_file_differs(
     for number, (factor, appended) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        write(folder, "helped", factor=factor, appended=appended)
+        write_modules(folder, "helped", factor=factor, appended=appended)
         fingerprints.append(fingerprint(load_module(folder, "helped", monkeypatch).double))
     assert fingerprints[0] == fingerprints[3]
     assert len(set(fingerprints)) == 3
@@ -77,7 +77,7 @@ def test_fingerprint_differs_if_a_helper_in_another_file_differs(
 
 
 def test_two_functions_of_one_file_have_different_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "pair")
+    write_modules(tmp_path, "pair")
     module = load_module(tmp_path, "pair", monkeypatch)
     assert fingerprint(module.double) != fingerprint(module.other)
 
@@ -122,7 +122,7 @@ def test_fingerprint_differs_if_plain_values_of_the_closure_differ(first: Any, s
     assert None not in fingerprints
 
 
-def test_function_with_indistinguishable_values_has_no_fingerprint() -> None:
+def test_function_without_source_or_with_opaque_values_has_no_fingerprint() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
     exec("def made(): return 1", scope)
     assert [
@@ -139,7 +139,7 @@ def test_function_with_indistinguishable_values_has_no_fingerprint() -> None:
         ("from {package}_space import inner", "inner.FACTOR"),
         ("def factor():\n    from {package}_helper import FACTOR\n    return FACTOR\n", "factor()"),
     ],
-    ids=["constant", "package without a file", "module of such a package", "inside of a function"],
+    ids=["constant", "package without a file", "module of a package without a file", "inside of a function"],
 )
 def test_fingerprint_differs_if_an_imported_value_differs(
     import_text: str, expression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,8 +148,8 @@ def test_fingerprint_differs_if_an_imported_value_differs(
     for number, factor in enumerate((2, 3, 2)):
         folder, package = tmp_path / str(number), "anything"
         (folder / f"{package}_space").mkdir(parents=True)
-        for helper in (f"{package}_helper.py", f"{package}_space/inner.py"):
-            (folder / helper).write_text(f"FACTOR = {factor}\n", encoding="utf-8")
+        for module_path in (f"{package}_helper.py", f"{package}_space/inner.py"):
+            (folder / module_path).write_text(f"FACTOR = {factor}\n", encoding="utf-8")
         text = f"{import_text}\n\ndef double(value):\n    return value * {expression}\n".format(package=package)
         (folder / f"{package}_tools.py").write_text(text, encoding="utf-8")
         monkeypatch.syspath_prepend(folder)

@@ -53,13 +53,13 @@ def test_models_and_dataclasses_become_json() -> None:
     assert json_bytes(['é\n"', True, 2**70]) == '["é\\n\\"",true,1180591620717411303424]'.encode()
 
 
-def circle() -> list[Any]:
+def cyclic_list() -> list[Any]:
     value: list[Any] = []
     value.append(value)
     return value
 
 
-def nest(depth: int) -> Any:
+def nested_list(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -79,8 +79,8 @@ def nest(depth: int) -> Any:
         (b"x", "as a whole: bytes is not JSON"),
         ({"x": Report(rows=[], total=math.nan)}, "at /x/sum: nan is not a JSON number"),
         ({"x": Report(rows=[], total=object())}, "at /x: Report cannot be encoded as JSON"),
-        (circle(), "at /0: contains itself"),
-        (nest(101), "nested more than 100 deep"),
+        (cyclic_list(), "at /0: contains itself"),
+        (nested_list(101), "nested more than 100 deep"),
         pytest.param(10**5000, "an integer of more than", id="long-integer"),
     ],
 )
@@ -91,19 +91,19 @@ def test_invalid_json_is_rejected_with_its_path(value: Any, message: str) -> Non
 
 
 def test_json_nested_100_deep_is_accepted() -> None:
-    assert json_bytes(nest(100)) == b"[" * 100 + b"1" + b"]" * 100
+    assert json_bytes(nested_list(100)) == b"[" * 100 + b"1" + b"]" * 100
 
 
-def test_a_model_inside_itself_is_rejected() -> None:
-    row = Report(rows=[])
-    row.total = row
+def test_a_model_that_contains_itself_is_rejected() -> None:
+    report = Report(rows=[])
+    report.total = report
     with pytest.raises(InvalidResult, match="as a whole: Report cannot be encoded as JSON"):
-        json_bytes(row)
+        json_bytes(report)
 
 
 def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
     with pytest.raises(InvalidResult, match="JSON"):
-        json_bytes(Report(rows=[], total=nest(5000)))
+        json_bytes(Report(rows=[], total=nested_list(5000)))
 
 
 # Redaction.
@@ -158,13 +158,13 @@ def test_whitespace_around_a_secret_does_not_count_as_length() -> None:
     ],
 )
 def test_redaction_after_a_long_run_of_escapes_or_spaces_takes_linear_time(secret: str, text: str) -> None:
-    started_s = time.process_time()
+    started_at_s = time.process_time()
     Redaction([secret]).redact_value(text)
-    assert time.process_time() - started_s < 2.0
+    assert time.process_time() - started_at_s < 2.0
 
 
 @pytest.mark.parametrize("backslashes", [1, 2, 4, 8, 100])
 def test_secret_that_starts_with_backslashes_is_redacted_in_every_quoting(backslashes: int) -> None:
-    quoted = "\\" * backslashes + '"abc123456'
-    assert Redaction(['\\"abc123456']).redact_value(quoted).lstrip("\\") == "***"
-    assert Redaction(['x\\"abc123456']).redact_value(f"x{quoted}") == "***"
+    quoted_secret = "\\" * backslashes + '"abc123456'
+    assert Redaction(['\\"abc123456']).redact_value(quoted_secret).lstrip("\\") == "***"
+    assert Redaction(['x\\"abc123456']).redact_value(f"x{quoted_secret}") == "***"

@@ -32,12 +32,12 @@ async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
 
     bench = FunctionBench(slow_async if is_async else slow)
     bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
-    running = asyncio.ensure_future(bench.result({}))
+    tool_call = asyncio.ensure_future(bench.result({}))
     await started.wait()
     assert writes_in_flight.count == 1
     bench.temporal.cancel(_SHUTDOWN)
     loop.call_later(0.01, released.set)
-    assert await running == "done"
+    assert await tool_call == "done"
     assert writes_in_flight.count == 0
 
 
@@ -54,10 +54,10 @@ async def test_draining_write_is_stopped_at_its_timeout_or_at_the_drain_limit(
 
     bench = FunctionBench(slow, drain_limit_s=drain_limit_s)
     bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=timeout_s))
-    running = asyncio.ensure_future(bench.failure({}))
+    tool_call = asyncio.ensure_future(bench.failure({}))
     await started_event.wait()
     bench.temporal.cancel(_SHUTDOWN)
-    failure = await running
+    failure = await tool_call
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
 
 

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.waits
 
 Tools = dict[str, Callable[..., Any]]
 SECRET = "other owner's secret"
-RACE_S = 60.0
-TRIES = 50
-"""Required number of successful calls, and of rejected calls."""
+RACE_TIMEOUT_S = 60.0
+MIN_CALLS = 50
+"""Minimum number of successful calls, and minimum number of rejected calls."""
 _AT_FDCWD = -100
 """Linux constant: paths are relative to the current folder."""
 _RENAME_EXCHANGE = 2
@@ -100,7 +100,7 @@ def recorded_drafts(drafts: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def swapping(path: Path, target: Path) -> Iterator[None]:
+def exchanging_with_link(path: Path, target: Path) -> Iterator[None]:
     """Repeatedly exchange a path with a link to `target`, in a thread."""
     link = path.with_name(".link")
     link.symlink_to(target)
@@ -129,10 +129,10 @@ def swapping(path: Path, target: Path) -> Iterator[None]:
 @pytest.mark.parametrize("swapped", ["dir", "dir/a.txt"])
 def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path, outside: Path, swapped: str) -> None:
     contents: list[Any] = []
-    counts = {"ok": 0, "refused": 0}
-    deadline = time.monotonic() + RACE_S
-    with swapping(root / swapped, outside if swapped == "dir" else outside / "a.txt"):
-        while min(counts.values()) < TRIES and time.monotonic() < deadline:
+    counts = {"ok": 0, "rejected": 0}
+    deadline = time.monotonic() + RACE_TIMEOUT_S
+    with exchanging_with_link(root / swapped, outside if swapped == "dir" else outside / "a.txt"):
+        while min(counts.values()) < MIN_CALLS and time.monotonic() < deadline:
             for name, arguments in (
                 ("read_file", {"path": "dir/a.txt"}),
                 ("write_file", {"path": "dir/new.txt", "content": "new"}),
@@ -143,10 +143,10 @@ def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path,
                     actual = call(tools, name, **arguments)
                     counts["ok"] += 1
                 except (GiveUp, OSError):
-                    counts["refused"] += 1
+                    counts["rejected"] += 1
                     continue
                 contents += [actual] if name == "read_file" else actual.get("matches", ())
     assert set(map(str, contents)) == {"own"}
     assert [path.name for path in outside.iterdir()] == ["a.txt"]
     assert (outside / "a.txt").read_text() == SECRET
-    assert min(counts.values()) >= TRIES, counts
+    assert min(counts.values()) >= MIN_CALLS, counts

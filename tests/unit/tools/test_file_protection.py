@@ -58,7 +58,7 @@ def tools(settings: Settings) -> Tools:
     return tools_in(environment_of(settings, references_of(["my_tools.py", "mcp.json"], ["agents.yaml"])))
 
 
-def test_programs_of_mcp_servers_are_protected_and_their_data_are_not(project: Path, settings: Settings) -> None:
+def test_programs_of_mcp_servers_are_protected_but_their_data_files_are_not(project: Path, settings: Settings) -> None:
     servers = {
         "one": {"command": "node", "args": ["-q", "server.js", "a.csv"], "cwd": "data"},
         "two": {"command": "./run.sh"},
@@ -75,7 +75,7 @@ def test_programs_of_mcp_servers_are_protected_and_their_data_are_not(project: P
     assert (project / "data/a.csv").read_text() == "after"
 
 
-PROTECTED = (
+PROTECTED_PATHS = (
     *("state/temporal.db", "state/new.json", "state/deeper/x", "STATE/temporal.db", "data/../state/temporal.db"),
     *(".dagwright/api-keys.json", "./.dagwright/x", ".env", "data/.hidden", "plans/a.yaml", "plans/new.yaml"),
     *("Plans/new.yaml", "keys/keys.json", "keys/KEYS.json", "my_tools.py", "agents.yaml", "mcp.json", "MCP.JSON"),
@@ -83,8 +83,8 @@ PROTECTED = (
 )
 
 
-@pytest.mark.parametrize("path", PROTECTED)
-def test_reserved_names_are_neither_read_nor_written(tools: Tools, project: Path, path: str) -> None:
+@pytest.mark.parametrize("path", PROTECTED_PATHS)
+def test_protected_paths_are_neither_read_nor_written(tools: Tools, project: Path, path: str) -> None:
     os.link(project / "keys" / "keys.json", project / "hard.txt")
     (project / "linked").symlink_to(project / "keys")
     with tool_context():
@@ -116,7 +116,7 @@ def test_python_files_are_read_and_written_outside_of_folders_with_code(settings
     assert tools["read_file"](path="a/made.py") == "x = 1"
 
 
-def test_reserved_names_are_neither_listed_nor_found(tools: Tools) -> None:
+def test_protected_paths_are_neither_listed_nor_found(tools: Tools) -> None:
     names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
     assert names == ["data", "keys", "lib"]
     with tool_context():
@@ -129,9 +129,9 @@ def test_reserved_names_are_neither_listed_nor_found(tools: Tools) -> None:
 
 
 def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
-    settings_inside = settings.model_copy(update={"files_root": settings.state_dir / "files"})
+    settings_with_root_in_state_folder = settings.model_copy(update={"files_root": settings.state_dir / "files"})
     with tool_context(), pytest.raises(GiveUp, match="The files folder is inside a folder of Dagwright"):
-        tools_in(environment_of(settings_inside))["write_file"](path="a.txt", content="x")
+        tools_in(environment_of(settings_with_root_in_state_folder))["write_file"](path="a.txt", content="x")
 
 
 def test_files_that_another_command_protects_in_the_state_folder_are_rejected(
@@ -202,10 +202,10 @@ def test_invalid_temporal_configuration_is_rejected(
 
 
 def test_queue_references_protect_no_paths(settings: Settings) -> None:
-    without_queue, with_queue = (
-        environment_of(settings, each).protected_paths for each in ((), (queue_reference("a/b.py"),))
+    paths_without_queue, paths_with_queue = (
+        environment_of(settings, references).protected_paths for references in ((), (queue_reference("a/b.py"),))
     )
-    assert (with_queue.paths, with_queue.modules) == (without_queue.paths, ())
+    assert (paths_with_queue.paths, paths_with_queue.modules) == (paths_without_queue.paths, ())
 
 
 def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "x/" * 900, "\ud800"])
-def test_odd_paths_are_rejected(tools: Tools, path: str) -> None:
+def test_invalid_paths_are_rejected(tools: Tools, path: str) -> None:
     with tool_context(), pytest.raises(GiveUp):
         tools["read_file"](path=path)
     with tool_context(), pytest.raises(GiveUp):

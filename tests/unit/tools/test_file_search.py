@@ -83,7 +83,9 @@ def test_matches_over_the_limit_are_cut(tools: Tools) -> None:
     assert search(tools, text="milk", limit=3)["is_cut"] is False
 
 
-def test_large_files_and_long_lines_are_bounded(tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_skipped_and_long_lines_are_shortened(
+    tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(file_search, "SEARCHED_FILE_BYTES", 1_000)
     (root / "large.txt").write_text("milk\n" * 201)
     (root / "line.txt").write_text("milk" * 200)
@@ -91,7 +93,7 @@ def test_large_files_and_long_lines_are_bounded(tools: Tools, root: Path, monkey
     assert (actual["skipped_files"], [len(match["text"]) for match in actual["matches"]]) == (2, [300])
 
 
-def test_a_too_large_folder_is_rejected(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_too_many_files_is_rejected(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_search, "SEARCHED_FILES_LIMIT", 3)
     with pytest.raises(GiveUp, match="over 3 files; choose a subfolder"):
         search(tools)
