@@ -61,7 +61,7 @@ def _searched_text(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a test that uses a server without its marker, and a test whose marker is not in the text of the file."""
+    """Reject a test that uses a server without the server's marker, or whose stage marker its file does not name."""
     for item in items:
         names = getattr(item, "fixturenames", [])
         if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:
@@ -71,5 +71,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in {mark.name for mark in item.iter_markers()} & _STAGE_MARKERS:
             if f"mark.{name}" not in _searched_text(item.path):
                 raise pytest.UsageError(
-                    f"{item.nodeid}: write pytest.mark.{name} in this file, run_tests.py looks there"
+                    f"{item.nodeid}: write pytest.mark.{name} in this file, because run_tests.py searches its text"
                 )

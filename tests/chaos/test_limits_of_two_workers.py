@@ -1,4 +1,4 @@
-"""Limits that two worker processes share; after a kill of the worker that holds a lease, the waiting calls proceed."""
+"""Two worker processes share limits. If the worker that holds a lease is killed, the waiting calls proceed later."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,14 +31,13 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 _RATE, _CALLS = 50, 150
-_LAST = f"paced{_CALLS - 1}"
-_OWNER, _TEMPLATE = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
+_OWNER_MEMO, _TEMPLATE_MEMO = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
 _SHORT_HEARTBEAT: dict[str, Any] = {"heartbeat": "1s"}
-"""Options of a call: the server detects the death of its worker soon."""
-_UNSERVED, _HELD = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
+"""Call options with which the server soon detects a dead worker."""
+_UNSERVED_MEMO, _HELD_MEMO = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
 
 
-def _calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: Any) -> dict[str, Any]:
+def _plan_of_calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: Any) -> dict[str, Any]:
     return {
         "nodes": [
             {
@@ -67,14 +66,14 @@ async def _set_limit(client: Client, subject: Subject, limit: str, *, queue: str
     await set_limit(client, subject, parse_limit(limit), task_queue=queue, by=None)
 
 
-async def _wait_for_reason(client: Client, handle: Handle, calls: int, reason: str, *, folder: Path) -> None:
-    """Wait until the explanation of at least one call contains a reason; the order of calls is undefined."""
+async def _wait_for_reason(client: Client, handle: Handle, call_count: int, reason: str, *, folder: Path) -> None:
+    """Wait until the explanation of any call of the run contains `reason`; the calls have no fixed order."""
     store = open_store(Settings(state_dir=folder / "state").payload_store)
     explainer = RunExplainer(lambda run: RunReader(client, run), store)
 
     async def is_explained() -> bool:
         try:
-            nodes = [await explainer.explain_node(handle.id, f"{handle.id}{number}") for number in range(calls)]
+            nodes = [await explainer.explain_node(handle.id, f"{handle.id}{number}") for number in range(call_count)]
         except NodeNotFound:
             # No worker has started the plan.
             return False
@@ -110,30 +109,32 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         worker_process(address, folder, program=LIMITED_WORKER) as second_worker,
     ):
         points.hold("held0")
-        first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}, **_SHORT_HEARTBEAT), _HELD)
-        await points.wait_for_point("held0")
-        shared = await _start(client, "shared", _calls("shared", 12, pause_ms=150), _OWNER)
-        paced = await _start(client, "paced", _calls("paced", _CALLS), _TEMPLATE)
-        slow = await _start(client, "slow", _calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
-        silent = await _start(client, "silent", _calls("silent", 3), _UNSERVED)
-        await asyncio.gather(
-            _wait_for_reason(client, slow, 4, "(rate limit 2/min on template slow, ", folder=folder),
-            _wait_for_reason(client, silent, 3, "the limit of template:unserved does not respond", folder=folder),
+        held_run = await _start(
+            client, "held", _plan_of_calls("held", 1, retry={"max_attempts": 1}, **_SHORT_HEARTBEAT), _HELD_MEMO
         )
-        assert spans_of(folder, "silent") == []
-        await slow.cancel()
+        await points.wait_for_point("held0")
+        shared_run = await _start(client, "shared", _plan_of_calls("shared", 12, pause_ms=150), _OWNER_MEMO)
+        paced_run = await _start(client, "paced", _plan_of_calls("paced", _CALLS), _TEMPLATE_MEMO)
+        slow_run = await _start(client, "slow", _plan_of_calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
+        unserved_run = await _start(client, "unserved", _plan_of_calls("unserved", 3), _UNSERVED_MEMO)
+        await asyncio.gather(
+            _wait_for_reason(client, slow_run, 4, "(rate limit 2/min on template slow, ", folder=folder),
+            _wait_for_reason(client, unserved_run, 3, "the limit of template:unserved does not respond", folder=folder),
+        )
+        assert spans_of(folder, "unserved") == []
+        await slow_run.cancel()
         await _set_limit(client, unserved, "100/s")
         # Waiting for a limit is not an attempt.
-        ends = await asyncio.gather(*map(_status_and_attempts, (shared, paced, silent)))
-        assert ends == [("completed", {1})] * 3
+        outcomes = await asyncio.gather(*map(_status_and_attempts, (shared_run, paced_run, unserved_run)))
+        assert outcomes == [("completed", {1})] * 3
         _check_shared_limits(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
         # The held call fails with its worker, so the waiting calls start only when its lease expires.
-        waiting_run = await _start(client, "others", _calls("others", 4, **_SHORT_HEARTBEAT), _HELD)
+        waiting_run = await _start(client, "others", _plan_of_calls("others", 4, **_SHORT_HEARTBEAT), _HELD_MEMO)
         await _wait_for_reason(client, waiting_run, 4, "concurrency limit 1 on template held", folder=folder)
         [held_span] = spans_of(folder, "held")
         await next(worker for worker in (first_worker, second_worker) if worker.pid == held_span.pid).kill()
-        assert (await result_within(first, 240))["status"] == "failed"
+        assert (await result_within(held_run, 240))["status"] == "failed"
         # A call that waited in a slot of the killed worker has another attempt.
         assert (await result_within(waiting_run, 240))["status"] == "completed"
         await check_history(await waiting_run.fetch_history())
@@ -141,7 +142,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
 
 
 def _check_shared_limits(shared: Sequence[Span], paced: Sequence[Span]) -> None:
-    """Check the calls under two limits, which both workers served."""
+    """Check that both workers served the calls of two runs, and that the limits of both runs were met."""
     assert [len({span.pid for span in spans}) for spans in (shared, paced)] == [2, 2]
     assert (len(shared), _max_concurrency(shared)) == (12, 2)
     starts = [span.start for span in paced]

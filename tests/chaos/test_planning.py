@@ -1,4 +1,4 @@
-"""Kills of the worker while a model plans a request and while an agent runs: no answered model call is repeated."""
+"""Kill the worker while a model plans a request and while an agent runs: no answered model call is repeated."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.planning.model_calls import model_requests as model_nodes
+from dagwright.planning.model_calls import model_requests
 from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
@@ -42,27 +42,27 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_LOST = "response to a killed worker"
+_LOST_TEXT = "response to a killed worker"
 _RETRIES = {"retry": RETRY, "heartbeat": "1s"}
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Detect a dead worker as fast in this process as in the nodes that the worker adds."""
-    monkeypatch.setattr(model_nodes, "MODEL_HEARTBEAT_S", HEARTBEAT_S)
+def short_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give model calls that this process adds the same short heartbeat as calls that the worker adds."""
+    monkeypatch.setattr(model_requests, "MODEL_HEARTBEAT_S", HEARTBEAT_S)
 
 
 @asynccontextmanager
-async def serving(server: LiveServer, folder: Path, model: ModelServer) -> AsyncIterator[WorkerProcess]:
-    """Serve with a worker that calls the scripted model, and may be killed."""
+async def worker_with_model(server: LiveServer, folder: Path, model: ModelServer) -> AsyncIterator[WorkerProcess]:
+    """Run a worker process that calls the scripted model."""
     environment = model_environment(model)
     async with worker_process(server.address, folder, environment=environment, program=QUICK_WORKER) as worker:
         yield worker
 
 
 def lost_response(node: str) -> Step:
-    """Return a response that is held until its client is dead."""
-    return step(_LOST, metadata={"node_id": node}, release_event=asyncio.Event())
+    """Return a response that is never sent: the worker is killed while it waits for the response."""
+    return step(_LOST_TEXT, metadata={"node_id": node}, release_event=asyncio.Event())
 
 
 def response_to(node: str, answer: Any) -> Step:
@@ -74,16 +74,16 @@ async def wait_for_calls(model: ModelServer, *nodes: str) -> None:
     await eventually(lambda: [received.metadata["node_id"] for received in model.calls] == [*nodes])
 
 
-async def start_goal(client: Client, words: str, *tools: str) -> Handle:
-    """Start a request that may use some of the tools of the worker."""
+async def start_goal(client: Client, goal: str, *tools: str) -> Handle:
+    """Start a run for a goal; the model may call these tools of the worker."""
     declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
-    compiled, _ = prepare_goal(words, {name: declarations[name] for name in tools}, PlanningOptions())
-    run_input = RunInput(compiled=compiled, policy=_may_call(tools))
+    compiled, _ = prepare_goal(goal, {name: declarations[name] for name in tools}, PlanningOptions())
+    run_input = RunInput(compiled=compiled, policy=_policy_that_allows(tools))
     return await _start(client, wire.WORKFLOW_PLAN_AND_EXECUTE, run_input)
 
 
-def _may_call(tools: Sequence[str]) -> Policy:
-    """Return a policy that lets a model call tools that need approval by default."""
+def _policy_that_allows(tools: Sequence[str]) -> Policy:
+    """Return a policy under which the model calls these tools without an approval."""
     return Policy(tuple(Rule("run", tool=name) for name in tools))
 
 
@@ -91,12 +91,12 @@ async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
     declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
     spec = AgentSpec("helper", tools={name: declarations[name] for name in tools})
     compiled = agent_plan(spec, prompt="Help.", results={})
-    run_input = RunInput(compiled=compiled, inputs={"objective": objective}, policy=_may_call(tools))
+    run_input = RunInput(compiled=compiled, inputs={"objective": objective}, policy=_policy_that_allows(tools))
     return await _start(client, wire.WORKFLOW_RUN_AGENT, run_input)
 
 
-async def _start(client: Client, kind: str, run_input: RunInput) -> Handle:
-    return await start_workflow(client, run_input, workflow_id=f"killed-{uuid4().hex}", workflow_type=kind)
+async def _start(client: Client, workflow_type: str, run_input: RunInput) -> Handle:
+    return await start_workflow(client, run_input, workflow_id=f"killed-{uuid4().hex}", workflow_type=workflow_type)
 
 
 async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_calls(
@@ -115,7 +115,7 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
     async with ModelServer(*script) as model:
         # The run starts before its worker.
         handle = await start_goal(await own_server.start(), "Make it.", "effect_then_hold")
-        async with serving(own_server, folder, model) as worker:
+        async with worker_with_model(own_server, folder, model) as worker:
             # During the planning call, and during the repair of an invalid plan.
             await wait_for_calls(model, "plan")
             await worker.restart()
@@ -148,7 +148,7 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
         "answer",
         "answer",
     ]
-    assert _LOST not in json.dumps(document)
+    assert _LOST_TEXT not in json.dumps(document)
     await check_history(await handle.fetch_history())
 
 
@@ -169,7 +169,7 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
     async with ModelServer(*script) as model:
         tools = ("calculator", "echo", "effect_then_hold")
         handle = await start_goal(await own_server.start(), "Make it.", *tools)
-        async with serving(own_server, folder, model) as worker:
+        async with worker_with_model(own_server, folder, model) as worker:
             # During the replan, and during the repair of the new plan.
             await wait_for_calls(model, "plan", "plan#2")
             await worker.restart()
@@ -182,8 +182,8 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
             await worker.start()
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "It is made.")
-    fields = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
-    assert {name: node_fields for name, node_fields in fields.items() if name[0] in "ab"} == {
+    outcomes = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
+    assert {name: outcome for name, outcome in outcomes.items() if name[0] in "ab"} == {
         "a": ("superseded", 1),
         "b": ("completed", 1),
         "a#2": ("completed", 2),
@@ -198,7 +198,7 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
         "plan#3",
         "answer",
     ]
-    assert _LOST not in json.dumps(document)
+    assert _LOST_TEXT not in json.dumps(document)
     await check_history(await handle.fetch_history())
 
 
@@ -217,7 +217,7 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
     points.hold("one")
     async with ModelServer(*script) as model:
         handle = await start_agent(await own_server.start(), "Make both.", "effect_then_hold", "echo")
-        async with serving(own_server, folder, model) as worker:
+        async with worker_with_model(own_server, folder, model) as worker:
             await wait_for_calls(model, "turn1")
             await worker.restart()
             # Between two turns: the call `two` is done, the call `one` is not.
@@ -235,8 +235,8 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
     assert [*document["nodes"]] == ["turn1", "turn1.1", "turn1.2", "turn2", "turn2.1", "turn3"]
     assert effects_of(folder) == ["one", "two"]
     assert Counter(received.metadata["node_id"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
-    entries = [message for message in model.calls[-1].messages if message["role"] == "tool"]
-    assert [message["content"] for message in entries] == ["one", "two", '{"n":3}']
+    tool_messages = [message for message in model.calls[-1].messages if message["role"] == "tool"]
+    assert [message["content"] for message in tool_messages] == ["one", "two", '{"n":3}']
     await check_history(await handle.fetch_history())
 
 
@@ -254,7 +254,7 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
         client = await own_server.start()
         handle = await start_goal(client, "What is the weather?", "echo")
         reader = AnswerReader(token_streams_of(client), handle.id)
-        async with serving(own_server, folder, model) as worker:
+        async with worker_with_model(own_server, folder, model) as worker:
             await eventually(lambda: reader.text == first_answer[: 3 * CHUNK_CHARACTERS])
             await worker.kill()
             # Text that the dead worker streamed is still available to new clients.

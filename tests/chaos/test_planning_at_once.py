@@ -29,27 +29,27 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
-REQUESTS = 100
+REQUESTS_PER_ROUND = 100
 ROUNDS = 5
 WARM_UP_ROUNDS = 2
 """Rounds in which caches are filled and modules are loaded."""
-MAX_OBJECTS = REQUESTS
+MAX_OBJECT_GROWTH = REQUESTS_PER_ROUND
 """Maximum growth of the number of objects in the worker per round: one object for each request.
 
 The connection pool of the model client keeps connections until the next request, 60 objects each, so single rounds have
 more objects."""
 MAX_GROWTH_MB = 5.0
-"""Maximum growth of the memory from the mean of the middle rounds to the mean of the last rounds, 150 requests later.
+"""Maximum growth of the memory from the mean of the middle rounds to the mean of the last rounds.
 
-It is measured after garbage collection, and varies by 3 MB. If each request kept the 100 KB of a running run, the
-memory would grow by 15 MB."""
+These are on average 150 requests apart. Memory is measured after garbage collection, and varies by 3 MB. If each
+request kept the 100 KB of a running run, the memory would grow by 15 MB."""
 _WORD = re.compile(r"word-\d+-\d+-")
 _ROUND_TIMEOUT_S = 420
 
 
-def word(turn: int, number: int) -> str:
+def word(round_index: int, number: int) -> str:
     """Return a word that occurs in one request only."""
-    return f"word-{turn}-{number}-"
+    return f"word-{round_index}-{number}-"
 
 
 def model_of(number: int) -> str:
@@ -57,27 +57,27 @@ def model_of(number: int) -> str:
     return f"model-{number % 3}"
 
 
-def steps_of(turn: int) -> list[Step]:
+def steps_of(round_index: int) -> list[Step]:
     """Return the plan and the answer of each request of a round, in the reverse order of the requests."""
     steps = []
-    for number in reversed(range(REQUESTS)):
-        request_word, model = word(turn, number), model_of(number)
-        plan = plan_text(call("a", "echo", said=request_word), call("b", "echo", of="{{a.result.said}}"))
+    for number in reversed(range(REQUESTS_PER_ROUND)):
+        request_word, model = word(round_index, number), model_of(number)
+        plan = plan_text(call("a", "echo", text=request_word), call("b", "echo", text="{{a.result.text}}"))
         steps.append(step(plan, model=model, metadata={"purpose": "plan"}, last=request_word))
         steps.append(step(f"heard {request_word}", model=model, metadata={"purpose": "answer"}, last=request_word))
     return steps
 
 
 async def run_goal(
-    client: Client, tools: Mapping[str, ToolDeclaration], *, turn: int, number: int
+    client: Client, tools: Mapping[str, ToolDeclaration], *, round_index: int, number: int
 ) -> tuple[str, dict[str, Any]]:
     """Run one request, and return its run ID and document."""
     options = PlanningOptions(ModelConfig(model=model_of(number)))
-    compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": tools["echo"]}, options)
+    compiled, _ = prepare_goal(f"Say {word(round_index, number)}", {"echo": tools["echo"]}, options)
     handle = await client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=compiled)),
-        id=f"at-once-{turn}-{number}-{uuid4().hex}",
+        id=f"at-once-{round_index}-{number}-{uuid4().hex}",
         task_queue=wire.DEFAULT_TASK_QUEUE,
     )
     document: dict[str, Any] = await handle.result()
@@ -86,12 +86,12 @@ async def run_goal(
 
 def assert_has_only_its_word(received: ReceivedCall) -> None:
     """Check that a call contains the word of its own run and no other word, and names the model of its run."""
-    turn, number = map(int, received.metadata["run_id"].split("-")[2:4])
-    assert {*_WORD.findall(received.text)} == {word(turn, number)}
+    round_index, number = map(int, received.metadata["run_id"].split("-")[2:4])
+    assert {*_WORD.findall(received.text)} == {word(round_index, number)}
     assert received.model == model_of(number)
 
 
-async def living_objects(client: Client, folder: Path) -> Counter[str]:
+async def count_living_objects(client: Client, folder: Path) -> Counter[str]:
     plan = {"nodes": [call("count", "living_objects")], "output": "{{count.result}}"}
     handle = await start_run(client, plan, workflow_id=f"count-{uuid4().hex}")
     await handle.result()
@@ -109,40 +109,47 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
     client = await own_server.start()
     tools = load_toolset(Settings(), [str(TOOLS)]).declarations()
     memory: list[float] = []
-    counts: list[Counter[str]] = []
-    rounds: list[Counter[str]] = []
+    measurements: list[Counter[str]] = []
+    counts_by_round: list[Counter[str]] = []
 
     async def is_settled() -> bool:
         # The worker releases the last runs of a round shortly after they have ended.
-        counts.append(await living_objects(client, folder))
-        return len(counts) > 1 and abs(counts[-1].total() - counts[-2].total()) < MAX_OBJECTS
+        measurements.append(await count_living_objects(client, folder))
+        return len(measurements) > 1 and abs(measurements[-1].total() - measurements[-2].total()) < MAX_OBJECT_GROWTH
 
-    steps = [step for turn in range(ROUNDS) for step in steps_of(turn)]
+    steps = [step for round_index in range(ROUNDS) for step in steps_of(round_index)]
     async with ModelServer(*steps) as model:
         environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
         async with worker_process(own_server.address, folder, environment=environment) as worker:
-            for turn in range(ROUNDS):
+            for round_index in range(ROUNDS):
                 async with asyncio.timeout(_ROUND_TIMEOUT_S):
                     ended_runs = await asyncio.gather(
-                        *(run_goal(client, tools, turn=turn, number=number) for number in range(REQUESTS))
+                        *(
+                            run_goal(client, tools, round_index=round_index, number=number)
+                            for number in range(REQUESTS_PER_ROUND)
+                        )
                     )
                 outcomes = [(document["status"], document["output"]) for _, document in ended_runs]
-                assert outcomes == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
-                counts.clear()
+                assert outcomes == [
+                    ("completed", f"heard {word(round_index, number)}") for number in range(REQUESTS_PER_ROUND)
+                ]
+                measurements.clear()
                 await eventually(is_settled)
-                rounds.append(counts[-1])
+                counts_by_round.append(measurements[-1])
                 memory.append(worker.memory_mb)
         for received in model.calls:
             assert_has_only_its_word(received)
-        assert len(model.calls) == 2 * REQUESTS * ROUNDS
-    object_counts = [count.total() for count in rounds]
-    record_property("objects", object_counts)
+        assert len(model.calls) == 2 * REQUESTS_PER_ROUND * ROUNDS
+    object_totals = [count.total() for count in counts_by_round]
+    record_property("objects", object_totals)
     record_property("memory_mb", memory)
-    warm_rounds = rounds[WARM_UP_ROUNDS - 1 :]
-    half = len(warm_rounds) // 2
+    warm_rounds = counts_by_round[WARM_UP_ROUNDS - 1 :]
+    half_length = len(warm_rounds) // 2
     # Objects that are released late appear in some rounds only, while a leak also raises the minimum of the rounds.
-    early, late = (min(part, key=Counter.total) for part in (warm_rounds[:half], warm_rounds[half:]))
-    growth = (late.total() - early.total()) / half
-    assert growth < MAX_OBJECTS, (object_counts, largest_increases(early, late))
+    early_counts, late_counts = (
+        min(part, key=Counter.total) for part in (warm_rounds[:half_length], warm_rounds[half_length:])
+    )
+    growth_per_round = (late_counts.total() - early_counts.total()) / half_length
+    assert growth_per_round < MAX_OBJECT_GROWTH, (object_totals, largest_increases(early_counts, late_counts))
     middle, last = memory[WARM_UP_ROUNDS : (WARM_UP_ROUNDS + ROUNDS) // 2], memory[(WARM_UP_ROUNDS + ROUNDS) // 2 :]
     assert mean(last) - mean(middle) < MAX_GROWTH_MB, memory

@@ -16,31 +16,31 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_NAMES = ("urgent", "usual", "late", "last")
-_RUNS = ("one", "two")
+_NODE_IDS = ("urgent", "usual", "late", "last")
+_RUN_IDS = ("one", "two")
 
 
-def _plan(run: str) -> dict[str, Any]:
-    def effect(name: str, priority: int, *after: str) -> dict[str, Any]:
+def _plan(run_id: str) -> dict[str, Any]:
+    def effect(name: str, priority: int, *dependencies: str) -> dict[str, Any]:
         return {
             "id": name,
             "tool": "effect_then_hold",
-            "arguments": {"name": f"{run}-{name}"},
+            "arguments": {"name": f"{run_id}-{name}"},
             "priority": priority,
-            "depends_on": list(after),
+            "depends_on": list(dependencies),
             "heartbeat": "1s",
             "retry": RETRY,
         }
 
     nodes = [effect("urgent", 1), effect("usual", 3), effect("late", 5), effect("last", 3, "urgent", "late")]
-    return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NAMES}}
+    return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NODE_IDS}}
 
 
-async def _failing_view(client: Client, run: str) -> RunView:
+async def _wait_for_failing_view(client: Client, run_id: str) -> RunView:
     views: list[RunView] = []
 
     async def is_failing() -> bool:
-        views.append(await RunReader(client, run).read())
+        views.append(await RunReader(client, run_id).read())
         return any(note["code"] == "workflow_task_failing" for note in views[-1].notes)
 
     await eventually(is_failing)
@@ -52,17 +52,17 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
 ) -> None:
     client = await own_server.start()
 
-    for run in _RUNS:
-        points.hold(f"{run}-usual")
+    for run_id in _RUN_IDS:
+        points.hold(f"{run_id}-usual")
     async with worker_process(own_server.address, folder):
-        handles = [await start_run(client, _plan(run), workflow_id=run) for run in _RUNS]
-        for run in _RUNS:
-            await points.wait_for_point(f"{run}-usual")
+        handles = [await start_run(client, _plan(run_id), workflow_id=run_id) for run_id in _RUN_IDS]
+        for run_id in _RUN_IDS:
+            await points.wait_for_point(f"{run_id}-usual")
 
     async with worker_process(own_server.address, folder, program=WRONG_WORKER):
-        for run in _RUNS:
-            points.release(f"{run}-usual")
-        views = [await _failing_view(client, run) for run in _RUNS]
+        for run_id in _RUN_IDS:
+            points.release(f"{run_id}-usual")
+        views = [await _wait_for_failing_view(client, run_id) for run_id in _RUN_IDS]
 
     for view in views:
         (note,) = view.document()["notes"]
@@ -75,13 +75,13 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
 
     async with worker_process(own_server.address, folder):
         documents = [await result_within(handle, 240) for handle in handles]
-    for run, document, handle in zip(_RUNS, documents, handles, strict=True):
+    for run_id, document, handle in zip(_RUN_IDS, documents, handles, strict=True):
         assert document["status"] == "completed"
-        assert document["output"] == {name: f"{run}-{name}" for name in _NAMES}
+        assert document["output"] == {name: f"{run_id}-{name}" for name in _NODE_IDS}
         # The number of attempts is not checked: the first worker may have stopped during the call of `last`.
         last_node = document["nodes"]["last"]
-        assert (last_node["status"], last_node["result"]) == ("completed", f"{run}-last")
-        # The wrong worker left nothing in the history but failed workflow tasks.
+        assert (last_node["status"], last_node["result"]) == ("completed", f"{run_id}-last")
+        # The wrong worker added only failed workflow tasks to the history.
         await assert_replays(await handle.fetch_history())
-        assert (await RunReader(client, run).read()).notes == []
-    assert effects_of(folder) == sorted(f"{run}-{name}" for run in _RUNS for name in _NAMES)
+        assert (await RunReader(client, run_id).read()).notes == []
+    assert effects_of(folder) == sorted(f"{run_id}-{name}" for run_id in _RUN_IDS for name in _NODE_IDS)

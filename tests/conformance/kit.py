@@ -21,9 +21,9 @@ class Dialect:
         entries_path: the path from the document to its list of entries.
         write: return the document of a graph.
         id_of: return the node ID of a node number.
-        tool_key: the key for the tool of an entry.
-        required: keys that an entry must have.
-        optional: other keys that an entry may have, and the keys of their values.
+        tool_key: the key of an entry whose value is the tool.
+        required_keys: keys that an entry must have.
+        optional_keys: other keys that an entry may have, and the keys of their values.
         unknown_dependency_code: error code of a dependency on a missing node.
         is_text: whether documents are texts, so that no JSON pointer points into a document.
     """
@@ -33,15 +33,15 @@ class Dialect:
     write: Callable[[Graph], Any]
     id_of: Callable[[int], str]
     tool_key: str
-    required: tuple[str, ...]
-    optional: tuple[str, ...]
+    required_keys: tuple[str, ...]
+    optional_keys: tuple[str, ...]
     unknown_dependency_code: str
     is_text: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
         """All keys that an entry may have."""
-        return (*self.required, *self.optional)
+        return (*self.required_keys, *self.optional_keys)
 
     def entries_of(self, document: Any) -> list[Any]:
         entries: list[Any] = document[self.entries_path[0]] if self.entries_path else document
@@ -238,7 +238,7 @@ def problems_of(raw: Any, *, dialect: str | None = None, context: Mapping[str, A
     return ()
 
 
-def codes_of(raw: Any, *, dialect: str | None = None) -> list[tuple[str, str]]:
+def codes_and_pointers_of(raw: Any, *, dialect: str | None = None) -> list[tuple[str, str]]:
     return [(problem.code, problem.pointer) for problem in problems_of(raw, dialect=dialect)]
 
 
@@ -246,7 +246,7 @@ def value_at(document: Any, pointer: str) -> Any:
     """Return the value at an RFC 6901 pointer.
 
     Raises:
-        LookupError: the pointer does not exist.
+        LookupError: there is no value at the pointer.
     """
     value = document
     for part in pointer.split("/")[1:]:

@@ -31,13 +31,13 @@ class StoreUnderTest:
 
     Args:
         location: argument of `open_store`.
-        overwrite: replace the content of a reference, or delete it with `None`, without the store's methods.
-        add: add an entry that is not a payload next to the payloads.
+        overwrite: replace the content behind a reference without the store's methods; `None` deletes the content.
+        add_foreign_entry: write an entry that is not a payload next to the payloads.
     """
 
     location: str
     overwrite: Callable[[str, bytes | None], None]
-    add: Callable[[str], None]
+    add_foreign_entry: Callable[[str], None]
 
     def open(self) -> PayloadStore:
         """Return a new store object, as in another process."""
@@ -49,17 +49,17 @@ def folder_under_test(folder: Path) -> StoreUnderTest:
         (path,) = folder.rglob(ref)
         path.unlink() if content is None else path.write_bytes(content)
 
-    def add(name: str) -> None:
+    def add_foreign_entry(name: str) -> None:
         (folder / "ab" / "cd").mkdir(parents=True, exist_ok=True)
         for parent in (folder, folder / "ab", folder / "ab" / "cd"):
             (parent / name).write_text("not a payload", encoding="ascii")
 
-    return StoreUnderTest(str(folder), overwrite, add)
+    return StoreUnderTest(str(folder), overwrite, add_foreign_entry)
 
 
 @contextmanager
 def s3_service() -> Iterator[str]:
-    """Serve S3 during the block, with boto3's environment variables set accordingly; yield the address."""
+    """Serve S3 during the block, set the environment variables of boto3 to this server, and yield its address."""
     # All servers of this process share one dictionary of buckets, so the buckets of an earlier server are removed.
     s3_backends.reset()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -67,7 +67,7 @@ def s3_service() -> Iterator[str]:
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
     with pytest.MonkeyPatch.context() as patch:
-        # Without this cache, each client would read the description of S3 again, which has 2 MB.
+        # Without this cache, each client would read the 2 MB description of S3 again.
         patch.setattr("botocore.session.create_loader", functools.cache(create_loader))
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -90,11 +90,11 @@ def bucket_under_test(prefix: str) -> StoreUnderTest:
         address = {"Bucket": BUCKET, "Key": f"{prefix}/{ref}"}
         client.delete_object(**address) if content is None else client.put_object(**address, Body=content)
 
-    def add(name: str) -> None:
+    def add_foreign_entry(name: str) -> None:
         for key in (name, f"{prefix}/{name}", f"{prefix}-other/{name}"):
             client.put_object(Bucket=BUCKET, Key=key, Body=b"not a payload")
 
-    return StoreUnderTest(f"s3://{BUCKET}/{prefix}", overwrite, add)
+    return StoreUnderTest(f"s3://{BUCKET}/{prefix}", overwrite, add_foreign_entry)
 
 
 async def list_entries(store: PayloadStore) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Any document is accepted or rejected without another error, and every reported pointer exists."""
+"""Any document is accepted or rejected with `PlanInvalid`, and every reported pointer exists."""
 
 from contextlib import suppress
 from typing import Any

@@ -21,9 +21,9 @@ def test_documented_shape_has_the_keys_of_the_dialect(dialect: Dialect) -> None:
     assert [each.name for each in DIALECTS] == list(DialectName)
     assert dialect.is_text == (dialect.name in TEXT_DIALECTS)
     shape = DialectName[dialect.name.upper()].shape
-    entry = re.search(r"\[\{(.*?)\}\]", shape)
-    keys = {*re.findall(r'"(\w+)"', entry[1] if entry else "")}
-    assert {*dialect.required} <= keys <= {*dialect.keys}
+    entry_match = re.search(r"\[\{(.*?)\}\]", shape)
+    keys = {*re.findall(r'"(\w+)"', entry_match[1] if entry_match else "")}
+    assert {*dialect.required_keys} <= keys <= {*dialect.keys}
     assert all(f'"{name}": [' in shape for name in dialect.entries_path)
 
 
@@ -31,20 +31,20 @@ def test_dialect_of_a_diamond_is_detected_and_its_graph_is_correct(dialect: Dial
     raw = dialect.write(DIAMOND)
     raw_before = copy.deepcopy(raw)
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)
-    checked, names = check(raw), [dialect.id_of(number) for number in DIAMOND]
-    assert [node.id for node in checked.nodes] == names
-    assert (checked.levels, checked.edge_count) == ([names[:1], names[1:3], names[3:]], 4)
-    assert checked.critical_path == [names[0], names[1], names[3]]
+    checked, node_ids = check(raw), [dialect.id_of(number) for number in DIAMOND]
+    assert [node.id for node in checked.nodes] == node_ids
+    assert (checked.levels, checked.edge_count) == ([node_ids[:1], node_ids[1:3], node_ids[3:]], 4)
+    assert checked.critical_path == [node_ids[0], node_ids[1], node_ids[3]]
     assert raw == raw_before
 
 
-def test_forward_references_are_reordered_and_cycles_reported_once(dialect: Dialect) -> None:
+def test_forward_references_are_reordered_and_a_cycle_is_reported_once(dialect: Dialect) -> None:
     checked = check(dialect.write({1: [3], 2: [1], 3: []}))
     assert checked.levels == [[dialect.id_of(number)] for number in (3, 1, 2)]
     (problem,) = problems_of(dialect.write({1: [3], 2: [1], 3: [2], 4: [3]}))
-    names = [dialect.id_of(number) for number in (1, 3, 2, 1)]
-    assert (problem.code, problem.node) == ("cycle", names[0])
-    assert problem.message == f"CircularDependencyError: {' → '.join(names)}"
+    node_ids = [dialect.id_of(number) for number in (1, 3, 2, 1)]
+    assert (problem.code, problem.node) == ("cycle", node_ids[0])
+    assert problem.message == f"CircularDependencyError: {' → '.join(node_ids)}"
 
 
 def test_self_dependency_and_unknown_dependency_are_reported_at_the_entry(dialect: Dialect) -> None:
@@ -64,7 +64,7 @@ def test_unknown_tool_is_reported_at_its_key(dialect: Dialect) -> None:
     assert problem.pointer == dialect.entry_pointer(0, dialect.tool_key)
 
 
-def test_document_of_the_wrong_type_is_one_invalid_field(dialect: Dialect) -> None:
+def test_document_of_the_wrong_type_is_reported_as_one_invalid_field(dialect: Dialect) -> None:
     for raw in (None, True, 7, "plan", 0.5, "" if dialect.entries_path else {"dag": [7]}):
         (problem,) = (each for each in problems_of(raw, dialect=dialect.name) if each.pointer == "")
         assert problem.code == "invalid_field"

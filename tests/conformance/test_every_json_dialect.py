@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import pointer
-from tests.conformance.kit import JSON_DIALECTS, Dialect, check, codes_of, problems_of, value_at
+from tests.conformance.kit import JSON_DIALECTS, Dialect, check, codes_and_pointers_of, problems_of, value_at
 
 pytestmark = pytest.mark.parametrize("dialect", JSON_DIALECTS, ids=lambda dialect: dialect.name)
 
@@ -32,21 +32,21 @@ def test_invalid_entries_are_reported_together_with_other_problems(dialect: Dial
     raw = dialect.write({1: [], 2: [1], 3: [3]})
     dialect.entries_of(raw)[1] = 7
     del dialect.entries_of(raw)[0][dialect.tool_key]
-    codes = [code for code, _ in codes_of(raw, dialect=dialect.name)]
+    codes = [code for code, _ in codes_and_pointers_of(raw, dialect=dialect.name)]
     assert codes.count("invalid_field") == 2
     assert "self_dependency" in codes
 
 
 def test_missing_required_key_and_wrong_type_are_reported(dialect: Dialect) -> None:
-    for key in dialect.required:
+    for key in dialect.required_keys:
         raw = dialect.write({1: []})
         (entry,) = dialect.entries_of(raw)
         entry[key] = 0.5
-        (first, *more) = codes_of(raw, dialect=dialect.name)
-        assert first == ("invalid_field", dialect.entry_pointer(0, key))
-        assert not more or dialect.name == "plan"
+        (first_problem, *more_problems) = codes_and_pointers_of(raw, dialect=dialect.name)
+        assert first_problem == ("invalid_field", dialect.entry_pointer(0, key))
+        assert not more_problems or dialect.name == "plan"
         del entry[key]
-        assert codes_of(raw, dialect=dialect.name) == [("invalid_field", dialect.entry_pointer(0))]
+        assert codes_and_pointers_of(raw, dialect=dialect.name) == [("invalid_field", dialect.entry_pointer(0))]
 
 
 def test_problems_of_any_wrong_value_have_existing_pointers(dialect: Dialect) -> None:
@@ -61,15 +61,15 @@ def test_problems_of_any_wrong_value_have_existing_pointers(dialect: Dialect) ->
             value_at(raw, problem.pointer)
 
 
-def test_sub_plan_in_the_dialect_is_read_and_its_problems_have_full_pointers(dialect: Dialect) -> None:
-    inner = dialect.write({1: [], 2: []})
-    plan = {"plan": 1, "nodes": [{"id": "first", "tool": "t"}, {"id": "sub", "plan": inner}]}
+def test_sub_plan_in_the_dialect_is_checked_and_its_problems_have_pointers_into_the_plan(dialect: Dialect) -> None:
+    sub_plan = dialect.write({1: [], 2: []})
+    plan = {"plan": 1, "nodes": [{"id": "first", "tool": "t"}, {"id": "sub", "plan": sub_plan}]}
     checked = check(plan)
     assert checked.sub_plans[1].levels == [[dialect.id_of(1), dialect.id_of(2)]]
-    dialect.entries_of(inner)[1][dialect.tool_key + "s"] = "x"
-    dialect.entries_of(inner)[0] = 7
+    dialect.entries_of(sub_plan)[1][dialect.tool_key + "s"] = "x"
+    dialect.entries_of(sub_plan)[0] = 7
     sub_plan_pointer = pointer("nodes", 1, "plan")
-    assert codes_of(plan) == [
+    assert codes_and_pointers_of(plan) == [
         ("invalid_field", sub_plan_pointer + dialect.entry_pointer(0)),
         ("invalid_field", sub_plan_pointer + dialect.entry_pointer(1, dialect.tool_key + "s")),
     ]

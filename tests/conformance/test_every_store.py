@@ -22,8 +22,17 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.waits
 
-ABSENT = ref_of(b"never put")
-NOT_REFS = ["", "x", "sha256-", "../../etc/passwd", ABSENT.upper(), f"{ABSENT}\n", f"{ABSENT}/", f"sha512-{'0' * 64}"]
+ABSENT_REF = ref_of(b"never put")
+INVALID_REFS = [
+    "",
+    "x",
+    "sha256-",
+    "../../etc/passwd",
+    ABSENT_REF.upper(),
+    f"{ABSENT_REF}\n",
+    f"{ABSENT_REF}/",
+    f"sha512-{'0' * 64}",
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +59,10 @@ async def test_stored_value_is_returned_in_every_process(store_under_test: Store
 
 async def test_store_is_empty_before_its_first_use(store_under_test: StoreUnderTest) -> None:
     assert await list_entries(store_under_test.open()) == []
-    assert await store_under_test.open().delete(ABSENT, renewed_before=datetime.now(UTC)) is False
+    assert await store_under_test.open().delete(ABSENT_REF, renewed_before=datetime.now(UTC)) is False
 
 
-@pytest.mark.parametrize("ref", [ABSENT, *NOT_REFS])
+@pytest.mark.parametrize("ref", [ABSENT_REF, *INVALID_REFS])
 async def test_value_that_was_never_stored_is_missing(store_under_test: StoreUnderTest, ref: str) -> None:
     store = store_under_test.open()
     await store.put(b"something else")
@@ -98,12 +107,14 @@ async def test_removed_value_is_missing_and_can_be_stored_again(store_under_test
 async def test_put_and_renew_set_the_time_of_renewal_to_now(store_under_test: StoreUnderTest) -> None:
     store = store_under_test.open()
     ref = await store.put(b"content")
-    first = (await entry_of(store, ref)).renewed_at
-    assert abs(datetime.now(UTC) - first) < timedelta(seconds=30)
+    first_renewal = (await entry_of(store, ref)).renewed_at
+    assert abs(datetime.now(UTC) - first_renewal) < timedelta(seconds=30)
     for renew in (lambda: store.put(b"content"), lambda: store.renew(ref)):
-        previous = (await entry_of(store, ref)).renewed_at
+        previous_renewal = (await entry_of(store, ref)).renewed_at
 
-        async def is_renewed(renew: Callable[[], Awaitable[object]] = renew, previous: datetime = previous) -> bool:
+        async def is_renewed(
+            renew: Callable[[], Awaitable[object]] = renew, previous: datetime = previous_renewal
+        ) -> bool:
             await renew()
             return (await entry_of(store, ref)).renewed_at > previous
 
@@ -126,8 +137,8 @@ async def test_delete_removes_only_payloads_renewed_before_the_given_time(store_
 async def test_list_has_only_payloads(store_under_test: StoreUnderTest) -> None:
     store = store_under_test.open()
     refs = [await store.put(str(number).encode()) for number in range(40)]
-    for name in ("note.txt", ABSENT[:-1], f"{ABSENT}.tmp"):
-        store_under_test.add(name)
+    for name in ("note.txt", ABSENT_REF[:-1], f"{ABSENT_REF}.tmp"):
+        store_under_test.add_foreign_entry(name)
     assert await list_entries(store) == sorted((ref, len(str(number))) for number, ref in enumerate(refs))
 
 
@@ -143,16 +154,16 @@ async def test_concurrent_puts_and_gets_return_their_contents(store_under_test: 
     assert await list_entries(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
 
 
-KEYS = ["0" * 64, "ab" * 32, "f" * 64]
-LATER = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
+CACHE_KEYS = ["0" * 64, "ab" * 32, "f" * 64]
+EXPIRY = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 async def test_cache_entry_is_shared_by_processes_and_can_be_replaced(store_under_test: StoreUnderTest) -> None:
-    first, second = KEYS[:2]
-    await store_under_test.open().put_cache_entry(first, b"old", expires_at=LATER)
-    await store_under_test.open().put_cache_entry(first, b"new", expires_at=LATER)
-    await store_under_test.open().put_cache_entry(second, b"", expires_at=LATER)
-    assert [await store_under_test.open().get_cache_entry(key) for key in KEYS] == [b"new", b"", None]
+    first_key, second_key = CACHE_KEYS[:2]
+    await store_under_test.open().put_cache_entry(first_key, b"old", expires_at=EXPIRY)
+    await store_under_test.open().put_cache_entry(first_key, b"new", expires_at=EXPIRY)
+    await store_under_test.open().put_cache_entry(second_key, b"", expires_at=EXPIRY)
+    assert [await store_under_test.open().get_cache_entry(key) for key in CACHE_KEYS] == [b"new", b"", None]
     assert await list_entries(store_under_test.open()) == []
     assert await store_under_test.open().owners() == frozenset()
 
@@ -162,21 +173,21 @@ async def test_cache_entries_are_listed_with_size_and_expiry(store_under_test: S
     assert [entry async for entry in store.cache_entries()] == []
     keys = [f"{number:064x}" for number in range(40)]
     for number, key in enumerate(keys):
-        await store.put_cache_entry(key, b"x" * number, expires_at=LATER + timedelta(seconds=number))
+        await store.put_cache_entry(key, b"x" * number, expires_at=EXPIRY + timedelta(seconds=number))
     await store.put(b"a payload")
     actual = sorted([entry async for entry in store.cache_entries()], key=lambda entry: entry.key)
-    assert actual == [CacheEntry(key, number, LATER + timedelta(seconds=number)) for number, key in enumerate(keys)]
+    assert actual == [CacheEntry(key, number, EXPIRY + timedelta(seconds=number)) for number, key in enumerate(keys)]
 
 
 async def test_only_expired_cache_entries_are_deleted(store_under_test: StoreUnderTest) -> None:
-    store, key = store_under_test.open(), KEYS[0]
-    assert await store.delete_cache_entry(key, expired_before=LATER) is False
-    await store.put_cache_entry(key, b"content", expires_at=LATER)
-    assert await store.delete_cache_entry(key, expired_before=LATER) is False
+    store, key = store_under_test.open(), CACHE_KEYS[0]
+    assert await store.delete_cache_entry(key, expired_before=EXPIRY) is False
+    await store.put_cache_entry(key, b"content", expires_at=EXPIRY)
+    assert await store.delete_cache_entry(key, expired_before=EXPIRY) is False
     assert await store.get_cache_entry(key) == b"content"
-    assert await store.delete_cache_entry(key, expired_before=LATER + timedelta(seconds=1)) is True
+    assert await store.delete_cache_entry(key, expired_before=EXPIRY + timedelta(seconds=1)) is True
     assert await store.get_cache_entry(key) is None
-    assert await store.delete_cache_entry(key, expired_before=LATER + timedelta(seconds=1)) is False
+    assert await store.delete_cache_entry(key, expired_before=EXPIRY + timedelta(seconds=1)) is False
 
 
 async def test_owner_is_recorded_once_and_is_not_a_payload(store_under_test: StoreUnderTest) -> None:
@@ -187,7 +198,7 @@ async def test_owner_is_recorded_once_and_is_not_a_payload(store_under_test: Sto
     assert await list_entries(store_under_test.open()) == []
 
 
-async def test_all_processes_identify_the_store_by_the_same_lasting_id(store_under_test: StoreUnderTest) -> None:
+async def test_all_processes_read_the_same_permanent_store_id(store_under_test: StoreUnderTest) -> None:
     ids = set(await asyncio.gather(*(store_under_test.open().identify() for _ in range(8))))
     await store_under_test.open().put(b"content")
     assert len(ids) == 1

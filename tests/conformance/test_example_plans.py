@@ -1,4 +1,4 @@
-"""The plans in `examples/seeds`: the index lists each plan, and each is checked; plans with stub tools run."""
+"""The plans in `examples/seeds` are listed in the index and checked; the plans with stub tools also run."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import Toolset, load_toolset
 
 FOLDER = Path(__file__).parents[2] / "examples" / "seeds"
-PLANS = sorted(path.name for path in FOLDER.glob("*.json"))
+PLAN_FILES = sorted(path.name for path in FOLDER.glob("*.json"))
 EXPECTED_ERROR_CODES = {
     "intents_circular.json": ["cycle"],
     "intents_result_of_nothing.json": ["invalid_reference", "self_dependency"],
@@ -56,8 +56,8 @@ def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
     return load_toolset(Settings(), [str(FOLDER / "tools.py")])
 
 
-def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Call every tool in topological order, without the scheduler."""
+def call_tools(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Call every tool of the plan in topological order, without the scheduler; return the result of each node."""
     results: dict[str, Any] = {}
     levels = levels_of([node.dependencies for node in plan.nodes]) or []
     scope = Scope(get_node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
@@ -74,10 +74,10 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
 
 def test_index_lists_every_plan() -> None:
     names = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
-    assert sorted(set(names)) == PLANS
+    assert sorted(set(names)) == PLAN_FILES
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PLAN_FILES)
 def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset) -> None:
     raw = read_plan_file(FOLDER / name)
     if name in EXPECTED_ERROR_CODES:
@@ -92,12 +92,12 @@ def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset
 @pytest.mark.parametrize("name", RESULTS)
 def test_example_with_stub_tools_returns_the_expected_results(name: str, toolset: Toolset) -> None:
     plan = compile_plan(check_plan(read_plan_file(FOLDER / name), toolset.declarations()))
-    results = run(plan, toolset, INPUTS.get(name, {}))
+    results = call_tools(plan, toolset, INPUTS.get(name, {}))
     assert {node: json.loads(json.dumps(results[node])) for node in RESULTS[name]} == RESULTS[name]
 
 
 def test_failing_exercise_fails_with_the_error_of_its_tool(toolset: Toolset) -> None:
     plan = compile_plan(check_plan(read_plan_file(FOLDER / "steps_exercise_failing.json"), toolset.declarations()))
     with pytest.raises(GiveUp, match="the mailbox is closed"):
-        run(plan, toolset, {})
+        call_tools(plan, toolset, {})
     assert [list(node.dependencies) for node in plan.nodes] == [[], [0], [1], [0, 2]]

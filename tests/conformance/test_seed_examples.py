@@ -15,21 +15,23 @@ from dagwright.core.expressions.references import Scope, resolve_bindings
 from dagwright.dialects import to_document
 from tests.conformance.kit import check, problems_of
 
-SEEDS = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))}
-VALID = {name: example for name, example in SEEDS.items() if "valid" in example}
-INVALID = {name: example for name, example in SEEDS.items() if "errors" in example}
-RESOLVED = {name: example for name, example in SEEDS.items() if "resolves" in example}
+EXAMPLES = {
+    path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))
+}
+VALID_EXAMPLES = {name: example for name, example in EXAMPLES.items() if "valid" in example}
+INVALID_EXAMPLES = {name: example for name, example in EXAMPLES.items() if "errors" in example}
+EXAMPLES_WITH_ARGUMENTS = {name: example for name, example in EXAMPLES.items() if "resolves" in example}
 
 
 def test_every_example_has_an_expected_outcome() -> None:
-    assert VALID.keys() | INVALID.keys() == SEEDS.keys()
-    dialects = {example["valid"]["dialect"] for example in VALID.values()}
+    assert VALID_EXAMPLES.keys() | INVALID_EXAMPLES.keys() == EXAMPLES.keys()
+    dialects = {example["valid"]["dialect"] for example in VALID_EXAMPLES.values()}
     assert dialects == {"tasks", "steps", "agents", "intents", "subgoals"}
 
 
-@pytest.mark.parametrize("name", VALID)
+@pytest.mark.parametrize("name", VALID_EXAMPLES)
 def test_valid_example_has_the_expected_graph(name: str) -> None:
-    example, expected = VALID[name], VALID[name]["valid"]
+    example, expected = VALID_EXAMPLES[name], VALID_EXAMPLES[name]["valid"]
     checked = check(example["document"], context=example.get("context"))
     actual: dict[str, Any] = {
         "dialect": checked.dialect,
@@ -46,9 +48,9 @@ def test_valid_example_has_the_expected_graph(name: str) -> None:
     assert {key: actual[key] for key in {"notes", *expected}} == {"notes": [], **expected}
 
 
-@pytest.mark.parametrize("name", INVALID)
+@pytest.mark.parametrize("name", INVALID_EXAMPLES)
 def test_invalid_example_has_the_expected_errors(name: str) -> None:
-    example = INVALID[name]
+    example = INVALID_EXAMPLES[name]
     problems = problems_of(example["document"], context=example.get("context"))
     expected = example["errors"]
     assert [problem.code for problem in problems] == [error["code"] for error in expected]
@@ -59,9 +61,9 @@ def test_invalid_example_has_the_expected_errors(name: str) -> None:
         assert error.get("hint", "") in (problem.hint or "")
 
 
-@pytest.mark.parametrize("name", RESOLVED)
+@pytest.mark.parametrize("name", EXAMPLES_WITH_ARGUMENTS)
 def test_arguments_are_resolved_as_expected(name: str) -> None:
-    example, expected = RESOLVED[name], RESOLVED[name]["resolves"]
+    example, expected = EXAMPLES_WITH_ARGUMENTS[name], EXAMPLES_WITH_ARGUMENTS[name]["resolves"]
     plan = compile_plan(check(example["document"]))
     (node,) = (node for node in plan.nodes if node.id == expected["node"])
     scope = Scope(
@@ -72,7 +74,7 @@ def test_arguments_are_resolved_as_expected(name: str) -> None:
 
 
 def test_arguments_with_a_binding_are_null_in_the_document() -> None:
-    document = to_document(SEEDS["intents-onboarding"]["document"])
+    document = to_document(EXAMPLES["intents-onboarding"]["document"])
     for (number, key), _ in document.bindings.items():
         assert document.plan["nodes"][number]["arguments"][key] is None
     assert len(document.bindings) == 7

@@ -20,7 +20,7 @@ from tests.support.programs import RunningProcess, start_program
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240.0
-SCREEN_S = 90.0
+SCREEN_TIMEOUT_S = 90.0
 """Seconds until a terminal must show an expected text."""
 
 
@@ -47,7 +47,7 @@ class ProcessResult:
 
 
 class Terminal:
-    """A command on a pseudo-terminal that a test reads and types into."""
+    """A command on a pseudo-terminal; a test reads its output and types its input."""
 
     def __init__(self, process: RunningProcess, master: int) -> None:
         self.process = process
@@ -55,22 +55,22 @@ class Terminal:
         """All output so far."""
         self._master = master
         self._loop = asyncio.get_running_loop()
-        self._searched_to = 0
-        self._changed = asyncio.Event()
+        self._search_start = 0
+        self._output_event = asyncio.Event()
         self._is_over = False
-        self._reading = asyncio.create_task(asyncio.to_thread(self._read))
+        self._read_task = asyncio.create_task(asyncio.to_thread(self._read))
 
-    async def wait_for_text(self, words: str) -> None:
+    async def wait_for_text(self, expected_text: str) -> None:
         """Wait until a text appears in the output after the text of the previous wait."""
         try:
-            async with asyncio.timeout(SCREEN_S):
-                while (found := self.screen.find(words, self._searched_to)) < 0:
-                    assert not self._is_over, f"{words!r} did not appear; the output was:\n{self.screen}"
-                    self._changed.clear()
-                    await self._changed.wait()
+            async with asyncio.timeout(SCREEN_TIMEOUT_S):
+                while (found := self.screen.find(expected_text, self._search_start)) < 0:
+                    assert not self._is_over, f"{expected_text!r} did not appear; the output was:\n{self.screen}"
+                    self._output_event.clear()
+                    await self._output_event.wait()
         except TimeoutError:
-            raise AssertionError(f"{words!r} did not appear; the output was:\n{self.screen}") from None
-        self._searched_to = found + len(words)
+            raise AssertionError(f"{expected_text!r} did not appear; the output was:\n{self.screen}") from None
+        self._search_start = found + len(expected_text)
 
     def type_text(self, text: str) -> None:
         """Type a text; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
@@ -78,7 +78,7 @@ class Terminal:
 
     async def wait_for_exit(self) -> int:
         code = await asyncio.wait_for(self.process.wait(), TIMEOUT_S)
-        await self._reading
+        await self._read_task
         return code
 
     def _read(self) -> None:
@@ -90,11 +90,11 @@ class Terminal:
 
     def _append(self, part: str) -> None:
         self.screen += part
-        self._changed.set()
+        self._output_event.set()
 
     def _end(self) -> None:
         self._is_over = True
-        self._changed.set()
+        self._output_event.set()
 
 
 class CommandLine:
@@ -125,20 +125,20 @@ class CommandLine:
         )
         return await wait_for_exit(process, text=text)
 
-    async def on_terminal(
+    async def run_on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
         """Run a command on a terminal of its own; return its exit code and the whole screen."""
-        process, master = await self._on_terminal(*arguments, program=program or (self.script,))
+        process, master = await self._start_on_terminal(*arguments, program=program or (self.script,))
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
         code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
         return code, await screen
 
-    async def terminal(self, *arguments: str) -> Terminal:
-        return Terminal(*await self._on_terminal(*arguments, program=(self.script,)))
+    async def open_terminal(self, *arguments: str) -> Terminal:
+        return Terminal(*await self._start_on_terminal(*arguments, program=(self.script,)))
 
-    async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[RunningProcess, int]:
+    async def _start_on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[RunningProcess, int]:
         """Start a command on a terminal; return the process and the master end of the terminal."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
@@ -166,17 +166,17 @@ async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> 
     return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
 
 
-async def line_with(process: RunningProcess, words: str) -> str:
-    """Read the stdout of a process up to the line with `words`, and return this line."""
+async def read_line_with(process: RunningProcess, expected_text: str) -> str:
+    """Read the stdout of a process up to the line with `expected_text`, and return this line."""
     assert process.stdout is not None
     lines = []
     async with asyncio.timeout(TIMEOUT_S):
         async for line in process.stdout:
             lines.append(line.decode())
-            if words in lines[-1]:
+            if expected_text in lines[-1]:
                 return lines[-1]
         errors = "" if process.stderr is None else (await process.stderr.read()).decode()
-    raise AssertionError(f"{words!r} did not appear; the output was:\n{''.join(lines)}{errors}")
+    raise AssertionError(f"{expected_text!r} did not appear; the output was:\n{''.join(lines)}{errors}")
 
 
 def _read_all(descriptor: int) -> str:
@@ -198,7 +198,7 @@ async def commands_of_make(target: str) -> list[list[str]]:
     """Return the words of each command that a target of the Makefile runs."""
     make = await asyncio.create_subprocess_exec("make", "-n", target, cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
-    # If another make runs this make, the output also has the folders that it enters and leaves.
+    # If this make runs inside another make, the output also lists the folders that make enters and leaves.
     return [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
 
 

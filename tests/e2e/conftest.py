@@ -18,9 +18,9 @@ from tests.support.server import LiveServer, live_server
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-Plans = Callable[..., str]
+WritePlan = Callable[..., str]
 Serve = Callable[..., AbstractAsyncContextManager[Gateway]]
-ConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
+OpenConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def serve(server: LiveServer, tmp_path: Path) -> Serve:
 
 
 @pytest.fixture
-def console_page(serve: Serve, chromium: "Browser") -> ConsolePage:
+def open_console_page(serve: Serve, chromium: "Browser") -> OpenConsolePage:
     """Return a function that opens a view of the console, such as `plan`, on a gateway without a worker."""
 
     @asynccontextmanager
@@ -60,7 +60,7 @@ def console_page(serve: Serve, chromium: "Browser") -> ConsolePage:
 
 
 @pytest.fixture
-def own_folder(command_line: CommandLine) -> CommandLine:
+def commands_without_server(command_line: CommandLine) -> CommandLine:
     """Commands in an empty folder with a state folder of their own, in which no server runs."""
     state = str(command_line.folder / "state")
     return CommandLine(
@@ -69,22 +69,22 @@ def own_folder(command_line: CommandLine) -> CommandLine:
 
 
 @pytest.fixture
-async def own_command_line(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `own_folder`, with a running server, so that no command has to start and stop one."""
-    async with live_server(Path(own_folder.environment["DAGWRIGHT_STATE_DIR"])) as live:
-        yield own_folder
+async def commands_with_private_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands as in `commands_without_server`, with a running server, so that no command has to start and stop one."""
+    async with live_server(Path(commands_without_server.environment["DAGWRIGHT_STATE_DIR"])) as live:
+        yield commands_without_server
         await live.kill_all()
 
 
 @pytest.fixture
-async def commands_in_own_folder(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `own_folder` that start and stop the server of the folder; remaining processes are stopped."""
-    yield own_folder
-    await own_folder("down")
+async def commands_that_start_a_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
+    """Commands as in `commands_without_server` that start and stop their server; remaining processes are stopped."""
+    yield commands_without_server
+    await commands_without_server("down")
 
 
 @pytest.fixture
-def write_plan(tmp_path: Path) -> Plans:
+def write_plan(tmp_path: Path) -> WritePlan:
 
     def write(*nodes: dict[str, Any], name: str = "plan.json", **fields: Any) -> str:
         path = tmp_path / name
@@ -102,7 +102,7 @@ def pause(node_id: str, duration: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "wait", "arguments": {"duration": duration}, **fields}
 
 
-CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}
+APPROVAL_NODE = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}
 """A node that requests an approval."""
 
 

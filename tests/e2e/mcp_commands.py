@@ -10,7 +10,7 @@ from tests.e2e.command import TIMEOUT_S, CommandLine
 from tests.support.programs import RunningProcess
 from tests.support.server import LiveServer
 
-_NOISY = """
+_NOISY_TOOLS = """
 from dagwright.tools import tool
 
 print("printed while imported")
@@ -21,22 +21,22 @@ def shout(text: str) -> str:
     print("printed while called")
     return text.upper()
 """
-_SHOUT = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "{{PLACEHOLDER_text}}"}}]}
+_SHOUT_PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "{{PLACEHOLDER_text}}"}}]}
 
 OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
 
 
-def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
+def commands_in_mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
     """Return commands with a queue that no other worker of the server serves, in a folder with a tool and a plan."""
-    (folder / "noisy.py").write_text(_NOISY, encoding="utf-8")
+    (folder / "noisy.py").write_text(_NOISY_TOOLS, encoding="utf-8")
     (folder / "plans").mkdir()
-    (folder / "plans" / "loud.json").write_text(json.dumps({**_SHOUT, "output": "{{a.result}}"}), encoding="utf-8")
+    (folder / "plans" / "loud.json").write_text(json.dumps({**_SHOUT_PLAN, "output": "{{a.result}}"}), encoding="utf-8")
     return CommandLine(folder, {**server.environment(), "DAGWRIGHT_TASK_QUEUE": f"mcp-{folder.name}"})
 
 
 @asynccontextmanager
-async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[RunningProcess, str]]:
-    """Start a server, yield its process and address, and terminate it if it still runs."""
+async def http_mcp_server(commands: CommandLine) -> AsyncIterator[tuple[RunningProcess, str]]:
+    """Start an MCP server, yield its process and address, and terminate a process that still runs."""
     process = await commands.start(*OPTIONS, "--http", "--port", "0")
     assert process.stderr is not None
     line = ""

@@ -20,7 +20,12 @@ _CARDS = {
             "prompt": "You add.",
             "tools": ["calculator"],
         },
-        "writer": {"description": "Writes", "objective_template": "Write {it}", "type": "llm", "prompt": "You write."},
+        "writer": {
+            "description": "Writes",
+            "objective_template": "Write {text}",
+            "type": "llm",
+            "prompt": "You write.",
+        },
     }
 }
 _PLAN = {
@@ -41,16 +46,16 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
         step("Thirteen.", last="Write the sum."),
     )
     async with ModelServer(*steps) as model:
-        # A task queue of its own: the worker of another queue would not know this model.
+        # The test has its own task queue, because the worker of another queue calls another model server.
         model_settings = {"DAGWRIGHT_MODEL": "small", "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
         environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test", **model_settings}
         commands = CommandLine(tmp_path, environment)
-        run = await commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
-    run.check_success()
-    nodes = run.document["nodes"]
-    assert (run.document["status"], run.document["output"]) == ("completed", {"write": "Thirteen."})
+        result = await commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
+    result.check_success()
+    nodes = result.document["nodes"]
+    assert (result.document["status"], result.document["output"]) == ("completed", {"write": "Thirteen."})
     assert {name: node["tool"] for name, node in nodes.items()} == {"add": "agent.adder", "write": "agent.writer"}
-    usage = run.document["usage"]
+    usage = result.document["usage"]
     assert (usage["calls"], [*usage["agents"]]) == (3, ["adder", "writer"])
     assert {call.model for call in model.calls} == {"tiny"}
     assert "Result of add:\n\nIt is 13." in model.calls[2].text
@@ -65,16 +70,20 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
     ],
 )
 async def test_run_with_agents_is_rejected_before_start_without_model_or_key(
-    own_folder: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, message_start: str
+    commands_without_server: CommandLine,
+    options: tuple[str, ...],
+    environment: dict[str, str],
+    status: str,
+    message_start: str,
 ) -> None:
-    (own_folder.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    (commands_without_server.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     first_node = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
-    nested = {"id": "nested", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
-    plan = {"nodes": [first_node, nested]}
-    (own_folder.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    own_folder.environment |= environment
+    nested_node = {"id": "nested", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
+    plan = {"nodes": [first_node, nested_node]}
+    (commands_without_server.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    commands_without_server.environment |= environment
 
-    result = await own_folder("run", "plan.json", "--agents", "cards.json", *options, "--json")
+    result = await commands_without_server("run", "plan.json", "--agents", "cards.json", *options, "--json")
 
     assert (result.code, result.document["status"]) == (2, status)
     assert result.document["message"].startswith(message_start)

@@ -1,4 +1,4 @@
-"""Queries that the checks allow, on a real search server: it answers or reports an error, and no document changes."""
+"""A real search server answers queries that the checks allow, or reports an error, and changes no document."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=VALID_BODIES)
 @example(body={"query": {"bool": {"must": [{"term": {"teu": False}}, {"range": {"eta": {"gte": "now-1d/d"}}}]}}})
-async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
+async def test_valid_query_runs_and_its_results_are_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
     query = parse_or_none(INDEX, body)
     if query is None:
         return
@@ -63,25 +63,25 @@ async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: 
 
 
 def check_figures(results: EsResults) -> None:
-    """Assert that shares refer to the existing documents, and that sums count nothing twice."""
+    """Assert that shares are percentages of the grouped documents, and that no sum counts a document twice."""
     tables = tables_of([results], [""])
     assert all(table.markdown() for table in tables)
     numbers = [number for table in tables for number in table.numbers()]
     assert all(abs(number) < 1e11 for number in numbers), "a figure is a timestamp in milliseconds"
-    with_shares = [table for table in tables if "share of documents" in names_of(table)]
-    expected = list(counts_of(results.aggregations, results.total or 0))
-    assert len(with_shares) == len(expected) or len(tables) == MAX_TABLES
-    for table, (documents, counts) in zip(with_shares, expected, strict=False):
-        share_column = names_of(table).index("share of documents")
+    tables_with_shares = [table for table in tables if "share of documents" in column_names(table)]
+    expected_counts = list(counts_of(results.aggregations, results.total or 0))
+    assert len(tables_with_shares) == len(expected_counts) or len(tables) == MAX_TABLES
+    for table, (documents, counts) in zip(tables_with_shares, expected_counts, strict=False):
+        share_column = column_names(table).index("share of documents")
         shares = [values[share_column] for _, values in table.rows]
         assert shares == pytest.approx([100 * count / documents for count in counts], abs=1e-5)
         for _, values in table.summary_rows:
             assert 0 < values[share_column] <= 100  # type: ignore[operator] # a number, as in each row of sums
-        has_sums = any(name.startswith("share of ") for name in names_of(table)[share_column + 1 :])
+        has_sums = any(name.startswith("share of ") for name in column_names(table)[share_column + 1 :])
         assert not has_sums or sum(counts) == documents
 
 
-def names_of(table: Table) -> list[str]:
+def column_names(table: Table) -> list[str]:
     return [column.name for column in table.columns]
 
 

@@ -11,22 +11,22 @@ from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
 
-_FIRST = call("sum", "calculator", expression="1 + 2")
-SUM = plan_text(_FIRST, call("more", "calculator", expression="{{sum.result}} * 2"))
+_SUM_NODE = call("sum", "calculator", expression="1 + 2")
+SUM_PLAN = plan_text(_SUM_NODE, call("more", "calculator", expression="{{sum.result}} * 2"))
 
 
 async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
-    async with ModelServer(SUM, "It is 6.") as server:
+    async with ModelServer(SUM_PLAN, "It is 6.") as server:
         result = await with_model(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
-    answered = lines.index("It is 6.")
+    answer_line = lines.index("It is 6.")
     assert lines[0] == "run ask-first"
-    assert lines[answered + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
+    assert lines[answer_line + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
 
 
-async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line: CommandLine) -> None:
-    async with ModelServer(SUM, "It is 6.") as server:
+async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(command_line: CommandLine) -> None:
+    async with ModelServer(SUM_PLAN, "It is 6.") as server:
         commands = with_model(command_line, server)
         first_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
         repeated_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
@@ -44,7 +44,7 @@ async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line
 
 
 async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:
-    async with ModelServer(SUM) as server:
+    async with ModelServer(SUM_PLAN) as server:
         result = await with_model(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
     assert (result.code, result.stderr) == (0, "")
     assert [node["id"] for node in result.document["nodes"]] == ["sum", "more"]
@@ -67,20 +67,22 @@ async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response
 async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine) -> None:
     error = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
     async with ModelServer("I cannot.", error) as server:
-        result = await with_model(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
+        result = await with_model(command_line, server)("ask", "Fly.", "--id", "ask-invalid-key")
     lines = result.stdout.splitlines()
-    summary = next(number for number, line in enumerate(lines) if line.startswith("ask-key-refused (Fly.): failed in "))
-    entries = [line for line in lines[summary + 1 :] if "Incorrect API key provided" in line]
-    assert (result.code, [line.partition(" at ")[0] for line in entries]) == (1, ["failed: plan#2: small"])
+    summary_line = next(
+        number for number, line in enumerate(lines) if line.startswith("ask-invalid-key (Fly.): failed in ")
+    )
+    error_lines = [line for line in lines[summary_line + 1 :] if "Incorrect API key provided" in line]
+    assert (result.code, [line.partition(" at ")[0] for line in error_lines]) == (1, ["failed: plan#2: small"])
 
 
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
         result = await with_model(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
-    message = result.stderr.splitlines()
+    lines = result.stderr.splitlines()
     assert (result.code, result.stdout) == (1, "")
-    assert message[0].startswith("ask-no-plan-only (Fly.): failed in ")
-    assert message[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
+    assert lines[0].startswith("ask-no-plan-only (Fly.): failed in ")
+    assert lines[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
 
 
 @pytest.mark.parametrize(
@@ -122,24 +124,24 @@ _USE_SCRIPTED_MODEL = (
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("variables", "message"),
     [
         ({"OPENAI_API_KEY": "key"}, f"{_NO_MODEL}; {_USE_SCRIPTED_MODEL}"),
         ({}, f"{_NO_MODEL}; {_NO_KEY}; {_USE_SCRIPTED_MODEL}"),
     ],
-    ids=["key", "none"],
+    ids=["no model", "no model and no key"],
 )
-async def test_missing_model_is_reported(command_line: CommandLine, keys: dict[str, str], message: str) -> None:
-    command_line.environment |= keys
+async def test_missing_model_is_reported(command_line: CommandLine, variables: dict[str, str], message: str) -> None:
+    command_line.environment |= variables
     result = await command_line("ask", "Do it.", "--json")
     assert (result.code, result.document) == (2, {"status": "no_model", "message": message})
 
 
-@pytest.mark.parametrize("options", [(), ("--detach",)], ids=["here", "in the background"])
+@pytest.mark.parametrize("options", [(), ("--detach",)], ids=["in the foreground", "in the background"])
 async def test_missing_key_is_reported_before_anything_starts(
-    own_folder: CommandLine, options: tuple[str, ...]
+    commands_without_server: CommandLine, options: tuple[str, ...]
 ) -> None:
-    result = await own_folder("ask", "Do it.", "--model", "small", *options, "--json")
+    result = await commands_without_server("ask", "Do it.", "--model", "small", *options, "--json")
     assert (result.code, result.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"})
 
 
@@ -193,7 +195,7 @@ async def test_demo_reports_first_that_a_script_plays_the_model(command_line: Co
     assert any(line.startswith("The regions sold 1,305.75 together.") for line in lines)
 
 
-async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine) -> None:
+async def test_demo_calls_the_configured_model(command_line: CommandLine) -> None:
     plan = plan_text(call("files", "list_files", folder="data", pattern="*.txt"))
     async with ModelServer(plan, "There are four.") as server:
         commands = with_model(command_line, server)

@@ -1,9 +1,9 @@
-"""A cached result that a later `run` reuses, although each `run` starts and stops a worker of its own."""
+"""A later `run` reuses a cached result, although each `run` starts and stops its own worker."""
 
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans
+from tests.e2e.conftest import WritePlan
 
 pytestmark = pytest.mark.server
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from dagwright.tools import tool
 
 @tool(effects="read")
-def look(at: str) -> str:
+def repeat(text: str) -> str:
     with Path("calls.txt").open("a") as calls:
-        calls.write(at + "\\n")
-    return at * 2
+        calls.write(text + "\\n")
+    return text * 2
 """
 
 
-async def test_second_run_uses_the_cached_result_and_node_reports_it(
-    command_line: CommandLine, write_plan: Plans
+async def test_second_run_uses_the_cached_result_and_the_node_command_reports_the_first_run(
+    command_line: CommandLine, write_plan: WritePlan
 ) -> None:
     (command_line.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
-    plan = write_plan({"id": "x", "tool": "look", "arguments": {"at": "a"}, "cache": {"ttl": "1h"}})
+    plan = write_plan({"id": "x", "tool": "repeat", "arguments": {"text": "a"}, "cache": {"ttl": "1h"}})
     first_result = await command_line("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")
     second_result = await command_line("run", plan, "--tools", "tools.py", "--id", "second-look", "--json")
     assert [first_result.document["output"], second_result.document["output"]] == [{"x": "aa"}] * 2
@@ -34,6 +34,6 @@ async def test_second_run_uses_the_cached_result_and_node_reports_it(
     assert line.endswith(" by x of the run first-look")
     assert "from the cache" not in (await command_line("node", "first-look", "x")).stdout
 
-    (command_line.folder / "tools.py").write_text(_TOOLS.replace("at * 2", "at * 3"), encoding="utf-8")
+    (command_line.folder / "tools.py").write_text(_TOOLS.replace("text * 2", "text * 3"), encoding="utf-8")
     changed_tool_result = await command_line("run", plan, "--tools", "tools.py", "--json")
     assert changed_tool_result.document["output"] == {"x": "aaa"}

@@ -21,41 +21,41 @@ pytestmark = pytest.mark.server
 ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
 """Sequence that turns on bracketed paste; it is sent when the prompt is ready."""
-Talk = Callable[..., Awaitable[Terminal]]
+StartChat = Callable[..., Awaitable[Terminal]]
 _QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
 
 
-def _sum(expression: str = "1") -> str:
+def _calculation_plan(expression: str = "1") -> str:
     return plan_text(call("a", "calculator", expression=expression))
 
 
 @pytest.fixture
-async def talk(command_line: CommandLine) -> AsyncIterator[Talk]:
+async def start_chat(command_line: CommandLine) -> AsyncIterator[StartChat]:
     """Start chats that are ready for input; a chat that a test leaves open is killed before its server stops."""
-    started: list[Terminal] = []
+    chats: list[Terminal] = []
 
     async def start(commands: CommandLine, *arguments: str) -> Terminal:
-        started.append(await commands.terminal("chat", *arguments))
-        await started[-1].wait_for_text(PROMPT)
-        return started[-1]
+        chats.append(await commands.open_terminal("chat", *arguments))
+        await chats[-1].wait_for_text(PROMPT)
+        return chats[-1]
 
     yield start
-    for chat in started:
+    for chat in chats:
         if chat.process.returncode is None:
             chat.process.kill()
             await chat.wait_for_exit()
 
 
-async def say(chat: Terminal, message: str, *texts: str) -> None:
-    """Type a message, then wait until the texts are shown in this order and the next message can be typed."""
+async def say(chat: Terminal, message: str, *expected_texts: str) -> None:
+    """Type a message, then wait until the expected texts are shown in this order and the next message can be typed."""
     chat.type_text(f"{message}{ENTER}")
-    for words in (*texts, PROMPT):
+    for words in (*expected_texts, PROMPT):
         await chat.wait_for_text(words)
 
 
-async def leave(chat: Terminal, *texts: str, key: str = CTRL_D) -> None:
+async def leave(chat: Terminal, *expected_texts: str, key: str = CTRL_D) -> None:
     chat.type_text(key)
-    for words in texts:
+    for words in expected_texts:
         await chat.wait_for_text(words)
     assert await chat.wait_for_exit() == 0
 
@@ -67,7 +67,7 @@ async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
 
 async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(command_line: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
-    async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:
+    async with ModelServer(_calculation_plan(), clarification, _calculation_plan("2"), "Seven.") as server:
         commands = with_model(command_line, server)
         lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
         result = await commands("chat", "--session", "piped", "--json", text=lines)
@@ -89,8 +89,8 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
 
 
 async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
-    invalid_plan = plan_text({"id": "a", "tool": "nobody_knows"})
-    async with ModelServer(*[invalid_plan] * 4, _sum(), "One.") as server:
+    invalid_plan = plan_text({"id": "a", "tool": "unknown"})
+    async with ModelServer(*[invalid_plan] * 4, _calculation_plan(), "One.") as server:
         result = await with_model(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
@@ -98,19 +98,23 @@ async def test_failed_turn_is_reported_and_the_chat_continues(command_line: Comm
     assert "dagwright chat --session failing" in result.stdout.splitlines()[-1]
 
 
-async def test_person_talks_checks_the_status_and_continues_later(command_line: CommandLine, talk: Talk) -> None:
-    async with ModelServer(_sum(), "It is **one**.\n\n- and no more", _sum(), "Two.") as server:
+async def test_person_talks_checks_the_status_and_continues_later(
+    command_line: CommandLine, start_chat: StartChat
+) -> None:
+    async with ModelServer(
+        _calculation_plan(), "It is **one**.\n\n- and no more", _calculation_plan(), "Two."
+    ) as server:
         commands = with_model(command_line, server)
-        chat = await talk(commands)
+        chat = await start_chat(commands)
         name = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
         await say(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
         await say(chat, "/status", f"session {name}: idle, 1 turn; profile plan")
         await say(chat, "/turns", "1. How much is it?")
-        await say(chat, "/profile nobody", "unknown profile nobody")
+        await say(chat, "/profile missing", "unknown profile missing")
         await say(chat, "/help", "/cancel")
         await leave(chat, f"dagwright chat --session {name}")
-        second_chat = await talk(commands, "--session", name)
+        second_chat = await start_chat(commands, "--session", name)
         assert re.search(r"1 turn.*> How much is it\?.*and no more", second_chat.screen, re.DOTALL)
         await say(second_chat, "And now?", "Two.")
         await leave(second_chat, key="/quit\r")
@@ -119,10 +123,10 @@ async def test_person_talks_checks_the_status_and_continues_later(command_line: 
     assert "\x1b[1mone" in chat.screen
 
 
-async def test_requests_of_a_run_are_answered_in_place(command_line: CommandLine, talk: Talk) -> None:
+async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_QUESTION), "Done.") as server:
         commands = with_model(command_line, server)
-        chat = await talk(commands, "--session", "asked")
+        chat = await start_chat(commands, "--session", "asked")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(f"3{ENTER}")
@@ -133,11 +137,15 @@ async def test_requests_of_a_run_are_answered_in_place(command_line: CommandLine
         assert '["Acme LLC"]' in server.calls[1].text
 
 
-async def test_ctrl_c_leaves_the_run_and_second_ctrl_c_ends_the_chat(command_line: CommandLine, talk: Talk) -> None:
-    released = asyncio.Event()
-    async with ModelServer(_sum(), step("One.", release_event=released), _sum(), "Two.") as server:
+async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_chat(
+    command_line: CommandLine, start_chat: StartChat
+) -> None:
+    release_event = asyncio.Event()
+    async with ModelServer(
+        _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
+    ) as server:
         commands = with_model(command_line, server)
-        chat = await talk(commands, "--session", "left")
+        chat = await start_chat(commands, "--session", "left")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
         chat.type_text(CTRL_C)
@@ -145,7 +153,7 @@ async def test_ctrl_c_leaves_the_run_and_second_ctrl_c_ends_the_chat(command_lin
         await chat.wait_for_text(PROMPT)
         chat.type_text(f"Second.{ENTER}")
         await chat.wait_for_text("this message waits for the end of that run")
-        released.set()
+        release_event.set()
         await chat.wait_for_text("One.")
         await chat.wait_for_text("Two.")
         await chat.wait_for_text(PROMPT)
@@ -158,10 +166,10 @@ async def test_ctrl_c_leaves_the_run_and_second_ctrl_c_ends_the_chat(command_lin
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
-async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, talk: Talk) -> None:
+async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_QUESTION)) as server:
         commands = with_model(command_line, server)
-        chat = await talk(commands, "--session", "stopped")
+        chat = await start_chat(commands, "--session", "stopped")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(CTRL_C)
@@ -173,22 +181,26 @@ async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: Command
         assert [turn["status"] for turn in await _turns(commands, "stopped")] == ["cancelled"]
 
 
-async def test_chat_continues_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
-    released = asyncio.Event()
-    async with ModelServer(_sum(), step("One.", release_event=released), _sum(), "Two.") as server:
-        commands = with_model(own_command_line, server)
+async def test_chat_continues_after_kills_of_the_server(
+    commands_with_private_server: CommandLine, start_chat: StartChat
+) -> None:
+    release_event = asyncio.Event()
+    async with ModelServer(
+        _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
+    ) as server:
+        commands = with_model(commands_with_private_server, server)
         up_result = await commands("up", "--json")
         up_result.check_success()
-        chat = await talk(commands, "--session", "lost")
+        chat = await start_chat(commands, "--session", "lost")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
-        record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
+        record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
-        released.set()
+        release_event.set()
         assert (await commands("up", "--json")).code == 0
         await chat.wait_for_text("One.")
         await chat.wait_for_text(PROMPT)
-        record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
+        record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
         # No other client restarts the server.
         await say(chat, "Second.", "the Temporal server does not respond", "Two.")
@@ -205,7 +217,7 @@ async def test_chat_rejects_invalid_options(command_line: CommandLine, arguments
     assert (result.code, result.document["status"]) == (2, status)
 
 
-_WORKERS = '''
+_WORKER_TOOLS = '''
 from dagwright.tools import worker_tool
 
 @worker_tool(outputs=["clarification"], goal_type="deliverable")
@@ -214,27 +226,27 @@ def clarify(question: str) -> dict:
     return {"clarification": question}
 
 @worker_tool(outputs=["table"], goal_type="deliverable")
-def show(found: str) -> dict:
+def show(company: str) -> dict:
     """Shows shipments."""
-    return {"table": f"| {found} |"}
+    return {"table": f"| {company} |"}
 '''
 _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co\n\nWhich one did you mean?"
-_UNCLEAR = (
+_CLARIFICATION_SCRIPT = (
     "Shipments from Acme Corp to Houston.",
     continue_with(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
     done_response(reasoning="Only the person can say.", answer=ref(1, "clarification")),
 )
-_CLEAR = (
+_TABLE_SCRIPT = (
     "Shipments from Acme Corp LLC to Houston.",
-    continue_with(sub_goal(1, "show", found="Acme Corp LLC"), reasoning="It is clear."),
+    continue_with(sub_goal(1, "show", company="Acme Corp LLC"), reasoning="It is clear."),
     done_response(reasoning="There it is.", answer=ref(1, "table")),
 )
 
 
 async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_turn(command_line: CommandLine) -> None:
-    (command_line.folder / "workers.py").write_text(_WORKERS, encoding="utf-8")
+    (command_line.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
     options = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
-    async with ModelServer(*_UNCLEAR, *_CLEAR, _sum(), "Three.") as server:
+    async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as server:
         commands = with_model(command_line, server)
         first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *options)
         chat_result = await commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
@@ -242,24 +254,26 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_turn(co
     second = json.loads(chat_result.stdout)
     assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)
     assert (chat_result.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
-    prompt = server.calls[len(_UNCLEAR)].text
+    prompt = server.calls[len(_CLARIFICATION_SCRIPT)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
     assert f"- {json.dumps(turn, ensure_ascii=False)}" in prompt
-    # A turn with another profile gets the turns in rounds, too.
+    # The prompt of a turn with another profile also contains the turns of the profile `rounds`.
     third_result.check_success()
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
 
 
-async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, talk: Talk) -> None:
-    released = asyncio.Event()
-    words = "Oslo has rain today. Bergen has more of it."
-    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, release_event=released)
-    async with ModelServer(_sum(), answer) as server:
-        chat = await talk(with_model(command_line, server))
+async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, start_chat: StartChat) -> None:
+    release_event = asyncio.Event()
+    answer_text = "Oslo has rain today. Bergen has more of it."
+    answer = slow(
+        json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
+    )
+    async with ModelServer(_calculation_plan(), answer) as server:
+        chat = await start_chat(with_model(command_line, server))
         chat.type_text(f"What is the weather?{ENTER}")
-        await chat.wait_for_text(words[:20])
+        await chat.wait_for_text(answer_text[:20])
         assert "more of it" not in chat.screen
-        released.set()
+        release_event.set()
         await chat.wait_for_text("more of it")
         await chat.wait_for_text(PROMPT)
         await leave(chat)

@@ -1,4 +1,4 @@
-"""The composition without a container engine: the same programs, files, variables and commands as local processes.
+"""The Docker Compose file without a container engine: its programs, files, variables and commands as local processes.
 
 Not tested here: pulling the images, the user and the folders that the Dockerfile creates, the network between
 containers.
@@ -35,7 +35,7 @@ from tests.support.server import LiveServer
 pytestmark = [pytest.mark.postgres, pytest.mark.server, pytest.mark.slow]
 
 _ROOT = Path(__file__).resolve().parents[2]
-_NEEDS_A_CONTAINER = ("useradd", "install")
+_CONTAINER_COMMANDS = ("useradd", "install")
 """Commands of the Dockerfile that create a user and its folders."""
 
 
@@ -45,28 +45,28 @@ class Composition:
 
     Args:
         services: the compose file's services.
-        replaced: text in the compose file -> text here, longest first.
+        replacements: text in the compose file -> text for this machine, longest first.
         path: value of `PATH` for the commands.
-        extra: variables that replace those of a container.
+        overrides: variables that replace variables of a container.
     """
 
     services: dict[str, dict[str, Any]]
-    replaced: dict[str, str]
+    replacements: dict[str, str]
     path: str
-    extra: dict[str, str] = field(default_factory=dict)
+    overrides: dict[str, str] = field(default_factory=dict)
 
     def environment(self, service: str) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
+        inherited_variables = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
         variables = self.services[service].get("environment", {})
-        local = {name: self.localize(str(value)) for name, value in variables.items()}
-        return {**inherited, **local, "PATH": self.path, **self.extra}
+        local_variables = {name: self.localize(str(value)) for name, value in variables.items()}
+        return {**inherited_variables, **local_variables, "PATH": self.path, **self.overrides}
 
     def localize(self, text: str) -> str:
-        for original, local in self.replaced.items():
+        for original, local in self.replacements.items():
             text = text.replace(original, local)
         return text
 
-    def health(self, service: str) -> list[str]:
+    def health_command(self, service: str) -> list[str]:
         kind, *command = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
         return [self.localize(word) for word in command]
@@ -116,12 +116,12 @@ def programs() -> ServerPrograms:
 async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Composition:
     binary = await get_binary(Settings().cache_home, preferred_version=None)
     frontend = free_port()
-    password = "${POSTGRES_PASSWORD:-dagwright}"
+    password_variable = "${POSTGRES_PASSWORD:-dagwright}"
     return Composition(
         services=yaml.safe_load((_ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"],
-        replaced={
-            f"{password}@postgres:5432/dagwright": f"{password}@127.0.0.1:{postgres.port}/postgres",
-            password: postgres.password,
+        replacements={
+            f"{password_variable}@postgres:5432/dagwright": f"{password_variable}@127.0.0.1:{postgres.port}/postgres",
+            password_variable: postgres.password,
             "--dbname=dagwright": "--dbname=postgres",
             "/etc/temporal/dagwright.yaml": str(_ROOT / "docker/dynamic_config.yaml"),
             "temporal:7233": f"127.0.0.1:{frontend}",
@@ -149,12 +149,12 @@ async def frontend(
     folder = tmp_path_factory.mktemp("temporal")
     (folder / "config").mkdir()
     roles, kinds = ("FRONTEND", "HISTORY", "MATCHING", "WORKER"), ("GRPC", "MEMBERSHIP")
-    names = [f"{role}_{kind}_PORT" for role in roles for kind in kinds]
-    names = [name for name in names if name != "FRONTEND_GRPC_PORT"] + ["FRONTEND_HTTP_PORT"]
+    port_variables = [f"{role}_{kind}_PORT" for role in roles for kind in kinds]
+    port_variables = [name for name in port_variables if name != "FRONTEND_GRPC_PORT"] + ["FRONTEND_HTTP_PORT"]
     environment = {
         **composition.environment("temporal"),
-        **{name: str(free_port()) for name in names},
-        "FRONTEND_GRPC_PORT": composition.replaced["7233"],
+        **{name: str(free_port()) for name in port_variables},
+        "FRONTEND_GRPC_PORT": composition.replacements["7233"],
         "POSTGRES_SEEDS": "127.0.0.1",
     }
     config = programs.render_config({**environment, "PATH": os.environ["PATH"]})
@@ -164,9 +164,9 @@ async def frontend(
     assert program is not None
     log = folder / "log"
     with _process([program, *command[1:]], environment, folder=folder, log=log):
-        health = composition.health("temporal")
-        await eventually(lambda: _succeeds(health, environment))
-        yield composition.replaced["temporal:7233"]
+        health_command = composition.health_command("temporal")
+        await eventually(lambda: _succeeds(health_command, environment))
+        yield composition.replacements["temporal:7233"]
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the steps of the last stage that need no container, in a new folder; return the folder."""
     *stages, last = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
-    _run_steps(last, root, earlier={stage.name: _build_stage(stage) for stage in stages})
+    _run_steps(last, root, stage_folders={stage.name: _build_stage(stage) for stage in stages})
     return root
 
 
@@ -202,7 +202,7 @@ def _build_stage(stage: Stage) -> Path:
         cached.parent.mkdir(parents=True, exist_ok=True)
         new_folder = Path(tempfile.mkdtemp(dir=cached.parent, prefix=".image-"))
         try:
-            _run_steps(stage, new_folder, earlier={})
+            _run_steps(stage, new_folder, stage_folders={})
             new_folder.rename(cached)
         finally:
             shutil.rmtree(new_folder, ignore_errors=True)
@@ -210,14 +210,14 @@ def _build_stage(stage: Stage) -> Path:
 
 
 def _content(source: Path) -> bytes:
-    """Return the bytes that `_copy` copies: of a file, or the names and contents of the files in a folder."""
+    """Return what `_copy` copies: the content of a file, or the names and contents of the files in a folder."""
     if source.is_file():
         return source.read_bytes()
     files = sorted(file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     return b"".join(str(file.relative_to(source)).encode() + b"\0" + file.read_bytes() for file in files)
 
 
-def _run_steps(stage: Stage, root: Path, *, earlier: Mapping[str, Path]) -> None:
+def _run_steps(stage: Stage, root: Path, *, stage_folders: Mapping[str, Path]) -> None:
     working_folder = root / "app"
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     for step in stage.steps:
@@ -228,12 +228,12 @@ def _run_steps(stage: Stage, root: Path, *, earlier: Mapping[str, Path]) -> None
             *sources, target = step.words
             origin = _ROOT
             if sources[0].startswith("--from="):
-                origin = earlier[sources.pop(0).removeprefix("--from=")]
+                origin = stage_folders[sources.pop(0).removeprefix("--from=")]
             for source in sources:
                 # A file that is copied into a folder does not keep the path of its source folder.
                 name = target + Path(source).name if target.endswith("/") else target
                 _copy(origin / source.removeprefix("/"), working_folder / name)
-        elif step.instruction == "RUN" and step.words[0] not in _NEEDS_A_CONTAINER:
+        elif step.instruction == "RUN" and step.words[0] not in _CONTAINER_COMMANDS:
             _run(["sh", "-c", step.text], environment, folder=working_folder)
 
 
@@ -248,17 +248,18 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def test_database_is_healthy(composition: Composition) -> None:
-    environment = {**composition.environment("postgres"), "PGPORT": composition.replaced["5432"]}
-    _run(composition.health("postgres"), environment)
+    environment = {**composition.environment("postgres"), "PGPORT": composition.replacements["5432"]}
+    _run(composition.health_command("postgres"), environment)
 
 
-async def test_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
+async def test_web_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
     temporal_server: Server = server.server
     assert temporal_server.ui_url is not None
-    health = [
-        word.replace("http://127.0.0.1:8080", temporal_server.ui_url) for word in composition.health("temporal-ui")
+    health_command = [
+        word.replace("http://127.0.0.1:8080", temporal_server.ui_url)
+        for word in composition.health_command("temporal-ui")
     ]
-    _run(health, composition.environment("temporal-ui"))
+    _run(health_command, composition.environment("temporal-ui"))
 
 
 def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: str, composition: Composition) -> None:
@@ -281,8 +282,8 @@ async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -
 async def test_worker_of_the_image_is_healthy_only_while_it_runs(
     image: Path, namespace: str, composition: Composition
 ) -> None:
-    settings = [step for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENV"]
-    image_variables = dict(word.split("=", 1) for step in settings for word in step.words)
+    env_steps = [step for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENV"]
+    image_variables = dict(word.split("=", 1) for step in env_steps for word in step.words)
     environment = {
         **composition.environment("worker"),
         **{
@@ -292,12 +293,17 @@ async def test_worker_of_the_image_is_healthy_only_while_it_runs(
         "PATH": os.pathsep.join([f"{image}/app/.venv/bin", composition.path]),
         "TEMPORAL_ADDRESS": namespace,
     }
-    (entry,) = [step.json_after() for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENTRYPOINT"]
-    python = shutil.which(entry[0], path=environment["PATH"])
+    (entrypoint,) = [
+        step.json_after() for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENTRYPOINT"
+    ]
+    python = shutil.which(entrypoint[0], path=environment["PATH"])
     assert python == f"{image}/app/.venv/bin/python"
-    health = [python, *(word.replace("/app/", f"{image}/app/") for word in composition.health("worker")[1:])]
+    health_command = [
+        python,
+        *(word.replace("/app/", f"{image}/app/") for word in composition.health_command("worker")[1:]),
+    ]
 
-    assert not _succeeds(health, environment, folder=image / "app")
-    with _process([python, *entry[1:]], environment, folder=image / "app", log=image / "log"):
-        await eventually(lambda: _succeeds(health, environment, folder=image / "app"))
-    assert not _succeeds(health, environment, folder=image / "app")
+    assert not _succeeds(health_command, environment, folder=image / "app")
+    with _process([python, *entrypoint[1:]], environment, folder=image / "app", log=image / "log"):
+        await eventually(lambda: _succeeds(health_command, environment, folder=image / "app"))
+    assert not _succeeds(health_command, environment, folder=image / "app")

@@ -1,4 +1,4 @@
-"""Requests before a run and before its calls: inputs, calls that a policy asks about, and approval of a plan."""
+"""Requests before a run or a call: missing inputs, approval of a call, approval of a plan."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import CommandLine, line_with, wait_for_exit
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
+from tests.e2e.conftest import WritePlan, calculation
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -33,26 +33,28 @@ def _pay(node_id: str, to: str) -> dict[str, Any]:
     return {"id": node_id, "tool": "pay", "arguments": {"to": to}}
 
 
-async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, write_plan: Plans) -> None:
+async def test_detached_run_requests_its_inputs(
+    commands_with_private_server: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(
         calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
         inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
         output="{{sum.result}}",
     )
-    started_result = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
+    started_result = await commands_with_private_server("run", plan, "--id", "inputs-later", "--detach", "--json")
 
     async def has_requested_inputs() -> bool:
-        pending = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
+        pending = (await commands_with_private_server("status", "inputs-later", "--json")).document["waiting_for"]
         return [(request["request_id"], request["type"]) for request in pending] == [("inputs", "INFORMATION")]
 
     await eventually(has_requested_inputs)
-    status_result = await own_command_line("status", "inputs-later")
-    invalid_result = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
-    feedback_result = await own_command_line(
+    status_result = await commands_with_private_server("status", "inputs-later")
+    invalid_result = await commands_with_private_server("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
+    feedback_result = await commands_with_private_server(
         "feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann"
     )
-    watch_result = await own_command_line("watch", "inputs-later", "--json")
-    final_status_result = await own_command_line("status", "inputs-later")
+    watch_result = await commands_with_private_server("watch", "inputs-later", "--json")
+    final_status_result = await commands_with_private_server("status", "inputs-later")
 
     started_result.check_success()
     assert started_result.document["message"].endswith(
@@ -67,49 +69,59 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
     )
 
 
-async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
+async def test_policy_file_requests_approval_of_calls(
+    command_line: CommandLine, write_plan: WritePlan, tools: str
+) -> None:
     policy = command_line.folder / "policy.yaml"
     policy.write_text("rules:\n  - {tool: pay, then: ask}\n", encoding="utf-8")
     plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
-    run = await command_line.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "policed")
-    await line_with(run, "b waits for anyone: Approve 'pay'?")
+    run_process = await command_line.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "policed")
+    await read_line_with(run_process, "b waits for anyone: Approve 'pay'?")
     reject_result = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
     approve_result = await command_line(
         "feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy"
     )
-    result = await wait_for_exit(run)
+    result = await wait_for_exit(run_process)
 
     assert [each.code for each in (reject_result, approve_result, result)] == [0, 0, 1]
     assert "rejected by cy" in result.stdout
     assert result.stdout.endswith("paid bob\n")
 
 
-async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
+async def test_plan_is_approved_or_rejected_on_the_terminal(
+    command_line: CommandLine, write_plan: WritePlan, tools: str
+) -> None:
     plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
     options = ("run", plan, "--tools", tools, "--approve-plan")
-    rejected_code, rejected_screen = await command_line.on_terminal(*options, "--id", "not-approved", answers="no\n")
-    code, screen = await command_line.on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
+    rejected_code, rejected_screen = await command_line.run_on_terminal(
+        *options, "--id", "not-approved", answers="no\n"
+    )
+    code, screen = await command_line.run_on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
     run_list = await command_line("list", "--json")
 
-    entries = [
+    expected_lines = [
         "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
         "- sum: calculator (pure)",
         '! a: pay (write) with {"to":"ann"}, after sum',
     ]
-    assert [line in rejected_screen.splitlines() for line in entries] == [True] * 3
+    assert [line in rejected_screen.splitlines() for line in expected_lines] == [True] * 3
     assert (rejected_code, "the plan was not approved; nothing has run" in rejected_screen) == (2, True)
     assert (code, screen.count("Run this plan?"), "paid ann" in screen) == (0, 2, True)
     ids = [run["run_id"] for run in run_list.document["runs"]]
     assert ("approved" in ids, "not-approved" in ids) == (True, False)
 
 
-async def test_plan_approval_without_a_terminal(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
+async def test_plan_of_a_run_without_a_terminal_is_approved_by_feedback(
+    command_line: CommandLine, write_plan: WritePlan, tools: str
+) -> None:
     plan = write_plan(_pay("a", "ann"))
-    run = await command_line.start("run", plan, "--tools", tools, "--approve-plan", "--id", "asks-leave")
-    line = await line_with(run, "plan waits for anyone: ")
-    explain_result = await command_line("explain", "asks-leave", "--json")
-    code, screen = await command_line.on_terminal("feedback", "asks-leave", answers="yes\n")
-    result = await wait_for_exit(run)
+    run_process = await command_line.start(
+        "run", plan, "--tools", tools, "--approve-plan", "--id", "approval-by-feedback"
+    )
+    line = await read_line_with(run_process, "plan waits for anyone: ")
+    explain_result = await command_line("explain", "approval-by-feedback", "--json")
+    code, screen = await command_line.run_on_terminal("feedback", "approval-by-feedback", answers="yes\n")
+    result = await wait_for_exit(run_process)
 
     assert "plan waits for anyone: The plan has 1 node; 1 of them can change something." in line
     assert (
@@ -118,5 +130,5 @@ async def test_plan_approval_without_a_terminal(command_line: CommandLine, write
     )
     assert re.search(r'^! a: pay \(write\) with {"to":"ann"}\r?$', screen, re.MULTILINE)
     assert (code, result.code) == (0, 0)
-    document = (await command_line("result", "asks-leave", "--json")).document
+    document = (await command_line("result", "approval-by-feedback", "--json")).document
     assert (document["status"], document["nodes"]["a"]["result"]) == ("completed", "paid ann")

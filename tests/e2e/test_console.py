@@ -1,4 +1,4 @@
-"""Runs on the console's page in a real browser: the list, the graph as it changes, one node, and large graphs."""
+"""Runs in the console, in a real browser: the list, the changing graph, the detail of a node, and large graphs."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, line_with, wait_for_exit, with_model
-from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
+from tests.e2e.command import CommandLine, loadSnapshot_line_with, wait_for_exit, with_model
+from tests.e2e.conftest import OpenConsolePage, Serve, calculation, plan_of
 from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -33,7 +33,7 @@ PLAN = plan_of(
     inputs={"number": {"type": "integer"}},
     output="{{after.result}}",
 )
-WAITING = plan_of(
+WAITING_PLAN = plan_of(
     calculation("first", "1 + 1"),
     {"id": "check", "depends_on": ["first"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
     calculation("last", "1 + 1", depends_on=["check"]),
@@ -41,8 +41,8 @@ WAITING = plan_of(
 )
 
 
-def box(page: Page, name: str) -> Locator:
-    return page.locator(f'.graph .box[data-key="{name}"]')
+def box(page: Page, node_id: str) -> Locator:
+    return page.locator(f'.graph .box[data-key="{node_id}"]')
 
 
 async def test_page_follows_the_changes_of_a_run(chromium: Browser, serve: Serve) -> None:
@@ -144,7 +144,9 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
             await page.get_by_label("Title or id").fill(name)
             await expect(rows).to_have_count(1)
             await expect(rows.first).to_contain_text("waiting")
-            later_runs = [await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
+            completeNode_runs = [
+                await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)
+            ]
             await expect(rows).to_have_count(3)
             await live.post(f"/v1/runs/{run}/cancel", {})
             await expect(page.locator(f'tr[data-run="{run}"]')).to_contain_text("cancelled")
@@ -152,7 +154,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
             await expect(rows).to_have_count(1)
             await rows.first.get_by_role("link").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text(name)
-    assert len(set(later_runs)) == 2
+    assert len(set(completeNode_runs)) == 2
 
 
 async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) -> None:
@@ -165,10 +167,10 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) 
             await page.get_by_label("Title or id").fill(name)
             rows = page.locator("tbody tr[data-run]")
             await expect(rows).to_have_count(2)
-            first = [await rows.nth(number).get_attribute("data-run") for number in range(2)]
+            first_page_runs = [await rows.nth(number).get_attribute("data-run") for number in range(2)]
             await page.get_by_role("button", name="Older").click()
             await expect(rows).to_have_count(1)
-            assert {*first, await rows.first.get_attribute("data-run")} == set(runs)
+            assert {*first_page_runs, await rows.first.get_attribute("data-run")} == set(runs)
             await page.get_by_role("button", name="Newer").click()
             await expect(rows).to_have_count(2)
             await rows.first.get_by_role("link").click()
@@ -179,21 +181,21 @@ async def _limit_to_two(route: Route) -> None:
     await route.continue_(url=re.sub(r"limit=\d+", "limit=2", route.request.url))
 
 
-MOMENTS = """async () => {
+SHOW_TIMELINE = """async () => {
   const { Model } = await import("/console/js/model.js");
   const { Timeline } = await import("/console/js/timeline.js");
   const model = new Model();
-  const one = { node_id: "one", started_at: "2026-01-05T09:30:00Z" };
+  const node = { node_id: "one", started_at: "2026-01-05T09:30:00Z" };
   model.load({ nodes: [{ node_id: "one", status: "pending" }], edges: [], cursor: "1-3" });
-  model.applyEvents([{ ...one, status: "running", ended_at: null }], "1-5");
+  model.applyEvents([{ ...node, status: "running", ended_at: null }], "1-5");
   const timeline = new Timeline(model, { onSelect() {} });
   document.body.append(timeline.element);
   timeline.draw();
-  window.later_ = () => {
-    model.applyEvents([{ ...one, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
+  window.completeNode_ = () => {
+    model.applyEvents([{ ...node, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
     timeline.update();
   };
-  window.read_ = (cursor) => {
+  window.loadSnapshot_ = (cursor) => {
     const nodes = [{ node_id: "one", status: "running" }, { node_id: "two", status: "pending" }];
     model.load({ nodes, edges: [], cursor });
     return model.counts();
@@ -201,24 +203,27 @@ MOMENTS = """async () => {
 }"""
 
 
-async def test_timeline_matches_the_graph_and_ignores_an_older_snapshot(console_page: ConsolePage) -> None:
-    async with console_page("plan") as page:
+async def test_timeline_matches_the_graph_and_ignores_an_older_snapshot(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("plan") as page:
         await page.clock.install()
-        await page.evaluate(MOMENTS)
+        await page.evaluate(SHOW_TIMELINE)
         row = page.locator(".timeline li")
         await expect(row.get_by_role("img", name="running")).to_be_visible()
         height = await row.locator(".span").evaluate("bar => bar.getBoundingClientRect().height")
         await page.clock.run_for(5_000)
-        await page.evaluate("window.later_()")
+        await page.evaluate("window.completeNode_()")
         # The graph is drawn with the next frame.
         await page.clock.run_for(20)
         completed_count = await row.get_by_role("img", name="completed").count()
         await expect(row).to_contain_text("8.0 s")
-        counts_after_older = await page.evaluate("window.read_('1-9')")
-        counts_after_newer = await page.evaluate("window.read_('2-1')")
+        counts_after_older_snapshot = await page.evaluate("window.loadSnapshot_('1-9')")
+        counts_after_newer_snapshot = await page.evaluate("window.loadSnapshot_('2-1')")
     assert height > 5
     assert completed_count == 1
-    assert (counts_after_older, counts_after_newer) == ({"completed": 1, "pending": 1}, {"running": 1, "pending": 1})
+    assert (counts_after_older_snapshot, counts_after_newer_snapshot) == (
+        {"completed": 1, "pending": 1},
+        {"running": 1, "pending": 1},
+    )
 
 
 async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, serve: Serve) -> None:
@@ -234,7 +239,7 @@ async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, ser
         await page.route(re.compile("/v1/runs/words"), _respond_with(graph, document))
         await page.goto(f"{live.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
-        widths: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
+        text_and_box_widths: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
             """texts => texts.map((text) => {
               const { x, width } = text.getBBox();
               return [x + width, text.parentNode.querySelector("rect.body").width.baseVal.value];
@@ -243,21 +248,23 @@ async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, ser
         labels = await page.locator(".graph .box text:nth-of-type(2)").all_text_contents()
         graph_box = await page.locator(".graph").bounding_box()
         height = await page.evaluate("document.documentElement.scrollHeight")
-    assert [each for each in widths if each[0] > each[1]] == []
+    assert [(text, box) for text, box in text_and_box_widths if text > box] == []
     assert labels[0] == "Short"
     assert all(3 < len(label) < 100 and label.endswith("…") for label in labels[1:])
     assert graph_box is not None
     assert graph_box["y"] + graph_box["height"] <= height <= DESKTOP[1]
 
 
-async def test_page_recovers_after_the_gateway_was_killed(chromium: Browser, own_command_line: CommandLine) -> None:
+async def test_page_recovers_after_the_gateway_was_killed(
+    chromium: Browser, commands_with_private_server: CommandLine
+) -> None:
     async with ModelServer() as models:
-        commands = with_model(own_command_line, models)
+        commands = with_model(commands_with_private_server, models)
         await commands("up", "--port", "0", "--json")
         gateway = await commands.start("serve", "--port", "0", "--no-worker", "--json")
-        url = json.loads(await line_with(gateway, '"status"'))["url"].removesuffix("/v1")
+        url = json.loads(await loadSnapshot_line_with(gateway, '"status"'))["url"].removesuffix("/v1")
         async with httpx.AsyncClient(timeout=60) as client:
-            run = (await client.post(f"{url}/v1/runs", json={"plan": WAITING})).json()["run_id"]
+            run = (await client.post(f"{url}/v1/runs", json={"plan": WAITING_PLAN})).json()["run_id"]
         async with open_page(chromium, f"{url}/console/#/runs/{run}") as page:
             await expect(box(page, "first")).to_have_attribute("data-state", "completed")
             gateway.kill()
@@ -265,7 +272,7 @@ async def test_page_recovers_after_the_gateway_was_killed(chromium: Browser, own
             await expect(page.locator(".offline")).to_contain_text("Runs continue")
             await commands("feedback", run, "check", "--approve")
             second_gateway = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
-            await line_with(second_gateway, '"status"')
+            await loadSnapshot_line_with(second_gateway, '"status"')
             await expect(page.locator(".offline")).to_be_hidden()
             await expect(box(page, "last")).to_have_attribute("data-state", "completed")
             await expect(page.locator(".facts .state")).to_have_text("✓completed")
@@ -299,16 +306,16 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser,
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(page.locator(".graph .box")).to_have_count(2_000)
             await expect(page.locator('.graph .box[data-state="completed"]')).to_have_count(2_000)
-            frames_ms = await _frames_of_a_drag(page)
+            frames_ms = await _frame_times_of_a_drag(page)
             await page.get_by_label("Find a node by title").fill("n1234")
             await page.keyboard.press("Enter")
             await expect(box(page, "n1234")).to_be_focused()
             assert await page.locator(".graph .box").count() < 500
-    # 60 movements of half a second each would freeze the graph for 30 s.
+    # If each of the 60 movements took half a second, the graph would be frozen for 30 s.
     assert sorted(frames_ms)[len(frames_ms) // 2] < 250, frames_ms
 
 
-async def _frames_of_a_drag(page: Page) -> list[float]:
+async def _frame_times_of_a_drag(page: Page) -> list[float]:
     await page.evaluate(
         """() => {
           const frames = (window.frames_ = []);
@@ -317,7 +324,7 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
           requestAnimationFrame(step);
         }"""
     )
-    before = await page.locator(".graph svg > g").get_attribute("transform")
+    transform_before = await page.locator(".graph svg > g").get_attribute("transform")
     svg_box = await page.locator(".graph svg").bounding_box()
     assert svg_box is not None
     x, y = svg_box["x"] + svg_box["width"] / 2, svg_box["y"] + svg_box["height"] / 2
@@ -326,7 +333,7 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
     for number in range(60):
         await page.mouse.move(x + 2 * number, y + number)
     await page.mouse.up()
-    assert await page.locator(".graph svg > g").get_attribute("transform") != before
+    assert await page.locator(".graph svg > g").get_attribute("transform") != transform_before
     frames_ms: list[float] = await page.evaluate("window.frames_")
     return frames_ms
 
@@ -353,23 +360,23 @@ async def test_100000_nodes_are_shown_as_groups_that_open(chromium: Browser, ser
         await page.route(re.compile("/v1/runs/large"), _respond_with(graph, document))
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
-        first = page.locator(".graph .box").first
+        first_group = page.locator(".graph .box").first
         label = "Levels 1 to 5: 5,000 nodes, 1,000 pending, 1,000 running, 2,000 completed, 1,000 failed"
-        await expect(first).to_have_attribute("aria-label", label)
-        await first.click()
+        await expect(first_group).to_have_attribute("aria-label", label)
+        await first_group.click()
         await expect(page.get_by_role("button", name="Close Levels 1 to 5")).to_be_visible()
         await page.get_by_label("Find a node by title").fill("n77777")
         await page.keyboard.press("Enter")
         await expect(box(page, "n77777")).to_be_focused()
         assert await page.locator(".graph .box").count() <= 2_000
         opened_groups = page.locator(".opened button")
-        for remaining in (2, 1, 0):
+        for remaining_count in (2, 1, 0):
             await opened_groups.last.click()
-            await expect(opened_groups).to_have_count(remaining)
+            await expect(opened_groups).to_have_count(remaining_count)
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
 
 
-async def test_nodes_of_a_round_fold_into_one_box(chromium: Browser, serve: Serve) -> None:
+async def test_nodes_of_a_round_are_folded_into_a_box(chromium: Browser, serve: Serve) -> None:
     node = {"title": None, "status": "completed", "tool": "find"}
     nodes: list[dict[str, Any]] = [
         {"node_id": f"{group}-{i}", "group": f"round {group}", **node} for group in (1, 2) for i in range(3)

@@ -1,4 +1,4 @@
-"""People act on the console's page: answers, steering, forks, chats and plans, in a real browser."""
+"""Actions in the console, in a real browser: answers, steering, forks, chats and plans."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-FORM = {
+FORM_SCHEMA = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "title": "Name"},
@@ -29,66 +29,66 @@ FORM = {
     },
     "required": ["name", "amount", "urgent"],
 }
-CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}}
+APPROVAL_NODE = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}}
 REQUESTS_PLAN = plan_of(
-    CHECK,
-    {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
+    APPROVAL_NODE,
+    {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM_SCHEMA}},
     {"id": "way", "human": {"type": "SELECTION", "prompt": "Which way?", "options": ["by sea", "by air"]}},
-    {"id": "words", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
+    {"id": "sender", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
     title="Ask about everything",
-    output={name: f"{{{{{name}.result}}}}" for name in ("check", "facts", "way", "words")},
+    output={name: f"{{{{{name}.result}}}}" for name in ("check", "facts", "way", "sender")},
 )
 
 
 async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(REQUESTS_PLAN)
-        await live.start({"plan": 1, "nodes": [CHECK]})
+        await live.start({"plan": 1, "nodes": [APPROVAL_NODE]})
         await live.wait_for_requests(run)
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("link", name="asks 4").click()
             await expect(page.get_by_label("Find", exact=True)).to_have_value(run)
             await expect(page.locator("[data-run]:visible")).to_have_count(4)
             await page.get_by_label("Your name").fill("ann")
-            check = page.locator(f'[data-run="{run}"][data-request="check"]')
-            await expect(check.get_by_role("heading")).to_have_text("Publish <b>this</b>?")
-            await check.get_by_role("button", name="Reject").click()
-            await expect(check.get_by_text("enter a reason")).to_be_visible()
-            await check.get_by_label("Reason").fill("it is late")
-            await check.get_by_role("button", name="Reject").click()
-            await expect(check.locator(".confirmation")).to_contain_text("check")
+            check_card = page.locator(f'[data-run="{run}"][data-request="check"]')
+            await expect(check_card.get_by_role("heading")).to_have_text("Publish <b>this</b>?")
+            await check_card.get_by_role("button", name="Reject").click()
+            await expect(check_card.get_by_text("enter a reason")).to_be_visible()
+            await check_card.get_by_label("Reason").fill("it is late")
+            await check_card.get_by_role("button", name="Reject").click()
+            await expect(check_card.locator(".confirmation")).to_contain_text("check")
 
-            facts = page.locator(f'[data-run="{run}"][data-request="facts"]')
-            await facts.get_by_label("Name").fill("Grace")
-            await facts.get_by_label("amount").fill("many")
-            await facts.get_by_role("button", name="Answer").click()
-            await expect(facts.get_by_text("write a whole number")).to_be_visible()
-            await expect(facts.get_by_text("this field is required")).to_be_visible()
-            await facts.get_by_label("amount").fill("3")
-            await facts.get_by_label("yes").check()
-            await facts.get_by_label("kind").select_option("parcel")
-            await facts.get_by_role("button", name="Add an item").click()
-            await facts.get_by_label("Item", exact=True).fill("fragile")
-            await facts.get_by_role("button", name="Answer").click()
-            await expect(facts.locator(".confirmation")).to_contain_text("facts")
+            facts_card = page.locator(f'[data-run="{run}"][data-request="facts"]')
+            await facts_card.get_by_label("Name").fill("Grace")
+            await facts_card.get_by_label("amount").fill("many")
+            await facts_card.get_by_role("button", name="Answer").click()
+            await expect(facts_card.get_by_text("write a whole number")).to_be_visible()
+            await expect(facts_card.get_by_text("this field is required")).to_be_visible()
+            await facts_card.get_by_label("amount").fill("3")
+            await facts_card.get_by_label("yes").check()
+            await facts_card.get_by_label("kind").select_option("parcel")
+            await facts_card.get_by_role("button", name="Add an item").click()
+            await facts_card.get_by_label("Item", exact=True).fill("fragile")
+            await facts_card.get_by_role("button", name="Answer").click()
+            await expect(facts_card.locator(".confirmation")).to_contain_text("facts")
 
-            way = page.locator(f'[data-run="{run}"][data-request="way"]')
-            await way.get_by_label("by air").check()
-            await way.get_by_role("button", name="Answer").click()
-            words = page.locator(f'[data-run="{run}"][data-request="words"]')
-            await words.get_by_label("Answer", exact=True).fill("Hopper")
-            await words.get_by_role("button", name="Answer").click()
-            await expect(words.locator(".confirmation")).to_contain_text("words")
+            way_card = page.locator(f'[data-run="{run}"][data-request="way"]')
+            await way_card.get_by_label("by air").check()
+            await way_card.get_by_role("button", name="Answer").click()
+            name_card = page.locator(f'[data-run="{run}"][data-request="sender"]')
+            await name_card.get_by_label("Answer", exact=True).fill("Hopper")
+            await name_card.get_by_role("button", name="Answer").click()
+            await expect(name_card.locator(".confirmation")).to_contain_text("sender")
             result = await live.wait_for_end(run)
     assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
     parcel = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
     assert result["nodes"]["facts"]["result"]["data"] == parcel
     assert result["nodes"]["way"]["result"] == {"selected": ["by air"]}
-    assert result["nodes"]["words"]["result"] == {"text": "Hopper"}
-    assert result["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
+    assert result["nodes"]["sender"]["result"] == {"text": "Hopper"}
+    assert result["nodes"]["sender"]["lineage"]["answers"][0]["by"] == "ann"
 
 
-CALLS = plan_of(
+CALLS_PLAN = plan_of(
     calculation("broken", "1 / 0", on_error="ask"),
     calculation("gated", "2 * 3", approval="required"),
     calculation("again", "1 / 0", on_error="ask"),
@@ -96,41 +96,41 @@ CALLS = plan_of(
 )
 
 
-async def test_calls_and_failures_are_decided_in_the_inbox(serve: Serve, chromium: Browser) -> None:
+async def test_calls_are_approved_and_failures_resolved_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(CALLS)
+        run = await live.start(CALLS_PLAN)
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
-            broken = page.locator(f'[data-run="{run}"][data-request="broken"]')
-            await expect(broken.locator("form textarea:visible")).to_have_count(0)
-            await broken.get_by_label("Set its result", exact=True).check()
-            await broken.get_by_role("button", name="Answer").click()
-            await expect(broken.get_by_text("this field is required")).to_be_visible()
-            await broken.get_by_label("The result").fill("5")
-            await broken.get_by_role("button", name="Answer").click()
-            await expect(broken.locator("form")).to_have_count(0)
-            gated = page.locator(f'[data-run="{run}"][data-request="gated"]')
-            await expect(gated.get_by_role("region", name="Arguments")).to_contain_text("2 * 3")
-            await gated.get_by_text("Approve with other arguments").click()
-            await gated.get_by_label("Arguments to approve instead").fill('{"expression": "2 * 4"}')
-            await gated.get_by_role("button", name="Approve").click()
-            await expect(gated.locator("form")).to_have_count(0)
-            again = page.locator(f'[data-run="{run}"][data-request="again"]')
-            await again.get_by_label("Retry", exact=True).check()
-            await again.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
-            await again.get_by_role("button", name="Answer").click()
-            await expect(again.locator("form")).to_have_count(0)
+            broken_card = page.locator(f'[data-run="{run}"][data-request="broken"]')
+            await expect(broken_card.locator("form textarea:visible")).to_have_count(0)
+            await broken_card.get_by_label("Set its result", exact=True).check()
+            await broken_card.get_by_role("button", name="Answer").click()
+            await expect(broken_card.get_by_text("this field is required")).to_be_visible()
+            await broken_card.get_by_label("The result").fill("5")
+            await broken_card.get_by_role("button", name="Answer").click()
+            await expect(broken_card.locator("form")).to_have_count(0)
+            gated_card = page.locator(f'[data-run="{run}"][data-request="gated"]')
+            await expect(gated_card.get_by_role("region", name="Arguments")).to_contain_text("2 * 3")
+            await gated_card.get_by_text("Approve with other arguments").click()
+            await gated_card.get_by_label("Arguments to approve instead").fill('{"expression": "2 * 4"}')
+            await gated_card.get_by_role("button", name="Approve").click()
+            await expect(gated_card.locator("form")).to_have_count(0)
+            again_card = page.locator(f'[data-run="{run}"][data-request="again"]')
+            await again_card.get_by_label("Retry", exact=True).check()
+            await again_card.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
+            await again_card.get_by_role("button", name="Answer").click()
+            await expect(again_card.locator("form")).to_have_count(0)
             result = await live.wait_for_end(run)
     assert (result["status"], result["output"]) == ("completed", [5, 8, 6])
 
 
-_RIGHT = {"type": "APPROVAL", "prompt": "Is {{item}} right?"}
-EACH = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human": _RIGHT}]}
+_ITEM_APPROVAL = {"type": "APPROVAL", "prompt": "Is {{item}} right?"}
+ITEMS_PLAN = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human": _ITEM_APPROVAL}]}
 
 
 async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(EACH)
-        other_run = await live.start({"plan": 1, "nodes": [CHECK]})
+        run = await live.start(ITEMS_PLAN)
+        other_run = await live.start({"plan": 1, "nodes": [APPROVAL_NODE]})
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(3)
@@ -149,9 +149,9 @@ async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -
     assert (result["status"], len(result["nodes"]["each"]["result"])) == ("completed", 3)
 
 
-_NUMBER = {"number": {"type": "integer"}}
-_DOUBLED = calculation("double", "{{PLACEHOLDER_number}} * 2")
-LONG_PLAN = plan_of(_DOUBLED, pause("long", "1h"), title="Something long", inputs=_NUMBER)
+_NUMBER_INPUT = {"number": {"type": "integer"}}
+_DOUBLE_NODE = calculation("double", "{{PLACEHOLDER_number}} * 2")
+LONG_PLAN = plan_of(_DOUBLE_NODE, pause("long", "1h"), title="Something long", inputs=_NUMBER_INPUT)
 
 
 async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromium: Browser) -> None:
@@ -183,20 +183,20 @@ async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromi
 
 FAILING_PLAN = plan_of(
     calculation("broken", "1 / 0"),
-    calculation("lost", "2 / 0"),
-    calculation("sum", "{{broken.result}} + {{lost.result}}"),
+    calculation("failing", "2 / 0"),
+    calculation("sum", "{{broken.result}} + {{failing.result}}"),
     pause("long", "1h"),
-    calculation("behind", "1 + 1", depends_on=["long"]),
+    calculation("dependent", "1 + 1", depends_on=["long"]),
 )
 
 
-async def test_nodes_are_retried_set_and_cancelled(serve: Serve, chromium: Browser) -> None:
+async def test_nodes_are_retried_overridden_and_cancelled(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(FAILING_PLAN)
 
         async def have_failed() -> bool:
             nodes = (await live.document(run))["nodes"]
-            return bool(nodes) and nodes["broken"]["status"] == nodes["lost"]["status"] == "failed"
+            return bool(nodes) and nodes["broken"]["status"] == nodes["failing"]["status"] == "failed"
 
         await eventually(have_failed)
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken") as page:
@@ -205,8 +205,8 @@ async def test_nodes_are_retried_set_and_cancelled(serve: Serve, chromium: Brows
             await dialog.get_by_label("Other arguments").fill('{"expression": "1 + 1"}')
             await dialog.get_by_role("button", name="Try again").click()
             await expect(dialog).to_have_count(0)
-            await page.goto(f"{live.url}/console/#/runs/{run}?node=lost")
-            await page.get_by_role("group", name="Steer lost").get_by_role("button", name="Set its result").click()
+            await page.goto(f"{live.url}/console/#/runs/{run}?node=failing")
+            await page.get_by_role("group", name="Steer failing").get_by_role("button", name="Set its result").click()
             await dialog.get_by_label("Result").fill("five")
             await dialog.get_by_role("button", name="Set it").click()
             await expect(dialog.get_by_text("invalid JSON")).to_be_visible()
@@ -217,12 +217,12 @@ async def test_nodes_are_retried_set_and_cancelled(serve: Serve, chromium: Brows
             await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
             await dialog.get_by_label("Cancel its dependents as well").check()
             await dialog.get_by_role("button", name="Cancel it").click()
-            result = (await live.wait_for_end(run))["nodes"]
-    assert (result["sum"]["result"], result["broken"]["status"]) == (7, "superseded")
-    assert (result["long"]["status"], result["behind"]["status"]) == ("cancelled", "cancelled")
+            nodes = (await live.wait_for_end(run))["nodes"]
+    assert (nodes["sum"]["result"], nodes["broken"]["status"]) == (7, "superseded")
+    assert (nodes["long"]["status"], nodes["dependent"]["status"]) == ("cancelled", "cancelled")
 
 
-DOUBLE = plan_of(
+DOUBLE_PLAN = plan_of(
     calculation("one", "1 + 1"),
     calculation("double", "{{PLACEHOLDER_number}} * {{one.result}}"),
     title="Double a number",
@@ -233,7 +233,7 @@ DOUBLE = plan_of(
 
 async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(DOUBLE, inputs={"number": 2})
+        run = await live.start(DOUBLE_PLAN, inputs={"number": 2})
         await live.wait_for_end(run)
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Fork").click()
@@ -264,7 +264,7 @@ async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium:
         "omitted": ["search", "tell"],
     }
     async with serve() as live:
-        run = await live.start(DOUBLE, inputs={"number": 2})
+        run = await live.start(DOUBLE_PLAN, inputs={"number": 2})
         await live.wait_for_end(run)
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             document = {"run_id": run, "fork_run_id": f"{run}-fork", "started": False, "difference": difference}
@@ -277,10 +277,10 @@ async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium:
             await expect(dialog).not_to_contain_text("Nothing is executed again")
 
 
-GREET = plan_of(
+GREETING_PLAN = plan_of(
     calculation("sum", "1 + 2"),
     {"id": "check", "depends_on": ["sum"], "human": {"type": "CLARIFICATION", "prompt": "In which language?"}},
-    title="Greet somebody",
+    title="Greet a person",
     inputs={"name": {"type": "string"}},
     output="Hello {{PLACEHOLDER_name}}, in {{check.result.text}}.",
 )
@@ -289,8 +289,8 @@ GREET = plan_of(
 ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it."
 
 
-async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"greet": GREET}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
+async def test_chat_shows_progress_questions_and_answers(serve: Serve, chromium: Browser) -> None:
+    async with serve(plans={"greet": GREETING_PLAN}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
         await page.get_by_label("For", exact=True).select_option("plan/greet")
         await page.get_by_label("Request", exact=True).fill("Ada")
         await page.keyboard.press("Enter")
@@ -321,7 +321,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
 async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: Browser) -> None:
     plan_without_inputs = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
     async with (
-        serve(plans={"double": DOUBLE, "bare": plan_without_inputs}) as live,
+        serve(plans={"double": DOUBLE_PLAN, "bare": plan_without_inputs}) as live,
         open_page(chromium, f"{live.url}/console/#/chat") as page,
     ):
         answers = page.locator(".turn-answer .answer-text")
@@ -341,8 +341,8 @@ async def test_chat_with_a_model_sends_the_earlier_messages(serve: Serve, chromi
         open_page(chromium, f"{live.url}/console/#/chat") as page,
     ):
         await page.get_by_label("For", exact=True).select_option("small")
-        for words, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
-            await page.get_by_label("Request", exact=True).fill(words)
+        for request, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
+            await page.get_by_label("Request", exact=True).fill(request)
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator(".turn-answer .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
@@ -386,9 +386,11 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
 
 async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: Browser) -> None:
     queue = f"gateway-{uuid4().hex[:8]}"
-    released = asyncio.Event()
+    release_event = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(json_text({"answer": ANSWER_TEXT, "missing": []}), characters=8, held_after=5, release_event=released)
+    answer = slow(
+        json_text({"answer": ANSWER_TEXT, "missing": []}), characters=8, held_after=5, release_event=release_event
+    )
     async with AsyncExitStack() as stack, AsyncExitStack() as gateway_stack:
         # The worker belongs to another gateway, which keeps running.
         worker_gateway = await stack.enter_async_context(serve(plan, answer, queue=queue))
@@ -402,13 +404,13 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
         await expect(answer_text).to_have_text(ANSWER_TEXT[:28])
         await gateway_stack.aclose()
         await expect(page.get_by_text("The gateway does not respond")).to_be_visible()
-        released.set()
+        release_event.set()
         port = int(live.url.rpartition(":")[2])
         await stack.enter_async_context(serve(queue=queue, has_worker=False, port=port))
         await expect(answer_text).to_have_text(ANSWER_TEXT)
         session = page.url.rpartition("/")[2]
         turns = (await worker_gateway.http.get(f"/v1/sessions/{session}")).json()["turns"]
-    # The page sent the request again, but the session has one run.
+    # The page sent the request again, but the session has only one turn.
     assert [turn["request"] for turn in turns] == ["What is the weather?"]
 
 
@@ -422,7 +424,7 @@ nodes:
 
 
 async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"double": DOUBLE}) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
+    async with serve(plans={"double": DOUBLE_PLAN}) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
         text = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
         await text.fill(MISSPELLED_PLAN)
@@ -447,14 +449,14 @@ async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: 
     assert result["output"] == 42
 
 
-async def width_of(page: Page) -> int:
+async def page_width(page: Page) -> int:
     return int(await page.evaluate("document.documentElement.scrollWidth"))
 
 
-VARIANTS: list[Any] = [(PHONE, "dark"), (DESKTOP, "light")]
+SIZES_AND_COLOURS: list[Any] = [(PHONE, "dark"), (DESKTOP, "light")]
 
 
-@pytest.mark.parametrize(("size", "colours"), VARIANTS)
+@pytest.mark.parametrize(("size", "colours"), SIZES_AND_COLOURS)
 async def test_views_fit_the_window_and_are_accessible(
     serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
@@ -462,10 +464,10 @@ async def test_views_fit_the_window_and_are_accessible(
     errors: list[str] = []
 
     async def check_view(page: Page, name: str) -> None:
-        widths[name] = await width_of(page)
+        widths[name] = await page_width(page)
         errors.extend(f"{name}: {violation}" for violation in await accessibility_violations(page))
 
-    async with serve(plans={"greet": GREET}) as live:
+    async with serve(plans={"greet": GREETING_PLAN}) as live:
         run = await live.start(REQUESTS_PLAN)
         await live.wait_for_requests(run)
         async with open_page(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:

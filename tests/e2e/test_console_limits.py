@@ -11,16 +11,16 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-LIMITED = plan_of(
-    {"id": "check", "human": {"type": "APPROVAL", "prompt": "Begin?"}},
+LIMITED_PLAN = plan_of(
+    {"id": "check", "human": {"type": "APPROVAL", "prompt": "Start?"}},
     pause("long", "1h", depends_on=["check"]),
     pause("next", "1h", depends_on=["check"]),
 )
 
 
-async def test_limit_is_raised_at_the_node_that_waits_for_it(serve: Serve, chromium: Browser) -> None:
+async def test_limit_is_raised_at_the_node_that_the_limit_delays(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(LIMITED)
+        run = await live.start(LIMITED_PLAN)
         assert (await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 1})).json()["ok"]
 
         async def is_answered() -> bool:

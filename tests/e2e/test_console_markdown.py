@@ -1,4 +1,4 @@
-"""The console renders Markdown of answers and questions without running or linking to scripts or loading files."""
+"""The console renders the Markdown of questions and answers; it runs no script, links to none, and loads no file."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-ANSWER = """# Report
+ANSWER_MARKDOWN = """# Report
 
 The total is **42**, see [the source](https://example.com/a?b=1&c=2).
 
@@ -22,7 +22,7 @@ The total is **42**, see [the source](https://example.com/a?b=1&c=2).
 print("<b>42</b>")
 ```
 """
-HOSTILE = """<script>window.hacked = 1</script>
+HOSTILE_MARKDOWN = """<script>window.hacked = 1</script>
 <img src="https://tracker.example/a.gif" onerror="window.hacked = 2">
 <a href="javascript:window.hacked = 3">one</a>
 
@@ -34,7 +34,7 @@ HOSTILE = """<script>window.hacked = 1</script>
 
 <style>body { display: none }</style><iframe src="https://tracker.example/"></iframe><form action="https://x.example">
 """
-ECHO = plan_of(
+ECHO_PLAN = plan_of(
     {"id": "check", "human": {"type": "CLARIFICATION", "prompt": "Is `this` **right**?\n\n{{PLACEHOLDER_words}}"}},
     title="Repeat a text",
     inputs={"words": {"type": "string"}},
@@ -42,17 +42,17 @@ ECHO = plan_of(
 )
 
 
-async def _ask(page: Page, words: str) -> None:
+async def _ask(page: Page, request: str) -> None:
     await page.get_by_label("For", exact=True).select_option("plan/echo")
-    await page.get_by_label("Request", exact=True).fill(words)
+    await page.get_by_label("Request", exact=True).fill(request)
     await page.get_by_role("button", name="Send").click()
 
 
-async def _assert_harmless(page: Page) -> None:
+async def _assert_page_is_harmless(page: Page) -> None:
     assert await page.evaluate("window.hacked") is None
     main = page.locator("main")
-    dangerous = "script, img, iframe, style, form[action], [onerror], [onclick], [onmouseover], [style]"
-    await expect(main.locator(dangerous)).to_have_count(0)
+    dangerous_elements = "script, img, iframe, style, form[action], [onerror], [onclick], [onmouseover], [style]"
+    await expect(main.locator(dangerous_elements)).to_have_count(0)
     links = await main.locator(".markdown a").evaluate_all("all => all.map(a => [a.getAttribute('href'), a.rel])")
     assert {href for href, _ in links if href is not None} <= {
         *("https://tracker.example/b.gif", "https://example.com/%22onmouseover=%22window.hacked=6"),
@@ -62,29 +62,29 @@ async def _assert_harmless(page: Page) -> None:
 
 
 async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"echo": ECHO}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
+    async with serve(plans={"echo": ECHO_PLAN}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
         foreign_urls: list[str] = []
         page.on(
             "request", lambda request: None if request.url.startswith(live.url) else foreign_urls.append(request.url)
         )
-        await _ask(page, HOSTILE)
+        await _ask(page, HOSTILE_MARKDOWN)
         card = page.locator('[data-request="check"]')
         await expect(card.get_by_role("heading")).to_have_text("Is this right?")
         await expect(card.get_by_role("heading").locator("strong")).to_have_text("right")
         await expect(card).to_contain_text("<script>window.hacked = 1</script>")
-        await _assert_harmless(page)
+        await _assert_page_is_harmless(page)
 
-        await card.get_by_label("Answer", exact=True).fill(HOSTILE)
+        await card.get_by_label("Answer", exact=True).fill(HOSTILE_MARKDOWN)
         await card.get_by_role("button", name="Answer").click()
         answer = page.locator(".turn-answer .answer-text")
         await expect(answer).to_contain_text("<script>window.hacked = 1</script>")
         pixel = answer.get_by_role("link", name="pixel")
         await expect(pixel).to_have_attribute("href", "https://tracker.example/b.gif")
-        await _assert_harmless(page)
+        await _assert_page_is_harmless(page)
 
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         await _ask(page, "What does it cost?")
-        await card.last.get_by_label("Answer", exact=True).fill(ANSWER)
+        await card.last.get_by_label("Answer", exact=True).fill(ANSWER_MARKDOWN)
         await card.last.get_by_role("button", name="Answer").click()
         await expect(answer).to_have_count(2)
         last_answer = answer.last

@@ -10,23 +10,23 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
-SHORT = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
+LONG_PLAN = {"plan": 1, "nodes": [pause("long", "1h")]}
+SHORT_PLAN = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
 
 
 async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        first_run = await live.start({**LONG, "title": "The first run"})
-        second_run = await live.start({**LONG, "title": "The second run"})
-        ended_run = await live.start(SHORT)
+        first_run = await live.start({**LONG_PLAN, "title": "The first run"})
+        second_run = await live.start({**LONG_PLAN, "title": "The second run"})
+        ended_run = await live.start(SHORT_PLAN)
         async with open_page(chromium, f"{live.url}/console/#/runs/{first_run}") as page:
             dialog = page.get_by_role("dialog")
             heading = page.get_by_role("heading", level=1)
-            cancel = page.get_by_role("button", name="Cancel the run")
+            cancel_button = page.get_by_role("button", name="Cancel the run")
             await expect(heading).to_have_text("The first run")
             await page.goto(f"{live.url}/console/#/runs/{second_run}")
             await expect(heading).to_have_text("The second run")
-            await cancel.click()
+            await cancel_button.click()
             await expect(dialog).to_contain_text("The second run")
             await expect(dialog).to_contain_text(second_run)
             await page.go_back()
@@ -39,22 +39,22 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
                 await page.get_by_role("button", name="Limits").click()
                 await page.evaluate(f"location.hash = '#/runs/{second_run}'")
             await expect(heading).to_have_text("The second run")
-            await cancel.click()
+            await cancel_button.click()
             await expect(dialog).to_have_count(1)
             await page.go_forward()
             await page.go_back()
             await expect(dialog).to_have_count(0)
 
             await page.goto(f"{live.url}/console/#/runs/{ended_run}")
-            status = page.locator("#status-line")
+            status_line = page.locator("#status-line")
             await page.get_by_role("button", name="Fork").click()
             await dialog.get_by_role("button", name="Show the difference").click()
             await expect(dialog.get_by_role("heading", level=3)).to_be_visible()
             await dialog.get_by_role("button", name="Start the fork").click()
             await page.wait_for_url("**/#/runs/*-fork-*")
-            await expect(status).to_contain_text("The run is completed")
+            await expect(status_line).to_contain_text("The run is completed")
             await page.get_by_role("link", name="Chat").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text("New chat")
-            await expect(status).to_be_empty()
+            await expect(status_line).to_be_empty()
         statuses = [(await live.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first_run, second_run)]
     assert statuses == ["running", "running"]

@@ -1,4 +1,4 @@
-"""Parts of every page of the console: its name, its links, and explanations for new users."""
+"""Pages of the console: titles, links, lists, forms, and explanations for new users."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Route, expect
 
-from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
+from tests.e2e.conftest import OpenConsolePage, Serve, calculation, plan_of
 from tests.support.browser import accessibility_violations, open_page
 from tests.support.eventually import eventually
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-FORM = {
+FORM_SCHEMA = {
     "type": "object",
     "properties": {
         "kind": {"enum": ["letter", "parcel"]},
@@ -27,7 +27,7 @@ FORM = {
     "required": ["kind", "from"],
 }
 FORM_PLAN = plan_of(
-    {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
+    {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM_SCHEMA}},
     title="Send something",
     output="{{facts.result}}",
 )
@@ -35,17 +35,17 @@ SUM_PLAN = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.
 PLAN_WITH_INPUTS = """\
 plan: 1
 inputs:
-  whose: {type: string}
-  many: {type: integer, default: 3}
+  owner: {type: string}
+  count: {type: integer, default: 3}
 nodes:
-  - {id: double, tool: calculator, arguments: {expression: "{{PLACEHOLDER_many}} * 2"}}
+  - {id: double, tool: calculator, arguments: {expression: "{{PLACEHOLDER_count}} * 2"}}
 """
 SHOW_RETRIED_NODE = """async () => {
   const { Detail } = await import("/console/js/detail.js");
   const node = { node_id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
-  const step = { node_id: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
-  const why = { message: "it is tried again", chain: [step] };
-  const api = { get: async (path) => (path.includes("/explain") ? why : node) };
+  const step = { node_id: "one", message: "waits: attempt 2 failed: no connection", until: "2026-01-05T09:31:00Z" };
+  const explanation = { message: "the node is retried", chain: [step] };
+  const api = { get: async (path) => (path.includes("/explain") ? explanation : node) };
   const createCommands = () => document.createElement("span");
   const currentRun = () => ({ status: "running" });
   const detail = new Detail("run-1", { api, createCommands, currentRun, go() {}, onClose() {}, onNode() {} });
@@ -54,14 +54,14 @@ SHOW_RETRIED_NODE = """async () => {
 }"""
 RETRY_AFTER_LEAVING = """async () => {
   const { retryUntilSuccess } = await import("/console/js/events.js");
-  const leaving = new AbortController();
+  const controller = new AbortController();
   let attempts = 0;
-  const once = async () => {
+  const request = async () => {
     attempts += 1;
-    throw new TypeError("there is no line");
+    throw new TypeError("there is no connection");
   };
-  const asks = { signal: leaving.signal, mayRetry: () => true, onOffline: () => leaving.abort() };
-  const errorName = await retryUntilSuccess(once, asks).catch((error) => error.name);
+  const options = { signal: controller.signal, mayRetry: () => true, onOffline: () => controller.abort() };
+  const errorName = await retryUntilSuccess(request, options).catch((error) => error.name);
   return [errorName, attempts];
 }"""
 SEND_CHAT_REQUEST = """() => {
@@ -75,18 +75,18 @@ LOAD_OLDER_GRAPH = """async () => {
   const { Model } = await import("/console/js/model.js");
   const model = new Model();
   const node = { node_id: "one", title: "One", group: "round 1" };
-  const one = ({ at: cursor, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], cursor });
-  model.load(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
+  const snapshot = ({ at: cursor, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], cursor });
+  model.load(snapshot({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
   model.applyEvents([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
   const rows = [];
   for (const at of ["1-7", "1-11"]) {
-    model.load(one({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
+    model.load(snapshot({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
     const { title, status, attempts, reason = null, group } = model.find("one");
     rows.push([title, status, attempts, reason, group]);
   }
   return rows;
 }"""
-FORMATS = """async () => {
+READ_FORMATS = """async () => {
   const { formatText, inputOf } = await import("/console/js/formats.js");
   return ["constructor", "date", "uuid"].map((format) => [formatText(format), inputOf(format, "").type]);
 }"""
@@ -95,7 +95,7 @@ SHOW_SELECTION = """async () => {
   const options = ["by sea", "by air"];
   const request = { run_id: "run-1", request_id: "way", type: "SELECTION", options, allow_text: true };
   const sendAnswer = async ({ answer }) => {
-    window.given = answer;
+    window.sentAnswer = answer;
     return "It is answered.";
   };
   document.querySelector("main").replaceChildren(requestCard(request, { sendAnswer }).element);
@@ -137,8 +137,8 @@ async def test_every_page_has_a_title_and_links_to_temporal(serve: Serve, chromi
             await expect(page.get_by_text("Write a request below")).to_have_count(0)
 
 
-async def test_unknown_address_is_reported(console_page: ConsolePage) -> None:
-    async with console_page("blah") as page:
+async def test_unknown_address_is_reported(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("blah") as page:
         await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
         await expect(page).to_have_title("No such page · Dagwright")
         assert await accessibility_violations(page) == []
@@ -180,16 +180,16 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
     assert sent_time == expected_time
 
 
-async def test_form_of_a_plan_marks_requested_and_optional_inputs(console_page: ConsolePage) -> None:
-    async with console_page("plan") as page:
+async def test_form_of_a_plan_marks_requested_and_optional_inputs(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("plan") as page:
         await page.get_by_label("Plan, as YAML or JSON").fill(PLAN_WITH_INPUTS)
         form = page.get_by_role("form", name="Start")
-        whose = form.locator("label").filter(has_text="whose")
-        await expect(whose).to_have_text("whose (the run asks for it if empty)")
-        await expect(form.locator("label").filter(has_text="many")).to_have_text("many (optional)")
+        owner_label = form.locator("label").filter(has_text="owner")
+        await expect(owner_label).to_have_text("owner (the run asks for it if empty)")
+        await expect(form.locator("label").filter(has_text="count")).to_have_text("count (optional)")
 
 
-async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(console_page: ConsolePage) -> None:
+async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(open_console_page: OpenConsolePage) -> None:
     request = {
         "run_id": "run-1",
         "request_id": "way",
@@ -204,11 +204,13 @@ async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(consol
         "opened_at": "2026-01-05T09:30:00.000Z",
         "answer_schema": {},
     }
-    async with console_page("plan") as page:
+    async with open_console_page("plan") as page:
 
         async def answer(route: Route) -> None:
-            is_first = "cursor" not in route.request.url
-            requests = [document] if is_first else [{**document, "request_id": f"way-{number}"} for number in range(50)]
+            is_first_page = "cursor" not in route.request.url
+            requests = (
+                [document] if is_first_page else [{**document, "request_id": f"way-{number}"} for number in range(50)]
+            )
             inbox = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
             await route.fulfill(json=inbox)
 
@@ -221,21 +223,21 @@ async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(consol
         await expect(page.get_by_role("button", name="Show more")).to_be_visible()
 
 
-async def test_retried_node_reports_when_and_why(console_page: ConsolePage) -> None:
-    async with console_page("inbox") as page:
+async def test_retried_node_reports_when_and_why(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("inbox") as page:
         await page.evaluate(SHOW_RETRIED_NODE)
         detail = page.get_by_role("region", name="Node")
         await expect(detail).to_contain_text("Last attempt started")
-        await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no line, until .*:31:00"))
+        await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no connection, until .*:31:00"))
 
 
-async def test_request_is_not_retried_after_its_page_was_left(console_page: ConsolePage) -> None:
-    async with console_page("inbox") as page:
+async def test_request_is_not_retried_after_the_user_left_the_page(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("inbox") as page:
         assert await page.evaluate(RETRY_AFTER_LEAVING) == ["AbortError", 1]
 
 
-async def test_slow_model_is_called_once(console_page: ConsolePage) -> None:
-    async with console_page("inbox") as page:
+async def test_slow_model_is_called_once(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("inbox") as page:
         routes: list[Route] = []
         await page.clock.install()
         # The request stays open.
@@ -249,20 +251,20 @@ async def test_slow_model_is_called_once(console_page: ConsolePage) -> None:
         await routes[0].abort()
 
 
-async def test_older_graph_does_not_revert_newer_events(console_page: ConsolePage) -> None:
-    async with console_page("inbox") as page:
+async def test_older_graph_does_not_revert_newer_events(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("inbox") as page:
         result = await page.evaluate(LOAD_OLDER_GRAPH)
     assert result == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
-async def test_unknown_format_has_a_text_field(console_page: ConsolePage) -> None:
-    async with console_page("inbox") as page:
-        result = await page.evaluate(FORMATS)
+async def test_unknown_format_has_a_text_field(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("inbox") as page:
+        result = await page.evaluate(READ_FORMATS)
     assert result == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
 
-async def test_later_choice_of_option_or_text_is_the_answer(console_page: ConsolePage) -> None:
-    async with console_page("plan") as page:
+async def test_last_choice_of_option_or_text_is_the_answer(open_console_page: OpenConsolePage) -> None:
+    async with open_console_page("plan") as page:
         await page.evaluate(SHOW_SELECTION)
         card = page.locator('[data-request="way"]')
         await card.get_by_role("button", name="Answer").click()
@@ -276,20 +278,20 @@ async def test_later_choice_of_option_or_text_is_the_answer(console_page: Consol
         await expect(card.get_by_role("status")).to_contain_text("The chosen option is the answer")
         await card.get_by_role("button", name="Answer").click()
         await expect(card).to_contain_text("It is answered.")
-        assert await page.evaluate("window.given") == {"selected": ["by air"]}
+        assert await page.evaluate("window.sentAnswer") == {"selected": ["by air"]}
 
 
 async def test_node_of_an_ended_run_offers_only_a_fork(serve: Serve, chromium: Browser) -> None:
-    approval = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
-    plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), approval]}
+    approval_node = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
+    plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), approval_node]}
     async with serve() as live:
         run = await live.start(plan)
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             end_event = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
-            final_event = asyncio.Event()
+            release_event = asyncio.Event()
 
             async def fulfill_end(route: Route) -> None:
-                await final_event.wait()
+                await release_event.wait()
                 message = f"event: run.completed\ndata: {json.dumps(end_event)}\n\n"
                 await route.fulfill(body=message, content_type="text/event-stream")
 
@@ -301,7 +303,7 @@ async def test_node_of_an_ended_run_offers_only_a_fork(serve: Serve, chromium: B
             await live.wait_for_requests(run)
             await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
             await live.wait_for_end(run)
-            final_event.set()
+            release_event.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
             await expect(actions.get_by_role("button")).to_have_text(["Fork from here"])
 
@@ -312,7 +314,7 @@ OPTIONAL_FIELDS = {
     "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
     "several": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1},
 }
-ROUND_TRIPS: list[tuple[Any, Any]] = [
+SCHEMAS_AND_VALUES: list[tuple[Any, Any]] = [
     (
         {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["number", "null"]}}},
         {"a": "x", "b": 1.5},
@@ -348,13 +350,13 @@ READ_FORM = """async ([schema, value]) => {
 }"""
 
 
-async def test_form_returns_its_initial_value(console_page: ConsolePage) -> None:
+async def test_form_returns_its_initial_value(open_console_page: OpenConsolePage) -> None:
     properties = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
     strict_schema = {"type": "object", "properties": properties, "required": ["a", "b"]}
-    async with console_page("plan") as page:
-        actual = [await page.evaluate(READ_FORM, [schema, value]) for schema, value in ROUND_TRIPS]
+    async with open_console_page("plan") as page:
+        actual = [await page.evaluate(READ_FORM, [schema, value]) for schema, value in SCHEMAS_AND_VALUES]
         invalid_result = await page.evaluate(READ_FORM, [strict_schema, {"a": 4}])
-    assert actual == [{"value": value, "problems": [], "marked": []} for _, value in ROUND_TRIPS]
+    assert actual == [{"value": value, "problems": [], "marked": []} for _, value in SCHEMAS_AND_VALUES]
     assert invalid_result["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
         {"path": ["b"], "message": "this field is required"},

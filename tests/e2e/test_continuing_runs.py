@@ -1,4 +1,4 @@
-"""Runs outlive the command that started them: watched, cancelled, interrupted, killed, detached."""
+"""A run outlives the command that started it: other commands watch, cancel, continue and finish the run."""
 
 import signal
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dagwright.server import Daemon
-from tests.e2e.command import CommandLine, line_with, wait_for_exit
-from tests.e2e.conftest import Plans, calculation, pause
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
+from tests.e2e.conftest import WritePlan, calculation, pause
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -30,12 +30,14 @@ def _mark(name: str, **fields: Any) -> dict[str, Any]:
     return {"id": name, "tool": "mark", "arguments": {"name": name}, **fields}
 
 
-async def test_run_is_watched_and_cancelled_from_other_terminals(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_run_is_watched_and_cancelled_from_other_terminals(
+    command_line: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(calculation("first", "1 + 1"), pause("long", "10m", depends_on=["first"]))
     run_process = await command_line.start("run", plan, "--id", "steered")
-    await line_with(run_process, "running    long")
+    await read_line_with(run_process, "running    long")
     watch_process = await command_line.start("watch", "steered", "--no-worker")
-    await line_with(watch_process, "completed  first")
+    await read_line_with(watch_process, "completed  first")
 
     cancel_result = await command_line("cancel", "steered", "--reason", "changed my mind", "--by", "ann", "--json")
     results = [await wait_for_exit(run_process), await wait_for_exit(watch_process)]
@@ -53,10 +55,10 @@ async def test_run_is_watched_and_cancelled_from_other_terminals(command_line: C
     assert repeated_result.document == {"run_id": "steered", "ok": False, "message": message}
 
 
-async def test_same_command_finishes_an_interrupted_run(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_same_command_finishes_an_interrupted_run(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("first", "1 + 1"), pause("long", "3s", depends_on=["first"]))
     run_process = await command_line.start("run", plan, "--id", "interrupted")
-    await line_with(run_process, "completed  first")
+    await read_line_with(run_process, "completed  first")
     run_process.send_signal(signal.SIGINT)
     result = await wait_for_exit(run_process)
     status_result = await command_line("status", "interrupted", "--json")
@@ -70,7 +72,9 @@ async def test_same_command_finishes_an_interrupted_run(command_line: CommandLin
     assert (repeated_result.code, repeated_result.document["status"]) == (0, "completed")
 
 
-async def test_renamed_tool_keeps_its_runs(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_ended_run_of_a_renamed_tool_is_found_and_a_new_run_needs_the_new_name(
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
     first_result = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py")
@@ -90,49 +94,49 @@ async def test_renamed_tool_keeps_its_runs(command_line: CommandLine, write_plan
 
 
 @pytest.mark.fresh
-async def test_detached_run_ends_before_down(
-    commands_in_own_folder: CommandLine, write_plan: Plans, tmp_path: Path
+async def test_detached_run_completes_and_down_ends_all_processes(
+    commands_that_start_a_server: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
-    run_result = await commands_in_own_folder(
-        "run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json"
+    run_result = await commands_that_start_a_server(
+        "run", plan, "--id", "detached", "--detach", "--tools", "marking.py", "--json"
     )
-    assert (run_result.code, run_result.document["run_id"], run_result.document["ok"]) == (0, "left", True)
+    assert (run_result.code, run_result.document["run_id"], run_result.document["ok"]) == (0, "detached", True)
 
     # The first command and its worker are new interpreters; the next commands may be forked.
-    forked_commands = CommandLine(tmp_path, commands_in_own_folder.environment)
+    forked_commands = CommandLine(tmp_path, commands_that_start_a_server.environment)
     await eventually((tmp_path / "marks.txt").exists)
-    watch_result = await forked_commands("watch", "left", "--no-worker", "--json")
+    watch_result = await forked_commands("watch", "detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"], watch_result.stderr) == (0, {"only": "only"}, "")
 
-    # Any process can stand in for the search server here; the tests with a real server check its requests.
-    search = Daemon(commands_in_own_folder.folder / "state", "search")
+    # This process stands in for the search server, because `down` only ends it.
+    search = Daemon(commands_that_start_a_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down_result = await forked_commands("down", "--json")
     down_result.check_success()
     assert [name.partition("-")[0] for name in down_result.document["ended"]] == ["worker", "server", "search"]
     assert not search.is_running()
-    second_down = await forked_commands("down")
-    assert (second_down.code, second_down.stdout) == (0, "nothing was running here\n")
+    second_down_result = await forked_commands("down")
+    assert (second_down_result.code, second_down_result.stdout) == (0, "nothing was running here\n")
 
 
 async def test_up_is_idempotent_and_down_stops_the_server(
-    commands_in_own_folder: CommandLine, write_plan: Plans
+    commands_that_start_a_server: CommandLine, write_plan: WritePlan
 ) -> None:
-    first_result = await commands_in_own_folder("up", "--json")
-    second_result = await commands_in_own_folder("up", "--json")
+    first_result = await commands_that_start_a_server("up", "--json")
+    second_result = await commands_that_start_a_server("up", "--json")
     assert (first_result.code, first_result.document["status"]) == (0, "up")
     assert second_result.document == first_result.document
 
-    run_result = await commands_in_own_folder("run", write_plan(calculation("a", "2 + 2")), "--json")
+    run_result = await commands_that_start_a_server("run", write_plan(calculation("a", "2 + 2")), "--json")
     assert (run_result.code, run_result.document["output"]) == (0, {"a": 4})
 
-    # The running worker would execute the run on its own database.
-    other_url = f"sqlite:///{commands_in_own_folder.folder / 'other.db'}"
+    # The running worker would use its own database, not the database of the command.
+    other_url = f"sqlite:///{commands_that_start_a_server.folder / 'other.db'}"
     commands_with_other_database = CommandLine(
-        commands_in_own_folder.folder,
-        {**commands_in_own_folder.environment, "DAGWRIGHT_DATABASE_URL": other_url},
+        commands_that_start_a_server.folder,
+        {**commands_that_start_a_server.environment, "DAGWRIGHT_DATABASE_URL": other_url},
     )
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
         rejected_result = await commands_with_other_database(*command, "--json")
@@ -143,18 +147,18 @@ async def test_up_is_idempotent_and_down_stops_the_server(
         "output"
     ] == {"a": 4}
 
-    await commands_in_own_folder("down")
-    list_result = await commands_in_own_folder("list", "--json")
+    await commands_that_start_a_server("down")
+    list_result = await commands_that_start_a_server("list", "--json")
     assert [item["run_id"] for item in list_result.document["runs"]] == [run_result.document["run_id"]]
     assert (
         list_result.stderr == "no server was running, so one was started for this command; it ends with the command\n"
     )
 
 
-async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
     run_process = await command_line.start("run", plan, "--id", "lost")
-    await line_with(run_process, "running    long  wait · Take a while")
+    await read_line_with(run_process, "running    long  wait · Take a while")
     run_process.send_signal(signal.SIGKILL)
     await wait_for_exit(run_process)
 

@@ -1,4 +1,4 @@
-"""`make demo-human`: the run requests two answers, gets them by the printed commands, and continues."""
+"""`make demo-human`: the run requests two answers, the printed commands send them, and the run continues."""
 
 import asyncio
 import shlex
@@ -6,21 +6,21 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, line_with, wait_for_exit
+from tests.e2e.command import ROOT, CommandLine, read_line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
 
-async def test_demo_continues_after_the_shown_commands_are_run(own_command_line: CommandLine) -> None:
+async def test_demo_continues_after_the_shown_commands_are_run(commands_with_private_server: CommandLine) -> None:
     make = await asyncio.create_subprocess_exec("make", "-n", "demo-human", cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
     program, *arguments = shlex.split(next(line for line in script.decode().splitlines() if "dagwright run" in line))
     assert program == ".venv/bin/dagwright"
-    run = await own_command_line.start(*(str(ROOT / word) if "/" in word else word for word in arguments))
+    demo = await commands_with_private_server.start(*(str(ROOT / word) if "/" in word else word for word in arguments))
 
     # The first request opens at once, the second when the total is known.
-    request_lines = [await line_with(run, "asked "), await line_with(run, "answer ")]
-    request_lines += [await line_with(run, "asked "), await line_with(run, "answer ")]
+    request_lines = [await read_line_with(demo, "asked "), await read_line_with(demo, "answer ")]
+    request_lines += [await read_line_with(demo, "asked "), await read_line_with(demo, "answer ")]
     assert [line.rstrip().partition("  ")[2].partition(" dagwright feedback run-")[0] for line in request_lines] == [
         "asked      channels waits for anyone: Where shall it be published?",
         "answer    ",
@@ -29,11 +29,11 @@ async def test_demo_continues_after_the_shown_commands_are_run(own_command_line:
     ]
     assert request_lines[1].rstrip().endswith(" channels --select web  (or print, mail; repeatable)")
     assert request_lines[3].rstrip().endswith(" check --approve  (or --reject)")
-    select_result = await own_command_line(*_command(request_lines[1]), "--select", "mail")
-    approve_result = await own_command_line(*_command(request_lines[3]), "--by", "ann")
+    select_result = await commands_with_private_server(*_command(request_lines[1]), "--select", "mail")
+    approve_result = await commands_with_private_server(*_command(request_lines[3]), "--by", "ann")
 
     assert [(each.code, each.stderr) for each in (select_result, approve_result)] == [(0, ""), (0, "")]
-    result = await wait_for_exit(run)
+    result = await wait_for_exit(demo)
     assert (result.code, result.stderr) == (0, "")
     assert result.stdout.endswith("Published by web and mail: the total is 860.\n")
 

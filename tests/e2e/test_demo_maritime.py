@@ -23,41 +23,48 @@ def last_quarter(today: date) -> tuple[date, date]:
 
 def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
     """Compute the expected figures from the data alone: carrier -> TEU and number of shipments."""
-    first, last = (day.isoformat() for day in last_quarter(data.today))
+    first_day, last_day = (day.isoformat() for day in last_quarter(data.today))
     volume_by_carrier = dict.fromkeys(CARRIERS, (0, 0))
     for shipment in data.shipments():
-        if shipment["destination_port_code"] == "USLAX" and first <= shipment["departure_date"] <= last:
-            teu, number = volume_by_carrier.get(shipment["carrier_name"], (0, 0))
+        if shipment["destination_port_code"] == "USLAX" and first_day <= shipment["departure_date"] <= last_day:
+            teu, shipment_count = volume_by_carrier.get(shipment["carrier_name"], (0, 0))
             if shipment["carrier_name"] in volume_by_carrier:
-                volume_by_carrier[shipment["carrier_name"]] = (teu + shipment["teu"], number + 1)
+                volume_by_carrier[shipment["carrier_name"]] = (teu + shipment["teu"], shipment_count + 1)
     return volume_by_carrier
 
 
-async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_command_line: CommandLine) -> None:
+async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(
+    commands_with_private_server: CommandLine,
+) -> None:
     program = await demo_of_make("demo-maritime")
     today = datetime.now(UTC).date()
-    result = await wait_for_exit(await own_command_line.start(program=program))
+    result = await wait_for_exit(await commands_with_private_server.start(program=program))
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
     # The demo loads its shipments into indices of its own, not into those of the user.
     load_message = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
     assert any(line.startswith(load_message) for line in lines)
-    workers = [line.split()[1] for line in lines if line.startswith("  sg")]
-    assert workers == [*["metadata_lookup:"] * 2, *["es_query_gen:"] * 2, *["es_query_exec:"] * 2, "analyze_results:"]
+    worker_tools = [line.split()[1] for line in lines if line.startswith("  sg")]
+    assert worker_tools == [
+        *["metadata_lookup:"] * 2,
+        *["es_query_gen:"] * 2,
+        *["es_query_exec:"] * 2,
+        "analyze_results:",
+    ]
     # Around midnight, the demo and this test may have different dates.
-    expected = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
+    expected_volumes = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
     rows = [{cell.strip() for cell in line.strip("| ").split("|")} for line in lines if line.startswith("| ")]
     assert any(
         all(any({name, f"{figures[name][0]:,}", f"{figures[name][1]:,}"} <= row for row in rows) for name in CARRIERS)
-        for figures in expected
+        for figures in expected_volumes
     ), result.stdout
     # The commands that the output shows succeed.
     run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
     command_lines = [line for line in lines if ".venv/bin/dagwright " in line and run in line]
     graph, node = (line.split("dagwright ")[1].split() for line in command_lines)
-    results = [await own_command_line(*graph), await own_command_line(*node)]
+    results = [await commands_with_private_server(*graph), await commands_with_private_server(*node)]
     assert [(each.code, each.stderr) for each in results] == [(0, ""), (0, "")]
     assert "metadata_lookup" in results[0].stdout
     assert "analysis_result" in results[1].stdout
-    assert LocalSearch.from_settings(Settings(state_dir=own_command_line.folder / "state")).find() is None
+    assert LocalSearch.from_settings(Settings(state_dir=commands_with_private_server.folder / "state")).find() is None

@@ -15,18 +15,18 @@ PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
 async def program_of_demo() -> tuple[str, ...]:
-    *_, load, _ = await commands_of_make("demo-onboarding")
-    assert load == [".venv/bin/dagwright", "entities", "load", "examples/onboarding/parties.csv"]
+    *_, load_command, _ = await commands_of_make("demo-onboarding")
+    assert load_command == [".venv/bin/dagwright", "entities", "load", "examples/onboarding/parties.csv"]
     return await demo_of_make("demo-onboarding")
 
 
 def rows_of(stdout: str) -> list[str]:
     lines = stdout.splitlines()
-    title = next(number for number, line in enumerate(lines) if "rows in the database" in line)
-    return [" ".join(line.split()) for line in lines[title + 1 :] if line.strip()]
+    title_line = next(number for number, line in enumerate(lines) if "rows in the database" in line)
+    return [" ".join(line.split()) for line in lines[title_line + 1 :] if line.strip()]
 
 
-def rows_with(director: str) -> list[str]:
+def expected_rows(director: str) -> list[str]:
     return [
         "company Iberia ManCo S.à r.l. LU, active",
         "fund Iberia Growth Fund LU, fund, active",
@@ -40,34 +40,36 @@ def rows_with(director: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.fresh
-async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandLine) -> None:
+async def test_demo_without_a_terminal_answers_its_question(commands_with_private_server: CommandLine) -> None:
     program = await program_of_demo()
-    load_result = await own_command_line("entities", "load", PARTIES)
-    result = await wait_for_exit(await own_command_line.start(program=program))
+    load_result = await commands_with_private_server("entities", "load", PARTIES)
+    result = await wait_for_exit(await commands_with_private_server.start(program=program))
     assert (load_result.code, result.code, result.stderr) == (0, 0, "")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(SECOND_PROCESS_ANSWERS)]) == 1
-    assert rows_of(result.stdout) == rows_with("Maria García (ES)")
+    assert rows_of(result.stdout) == expected_rows("Maria García (ES)")
 
 
-async def test_demo_continues_when_it_is_answered_from_a_second_terminal(own_command_line: CommandLine) -> None:
+async def test_demo_continues_after_an_answer_from_a_second_terminal(
+    commands_with_private_server: CommandLine,
+) -> None:
     program = await program_of_demo()
-    await own_command_line("entities", "load", PARTIES)
-    demo = asyncio.create_task(own_command_line.on_terminal(program=program))
+    await commands_with_private_server("entities", "load", PARTIES)
+    demo = asyncio.create_task(commands_with_private_server.run_on_terminal(program=program))
     requests: list[dict[str, Any]] = []
 
     async def has_requests() -> bool:
-        inbox = await own_command_line("inbox", "--json")
+        inbox = await commands_with_private_server("inbox", "--json")
         requests[:] = inbox.document["requests"] if inbox.code == 0 else []
         return bool(requests)
 
     await eventually(has_requests)
     (request,) = requests
     (option_id,) = [option["id"] for option in request["options"] if "María Garcia" in option["label"]]
-    feedback_result = await own_command_line(
+    feedback_result = await commands_with_private_server(
         "feedback", request["run_id"], request["request_id"], "--select", option_id
     )
     code, screen = await demo
     assert (request["type"], feedback_result.code, code) == ("SELECTION", 0, 0)
     assert SECOND_PROCESS_ANSWERS not in screen
-    assert rows_of(screen) == rows_with("María Garcia (LU)")
+    assert rows_of(screen) == expected_rows("María Garcia (LU)")

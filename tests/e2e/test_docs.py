@@ -48,37 +48,37 @@ TUTORIAL = [
     "docs/tutorial/index.md",
     *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
 ]
-"""Pages that each continue with the files of the previous page."""
+"""Each of these pages continues with the files of the previous page."""
 OTHER_PROGRAMS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
 """Inline commands of other programs, whose options Dagwright does not have."""
 COMMAND_LINE = re.compile(r"^(\$ )?(dagwright|python|pip|make|docker|export|curl) ", re.MULTILINE)
 """A line of a text block that readers could run."""
-MAX_WORDS_OF_DECISION = 750
+MAX_DECISION_WORDS = 750
 """A page and a half in print."""
 COLOUR_SCHEME_ANCHORS = frozenset({"only-light", "only-dark"})
 """Anchors of a picture that the site shows in one colour scheme."""
-MAX_WORDS_OF_PAGE = 1_200
+MAX_PAGE_WORDS = 1_200
 """A page of this length is read in five minutes; code does not count."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
-def of_language(*languages: str) -> list[Block]:
+def blocks_of_language(*languages: str) -> list[Block]:
     return [block for block in BLOCKS if block.language in languages]
 
 
 @pytest.fixture(scope="module")
-async def other_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """The server of another folder. Workers of other tests have not published their payload store there."""
+async def docs_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
+    """A server for these tests only: workers of other tests have not published their payload store there."""
     async with live_server(tmp_path_factory.mktemp("other")) as server:
         yield server
 
 
 @pytest.fixture
-async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone]:
+async def clone(tmp_path: Path, docs_server: LiveServer) -> AsyncIterator[Clone]:
     """A clone with a running server, so that no command has to start and stop one."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    clone = Clone(folder, address=other_server.address, programs=forked_programs())
+    clone = Clone(folder, address=docs_server.address, programs=forked_programs())
     async with live_server(state_of(folder)) as live:
         yield clone
         clone.close()
@@ -88,7 +88,7 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
 @pytest.mark.server
 @pytest.mark.parametrize(
     "page",
-    # The pages of the tutorial continue each other, so they have a test of their own.
+    # The tutorial has its own test, because its pages depend on each other.
     [
         pytest.param(page, marks=pytest.mark.slow if page in ("README.md", "docs/contributing/testing.md") else ())
         for page in PAGES_WITH_COMMANDS
@@ -116,7 +116,7 @@ def _run_commands(page: str, clone: Clone) -> None:
             assert expected_output(block).search(normalize(result.output)), f"{block}\n{result.output}"
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in of_language("yaml", "json")}))
+@pytest.mark.parametrize("page", sorted({block.page for block in blocks_of_language("yaml", "json")}))
 def test_plans_of_a_page_are_valid_unless_marked_invalid(page: str, tmp_path: Path) -> None:
     plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
     files = [tmp_path / (block.name or f"{block.line}.{block.language}") for block in plans]
@@ -138,13 +138,13 @@ def _problems(file: Path, tools: Mapping[str, ToolDeclaration]) -> list[str]:
 
 
 def _save_tools(page: str, folder: Path) -> list[str]:
-    tools: dict[str, None] = {}
-    for each in TUTORIAL if page in TUTORIAL else [page]:
-        for block in blocks(PAGES[each]):
+    tool_paths: dict[str, None] = {}
+    for page_name in TUTORIAL if page in TUTORIAL else [page]:
+        for block in blocks(PAGES[page_name]):
             if block.language == "python" and block.name is not None and not _is_program(block):
                 (folder / block.name).write_text(block.text, encoding="utf-8")
-                tools[str(folder / block.name)] = None
-    return [*tools]
+                tool_paths[str(folder / block.name)] = None
+    return [*tool_paths]
 
 
 def _is_program(block: Block) -> bool:
@@ -153,14 +153,14 @@ def _is_program(block: Block) -> bool:
     return block.name is not None and any(f"python {block.name}" in text for text in commands)
 
 
-def test_message_that_starts_a_run_from_outside_is_valid() -> None:
+def test_run_input_on_the_deployment_page_is_valid() -> None:
     (text,) = (block.text for block in blocks(PAGES["docs/tutorial/6-deploy.md"]) if "cat > lamps.json" in block.text)
-    message = run_input_from_json(json.loads(text.partition("'END'\n")[2].removesuffix("END\n")))
-    checked = check_plan(message.plan, load_toolset(Settings(), []).declarations())
-    assert (checked.dialect, message.inputs, message.deadline_s) == ("plan", {"count": 4}, 300.0)
+    run_input = run_input_from_json(json.loads(text.partition("'END'\n")[2].removesuffix("END\n")))
+    checked = check_plan(run_input.plan, load_toolset(Settings(), []).declarations())
+    assert (checked.dialect, run_input.inputs, run_input.deadline_s) == ("plan", {"count": 4}, 300.0)
 
 
-@pytest.mark.parametrize("block", of_language("python"), ids=str)
+@pytest.mark.parametrize("block", blocks_of_language("python"), ids=str)
 def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
     path.write_text(block.text, encoding="utf-8")
@@ -172,40 +172,44 @@ def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path
         runpy.run_path(str(path))
 
 
-def test_every_block_is_of_a_kind_that_a_test_knows() -> None:
-    unknown = [str(block) for block in BLOCKS if block.language not in COMMANDS | FILES | PICTURES]
-    assert unknown == []
+def test_every_block_has_a_language_that_a_test_covers() -> None:
+    unknown_blocks = [str(block) for block in BLOCKS if block.language not in COMMANDS | FILES | PICTURES]
+    assert unknown_blocks == []
 
 
 def test_failing_block_has_a_single_command() -> None:
     # The exit code of a block hides failures of all commands but the last.
-    failing = [block for block in BLOCKS if block.exit_code]
-    assert all(len(block.text.splitlines()) == 1 or block.text.count("$ ") == 1 for block in failing)
+    failing_blocks = [block for block in BLOCKS if block.exit_code]
+    assert all(len(block.text.splitlines()) == 1 or block.text.count("$ ") == 1 for block in failing_blocks)
 
 
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
-    not_run = [block for block in BLOCKS if not block.is_runnable]
-    assert all(block.notes["not run"] for block in not_run)
-    assert len([block for block in not_run if block.language in COMMANDS]) <= 4
-    text = [block for block in of_language("text") if COMMAND_LINE.search(block.text)]
-    assert [str(block) for block in text if block.is_runnable] == []
+    skipped_blocks = [block for block in BLOCKS if not block.is_runnable]
+    assert all(block.notes["not run"] for block in skipped_blocks)
+    assert len([block for block in skipped_blocks if block.language in COMMANDS]) <= 4
+    command_blocks = [block for block in blocks_of_language("text") if COMMAND_LINE.search(block.text)]
+    assert [str(block) for block in command_blocks if block.is_runnable] == []
 
 
 def test_commands_and_options_in_text_blocks_exist() -> None:
     lines = [
-        line for block in of_language("text") for line in re.findall(r"^(?:\$ )?dagwright (.*)$", block.text, re.M)
+        line
+        for block in blocks_of_language("text")
+        for line in re.findall(r"^(?:\$ )?dagwright (.*)$", block.text, re.M)
     ]
-    words = [shlex.split(line, comments=True) for line in lines]
-    assert len(words) > 15
-    assert [word for word in words if word[0] not in _known_commands() | {"temporal"}] == []
-    options = {word for each in words for word in each[1:] if word.startswith("--") and each[0] != "temporal"}
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert len(commands) > 15
+    assert [command for command in commands if command[0] not in _known_commands() | {"temporal"}] == []
+    options = {
+        word for command in commands for word in command[1:] if word.startswith("--") and command[0] != "temporal"
+    }
     assert sorted(options - _known_options()) == []
 
 
-NOT_RUN = [block for block in BLOCKS if not block.is_runnable and block.language in COMMANDS]
+SKIPPED_COMMAND_BLOCKS = [block for block in BLOCKS if not block.is_runnable and block.language in COMMANDS]
 
 
-@pytest.mark.parametrize("block", NOT_RUN, ids=str)
+@pytest.mark.parametrize("block", SKIPPED_COMMAND_BLOCKS, ids=str)
 def test_make_targets_and_options_of_blocks_that_are_not_run_exist(block: Block) -> None:
     for line in block.text.splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
@@ -222,14 +226,14 @@ def test_make_targets_and_options_of_blocks_that_are_not_run_exist(block: Block)
 
 
 def test_every_option_that_a_page_names_exists() -> None:
-    known = _known_options()
+    known_options = _known_options()
     for name, page in PAGES.items():
         text = OTHER_PROGRAMS.sub("", _without_blocks(page))
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known, name
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known_options, name
 
 
 def test_files_and_options_in_commands_of_the_examples_exist() -> None:
-    known = _known_options()
+    known_options = _known_options()
     commands = [
         match[1].split()
         for page in sorted(ROOT.glob("examples/*/README.md"))
@@ -238,7 +242,7 @@ def test_files_and_options_in_commands_of_the_examples_exist() -> None:
     assert commands
     words = [word for command in commands for word in command]
     assert [word for word in words if word.startswith("examples/") and not (ROOT / word).is_file()] == []
-    assert [word for word in words if word.startswith("-") and word not in known] == []
+    assert [word for word in words if word.startswith("-") and word not in known_options] == []
 
 
 @cache
@@ -317,19 +321,21 @@ def test_a_decision_is_short_and_has_all_four_parts(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     parts = ["Question", "Chosen", "Rejected", "What would prove us wrong"]
     assert re.findall(rf"^\*\*({'|'.join(parts)})\.\*\*", text, re.MULTILINE) == parts
-    assert len(text.split()) <= MAX_WORDS_OF_DECISION
+    assert len(text.split()) <= MAX_DECISION_WORDS
 
 
 def test_no_code_in_a_table_has_an_escaped_pipe() -> None:
     """The site would show the backslash."""
-    code = [(name, span) for name, page in PAGES.items() for span in re.findall(r"`[^`\n]+`", _without_blocks(page))]
-    assert [(name, span) for name, span in code if r"\|" in span] == []
+    code_spans = [
+        (name, span) for name, page in PAGES.items() for span in re.findall(r"`[^`\n]+`", _without_blocks(page))
+    ]
+    assert [(name, span) for name, span in code_spans if r"\|" in span] == []
 
 
 def test_guides_and_pages_on_deployment_are_short() -> None:
     checked_pages = {name: page for name, page in PAGES.items() if name.startswith(("docs/guides/", "docs/deploy/"))}
     word_counts = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in checked_pages.items()}
-    assert {name: count for name, count in word_counts.items() if count > MAX_WORDS_OF_PAGE} == {}
+    assert {name: count for name, count in word_counts.items() if count > MAX_PAGE_WORDS} == {}
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:

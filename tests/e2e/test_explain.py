@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.conftest import WritePlan, calculation
 
 pytestmark = pytest.mark.server
 
 
-async def test_explain_reports_how_nodes_ended_and_why(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_explain_reports_how_nodes_ended_and_why(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_count}} + 1"),
         calculation("bad", "1 / 0", depends_on=["a"]),
@@ -20,32 +20,42 @@ async def test_explain_reports_how_nodes_ended_and_why(command_line: CommandLine
         {"id": "made", "tool": "json_query", "arguments": {"value": {"it's": [True, None, "é"]}, "path": "$.*"}},
         inputs={"count": {"type": "integer"}},
     )
-    await command_line("run", plan, "--input", "count=2", "--id", "asked-why", "--json")
-    text_result, document, after, off, good, made, unknown_node = await asyncio.gather(
-        command_line("explain", "asked-why"),
-        command_line("explain", "asked-why", "--json"),
-        command_line("explain", "asked-why", "--node", "after"),
-        command_line("explain", "asked-why", "--node", "off"),
-        command_line("explain", "asked-why", "--node", "good"),
-        command_line("explain", "asked-why", "--node", "made"),
-        command_line("explain", "asked-why", "--node", "goood", "--json"),
+    await command_line("run", plan, "--input", "count=2", "--id", "explained", "--json")
+    (
+        text_result,
+        json_result,
+        after_result,
+        off_result,
+        good_result,
+        made_result,
+        unknown_node_result,
+    ) = await asyncio.gather(
+        command_line("explain", "explained"),
+        command_line("explain", "explained", "--json"),
+        command_line("explain", "explained", "--node", "after"),
+        command_line("explain", "explained", "--node", "off"),
+        command_line("explain", "explained", "--node", "good"),
+        command_line("explain", "explained", "--node", "made"),
+        command_line("explain", "explained", "--node", "goood", "--json"),
     )
 
-    assert [each.code for each in (text_result, document, after, off, good, unknown_node)] == [0, 0, 0, 0, 0, 2]
+    assert [
+        each.code for each in (text_result, json_result, after_result, off_result, good_result, unknown_node_result)
+    ] == [0, 0, 0, 0, 0, 2]
     lines = text_result.stdout.splitlines()
-    assert lines[0] == "asked-why is completed with failures"
+    assert lines[0] == "explained is completed with failures"
     assert lines[1].startswith("bad failed at ")
     assert lines[1].endswith("; 1 node is blocked by it")
-    chain = [(each["node_id"], each["kind"], each["blocks"]) for each in document.document["chain"]]
+    chain = [(each["node_id"], each["kind"], each["blocks"]) for each in json_result.document["chain"]]
     assert chain == [("bad", "failed", 1)]
-    assert after.stdout.startswith("after is blocked by bad at ")
-    assert ", which failed at " in after.stdout.splitlines()[0]
-    assert "off was skipped at " in off.stdout
-    assert "(its condition is false: a.result > 5)" in off.stdout
-    good_lines = good.stdout.splitlines()
+    assert after_result.stdout.startswith("after is blocked by bad at ")
+    assert ", which failed at " in after_result.stdout.splitlines()[0]
+    assert "off was skipped at " in off_result.stdout
+    assert "(its condition is false: a.result > 5)" in off_result.stdout
+    good_lines = good_result.stdout.splitlines()
     assert good_lines[0].startswith("good completed at ")
     parts = [line for line in good_lines if line.startswith(("  from", "  result", "  input"))]
     assert parts == ["  from a", "  result: 6", "  input count: 2", "  result: 3"]
-    assert made.stdout.splitlines()[-1] == """  result: [[true, null, "é"]]"""
-    message = "the run 'asked-why' has no node 'goood'; did you mean 'good'?"
-    assert unknown_node.document == {"status": "not_found", "message": message}
+    assert made_result.stdout.splitlines()[-1] == """  result: [[true, null, "é"]]"""
+    message = "the run 'explained' has no node 'goood'; did you mean 'good'?"
+    assert unknown_node_result.document == {"status": "not_found", "message": message}

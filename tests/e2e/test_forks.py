@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans
+from tests.e2e.conftest import WritePlan
 
 pytestmark = pytest.mark.server
 
@@ -41,7 +41,7 @@ def _marks(folder: Path) -> dict[str, list[str]]:
 
 
 async def test_fork_shows_its_difference_and_starts_once(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     (tmp_path / "marks.py").write_text(_TOOLS)
     works = {"works": "{{PLACEHOLDER_works}}"}
@@ -71,10 +71,12 @@ async def test_fork_shows_its_difference_and_starts_once(
     fork_process.send_signal(signal.SIGKILL)
     await fork_process.wait()
     arguments = ("fork", "forked", "--input", "works=true", "--yes", "--json")
-    forks = await asyncio.gather(*(command_line(*arguments) for _ in range(2)))
-    name = forks[0].document["fork_run_id"]
-    assert [(each.code, each.document["ok"], each.document["fork_run_id"]) for each in forks] == [(0, True, name)] * 2
-    watch_result = await command_line("watch", name, "--json")
+    fork_results = await asyncio.gather(*(command_line(*arguments) for _ in range(2)))
+    fork_id = fork_results[0].document["fork_run_id"]
+    assert [(each.code, each.document["ok"], each.document["fork_run_id"]) for each in fork_results] == [
+        (0, True, fork_id)
+    ] * 2
+    watch_result = await command_line("watch", fork_id, "--json")
     expected = (0, {"first": "completed", "second": "completed", "third": "completed"})
     assert (
         watch_result.code,
@@ -82,20 +84,20 @@ async def test_fork_shows_its_difference_and_starts_once(
     ) == expected
     marks = _marks(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
-    node_result = await command_line("node", name, "first")
+    node_result = await command_line("node", fork_id, "first")
     assert "reused from: first of the run forked" in node_result.stdout
-    explain_result = await command_line("explain", name, "--node", "first", "--json")
+    explain_result = await command_line("explain", fork_id, "--node", "first", "--json")
     assert explain_result.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 
 
-async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan({"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_x}} + 1"}})
     await command_line("run", plan, "--input", "x=1", "--id", "unforked")
-    unknown_input, unknown_node, unknown_run, terminal = await asyncio.gather(
+    unknown_input, unknown_node, unknown_run, terminal_result = await asyncio.gather(
         command_line("fork", "unforked", "--input", "y=1", "--yes", "--json"),
         command_line("fork", "unforked", "--rerun", "b", "--yes", "--json"),
         command_line("fork", "nowhere", "--yes", "--json"),
-        command_line.on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
+        command_line.run_on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
     )
     assert [each.code for each in (unknown_input, unknown_node, unknown_run)] == [2, 2, 2]
     assert unknown_input.document["errors"][0]["message"] == "the plan has no input 'y'"
@@ -104,5 +106,5 @@ async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan
         "message": "rerun 'b': the fork has no such node or item",
     }
     assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
-    assert terminal[0] == 2
-    assert "Start the fork? [y/N]" in terminal[1]
+    assert terminal_result[0] == 2
+    assert "Start the fork? [y/N]" in terminal_result[1]

@@ -11,25 +11,25 @@ import openai
 import pytest
 
 from dagwright.testing import json_text
-from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
 from tests.support.gateway import CHAT, chat_body
 from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
 
-SUM = plan_text(call("sum", "calculator", expression="1 + 2"))
-DOUBLE = plan_of(
+SUM_PLAN = plan_text(call("sum", "calculator", expression="1 + 2"))
+DOUBLE_PLAN = plan_of(
     calculation("double", "{{PLACEHOLDER_number}} * 2"),
     title="Double a number",
     metadata={"description": "Doubles a number."},
     inputs={"number": {"type": "integer", "prompt": "Which number?"}},
     output="{{double.result}}",
 )
-APPROVAL_PLAN = plan_of(CHECK, output="{{check.result}}")
+APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result}}")
 
 
 async def test_models_of_the_service_plans_and_profiles_are_listed(serve: Serve) -> None:
-    async with serve(plans={"double": DOUBLE}, models=["small", "large"]) as live:
+    async with serve(plans={"double": DOUBLE_PLAN}, models=["small", "large"]) as live:
         model_ids = [each.id async for each in await live.openai.models.list()]
         plan = (await live.openai.models.retrieve("plan/double")).model_dump()
         large_model = await live.openai.models.retrieve("large")
@@ -69,7 +69,7 @@ async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
 
 
 async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(serve: Serve) -> None:
-    async with serve(SUM, "It is 3.") as live:
+    async with serve(SUM_PLAN, "It is 3.") as live:
         raw_response = await live.openai.chat.completions.with_raw_response.create(
             model="large",
             messages=[{"role": "user", "content": "1 + 2?"}],
@@ -92,14 +92,14 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
     assert completion.usage.total_tokens == view.scheduler.state.totals.usage.total.tokens > 0
 
 
-@pytest.mark.parametrize(("route", "answer", "calls"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
-async def test_auto_lets_the_model_choose_the_route(serve: Serve, route: str, answer: str, calls: int) -> None:
-    script = {"direct": ["Hello."], "orchestration": [SUM, "It is 3."]}[route]
+@pytest.mark.parametrize(("route", "answer", "call_count"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
+async def test_auto_lets_the_model_choose_the_route(serve: Serve, route: str, answer: str, call_count: int) -> None:
+    script = {"direct": ["Hello."], "orchestration": [SUM_PLAN, "It is 3."]}[route]
     async with serve(json_text({"route": route}), *script) as live:
         response = await live.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
         purposes = [call.metadata.get("purpose") for call in live.models.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
-    assert (response.headers["x-routing-mode"], purposes[0], len(purposes)) == (route, "route", calls)
+    assert (response.headers["x-routing-mode"], purposes[0], len(purposes)) == (route, "route", call_count)
 
 
 async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serve) -> None:
@@ -115,7 +115,7 @@ async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serv
 
 
 async def test_plan_is_a_model_with_inputs_in_the_message_or_metadata(serve: Serve) -> None:
-    async with serve(plans={"double": DOUBLE}) as live:
+    async with serve(plans={"double": DOUBLE_PLAN}) as live:
         create = live.openai.chat.completions.create
         message_completion = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
         metadata_completion = await create(
@@ -157,9 +157,9 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
 
 
 async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> None:
-    async with serve(SUM, "It is 3.", SUM, "Still 3.") as live:
+    async with serve(SUM_PLAN, "It is 3.", SUM_PLAN, "Still 3.") as live:
         responses = await asyncio.gather(
-            *(live.chat("profile/plan", words, session_id="gateway-turns") for words in ("1 + 2?", "And again?"))
+            *(live.chat("profile/plan", request, session_id="gateway-turns") for request in ("1 + 2?", "And again?"))
         )
         session = (await live.context.sessions.read("gateway-turns")).session
         plan_calls = [call for call in live.models.calls if call.metadata["purpose"] == "plan"]
@@ -172,14 +172,14 @@ async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> No
 
 
 async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
-    async with serve(SUM, "It is 3.") as live:
+    async with serve(SUM_PLAN, "It is 3.") as live:
         first_response, repeated_response, different_response = [
-            await live.post(CHAT, chat_body("profile/plan", words), Idempotency_Key="gateway-key-1")
-            for words in ("1 + 2?", "1 + 2?", "2 + 2?")
+            await live.post(CHAT, chat_body("profile/plan", request), Idempotency_Key="gateway-key-1")
+            for request in ("1 + 2?", "1 + 2?", "2 + 2?")
         ]
-        calls = len(live.models.calls)
+        call_count = len(live.models.calls)
     assert first_response.json()["choices"] == repeated_response.json()["choices"]
-    assert (first_response.headers["x-run-id"], calls) == (repeated_response.headers["x-run-id"], 2)
+    assert (first_response.headers["x-run-id"], call_count) == (repeated_response.headers["x-run-id"], 2)
     assert (different_response.status_code, different_response.json()["error"]["code"]) == (
         409,
         "idempotency_key_in_use",
@@ -188,29 +188,29 @@ async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
 
 
 async def test_idempotency_key_in_two_concurrent_sessions_starts_one_run(serve: Serve) -> None:
-    names, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
+    session_ids, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
     async with serve(plans={"ask": APPROVAL_PLAN}) as live:
 
         async def ask(session: str) -> httpx.Response:
             return await live.post(CHAT, chat_body("plan/ask", session_id=session), Idempotency_Key=key)
 
-        responses = await asyncio.gather(*map(ask, names))
+        responses = await asyncio.gather(*map(ask, session_ids))
         accepted, rejected = sorted(responses, key=lambda each: each.status_code)
         run = accepted.headers["x-run-id"]
-        rejected_session = names[responses.index(rejected)]
-        cancel = await live.post(f"/v1/sessions/{rejected_session}/cancel", {})
+        rejected_session = session_ids[responses.index(rejected)]
+        cancel_response = await live.post(f"/v1/sessions/{rejected_session}/cancel", {})
         session_response = await live.http.get(f"/v1/sessions/{rejected_session}")
         status = (await live.http.get(f"/v1/runs/{run}")).json()["status"]
-    assert (accepted.status_code, rejected.status_code, cancel.status_code) == (200, 409, 404)
+    assert (accepted.status_code, rejected.status_code, cancel_response.status_code) == (200, 409, 404)
     assert (session_response.json().get("turns", []), status) == ([], "waiting")
 
 
-def message(model: str = "small", **fields: Any) -> str:
+def chat_json(model: str = "small", **fields: Any) -> str:
     return json.dumps(chat_body(model, "x", **fields))
 
 
 async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None:
-    rows = {
+    expected_errors = {
         ("GET", "/v2", None): (404, "unknown_url"),
         ("DELETE", "/v1/models", None): (405, "method_not_allowed"),
         ("POST", CHAT, None): (400, "invalid_json"),
@@ -219,10 +219,10 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
         ("POST", CHAT, "{}"): (400, "invalid_value"),
         ("POST", CHAT, '{"messages": []}'): (400, "invalid_value"),
         ("POST", CHAT, '{"messages": [{"role": "robot"}]}'): (400, "invalid_value"),
-        ("POST", CHAT, message(routing_mode="best")): (400, "invalid_value"),
-        ("POST", CHAT, message(model="agent/none")): (404, "model_not_found"),
+        ("POST", CHAT, chat_json(routing_mode="best")): (400, "invalid_value"),
+        ("POST", CHAT, chat_json(model="agent/none")): (404, "model_not_found"),
         ("POST", CHAT, json.dumps(chat_body("profile/plan", " "))): (400, "empty_goal"),
-        ("POST", CHAT, message(model="profile/plan", session_id="\0")): (400, "invalid_session_id"),
+        ("POST", CHAT, chat_json(model="profile/plan", session_id="\0")): (400, "invalid_session_id"),
     }
     json_headers, form_headers = (
         {"content-type": "application/json"},
@@ -231,7 +231,7 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
     async with serve(has_worker=False) as live:
         responses = [
             await live.http.request(method, path, content=body, headers=json_headers if body else {})
-            for method, path, body in rows
+            for method, path, body in expected_errors
         ]
         wrong_type_responses = [
             responses[2],
@@ -240,7 +240,7 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
         ]
     errors = [response.json()["error"] for response in responses]
     actual = [(response.status_code, error["code"]) for response, error in zip(responses, errors, strict=True)]
-    assert actual == [*rows.values()]
+    assert actual == [*expected_errors.values()]
     assert all(set(error) == {"message", "type", "param", "code"} and error["message"] for error in errors)
     assert all(
         "Content-Type: application/json" in response.json()["error"]["message"] for response in wrong_type_responses

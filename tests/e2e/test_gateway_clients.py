@@ -1,4 +1,4 @@
-"""Requests in the form of known clients: a run or the model answers in the form that the client reads."""
+"""Requests as known clients send them: a run or a model answers in the format that the client reads."""
 
 import json
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-ECHO = plan_of(
+ECHO_PLAN = plan_of(
     calculation("sum", "1 + 2"), inputs={"words": {"type": "string"}}, output="{{PLACEHOLDER_words}} {{sum.result}}"
 )
 """A plan that uses only the last message of the user."""
@@ -25,7 +25,7 @@ ANSWERS = {"plan/echo": f"{QUESTION} 3", "small": "Three."}
 async def live(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     script = step("Three.", times=ANY_NUMBER)
     folder = tmp_path_factory.mktemp("clients")
-    async with gateway(server, script, folder=folder, plans={"echo": ECHO}) as running_gateway:
+    async with gateway(server, script, folder=folder, plans={"echo": ECHO_PLAN}) as running_gateway:
         yield running_gateway
 
 
@@ -41,13 +41,13 @@ async def test_request_of_a_client_is_answered(live: Gateway, client_request: Cl
     assert response.status_code == 200, response.text
     content_type = "text/event-stream" if client_request.is_streamed else "application/json"
     assert response.headers["content-type"].partition(";")[0] == content_type
-    read_answer = _read_stream if client_request.is_streamed else _read_whole
+    read_answer = _read_stream if client_request.is_streamed else _read_document
     assert (
         read_answer(client_request, response.text if client_request.is_streamed else response.json()) == ANSWERS[model]
     )
 
 
-def _read_whole(client_request: ClientRequest, answer: Any) -> str:
+def _read_document(client_request: ClientRequest, answer: Any) -> str:
     if client_request.path.endswith("/responses"):
         assert (answer["object"], answer["status"]) == ("response", "completed")
         (message,) = [item for item in answer["output"] if item["type"] == "message"]
@@ -67,8 +67,8 @@ def _read_stream(client_request: ClientRequest, text: str) -> str:
         assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
         assert_numbers_grow([(content["sequence_number"], "dagwright" in content) for content in contents])
         return "".join(content["delta"] for content in contents if content["type"] == "response.output_text.delta")
-    *chunks, done = contents
-    assert done == "[DONE]"
+    *chunks, final_content = contents
+    assert final_content == "[DONE]"
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     assert {choice["index"] for choice in choices} == {0}
     assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]

@@ -27,15 +27,15 @@ PLAN = plan_of(
     title="Something of everything",
     inputs={"number": {"type": "integer"}},
 )
-REPORT = plan_of(
+REPORT_PLAN = plan_of(
     calculation("sum", "1 + 2"),
     title="Report",
     inputs={"region": {"type": "string"}},
     output={"region": "{{PLACEHOLDER_region}}", "sum": "{{sum.result}}"},
 )
 """The plan `report`, which the request examples start."""
-NODES = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
-"""Nodes to test operations with: the end of a path -> node."""
+NODE_BY_PATH_END = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
+"""End of the path of an operation -> node that the operation gets."""
 PLAN_RESPONSE = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
     step(json_text(PLAN_RESPONSE), metadata={"purpose": "plan"}, times=ANY_NUMBER),
@@ -44,7 +44,7 @@ SCRIPT = (
 
 
 async def start_turn(live: Gateway) -> tuple[str, str]:
-    """Start a turn; return its session and its run, which has a failed node and waits for an answer."""
+    """Start a turn; return the IDs of its session and of its run, which has a failed node and waits for an answer."""
     session = f"s-{uuid4().hex[:8]}"
     message = {"role": "user", "content": '{"number": 21}'}
     body = {"model": "plan/everything", "messages": [message], "session_id": session}
@@ -59,29 +59,29 @@ async def start_turn(live: Gateway) -> tuple[str, str]:
 
 
 async def test_request_examples_are_accepted_and_responses_fit_the_schema(serve: Serve) -> None:
-    plans = {"everything": PLAN, "report": REPORT}
+    plans = {"everything": PLAN, "report": REPORT_PLAN}
     async with serve(*SCRIPT, plans=plans) as live:
         document = (await live.http.get("/openapi.json")).json()
         examples = [
             (path, method, body)
             for path, operations in document["paths"].items()
             for method, operation in operations.items()
-            for body in bodies_of(operation, document)
+            for body in example_bodies(operation, document)
         ]
-        # Each example gets a run of its own.
+        # Each example is sent to its own run.
         problem_lists = await asyncio.gather(
             *(send_example(live, method, path, body, document) for path, method, body in examples)
         )
     problems = [
         f"{method} {path}: {each}"
-        for (path, method, _), found in zip(examples, problem_lists, strict=True)
-        for each in found
+        for (path, method, _), found_problems in zip(examples, problem_lists, strict=True)
+        for each in found_problems
     ]
     assert examples
     assert not problems
 
 
-def bodies_of(operation: Any, document: Any) -> list[Any]:
+def example_bodies(operation: Any, document: Any) -> list[Any]:
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
     models = [document["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
@@ -90,7 +90,7 @@ def bodies_of(operation: Any, document: Any) -> list[Any]:
 
 async def send_example(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
     session, run = await start_turn(live)
-    node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
+    node = next((node_id for path_end, node_id in NODE_BY_PATH_END.items() if path.endswith(path_end)), "double")
     subject = f"owner:{session}"
     path_values = {
         "subject": subject,
@@ -125,7 +125,7 @@ async def send_example(live: Gateway, method: str, path: str, body: Any, documen
     return [*missing, *(error.message for error in jsonschema_rs.iter_errors(schema, response.json()))]
 
 
-FAILING = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
+FAILING_PLAN = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
 
 
 async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_path: Path) -> None:
@@ -133,16 +133,16 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
     keys = KeyFile(file)
     full_key, read_key = keys.add("ann", list(KeyScope))[1], keys.add("ann", [])[1]
     gateway_settings = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
-    broken = step(Raw(b"<html>"), times=ANY_NUMBER)
+    invalid_response = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (
-        serve(broken, plans={"failing": FAILING}, extra_settings=gateway_settings) as live,
+        serve(invalid_response, plans={"failing": FAILING_PLAN}, extra_settings=gateway_settings) as live,
         serve(provider_url="http://127.0.0.1:9/v1") as gateway_without_service,
     ):
         document = (await live.http.get("/openapi.json")).json()
         live.http.headers["Authorization"] = f"Bearer {full_key}"
 
-        def chat_request(model: str, **more: Any) -> Any:
-            return {"model": model, "messages": [{"role": "user", "content": "Hello"}], **more}
+        def chat_request(model: str, **fields: Any) -> Any:
+            return {"model": model, "messages": [{"role": "user", "content": "Hello"}], **fields}
 
         chat = "/v1/chat/completions"
         key = uuid4().hex
@@ -151,7 +151,7 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
             400: await live.post(chat, chat_request("small", stream_progress="all")),
             401: await live.post(chat, chat_request("small"), Authorization=""),
             403: await live.post(chat, chat_request("small"), Authorization=f"Bearer {read_key}"),
-            404: await live.http.get("/v1/runs/nobody"),
+            404: await live.http.get("/v1/runs/missing"),
             409: await live.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
             413: await live.post(chat, chat_request("small", more="x" * 20_000)),
             422: await live.post(chat, chat_request("plan/failing")),
@@ -159,7 +159,7 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
         }
         # More requests than a key may send within a minute.
         for _ in range(40):
-            responses[429] = await live.http.get("/v1/runs/nobody")
+            responses[429] = await live.http.get("/v1/runs/missing")
             if responses[429].status_code != 404:
                 break
         responses[503] = await gateway_without_service.post(chat, chat_request("small"))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import ROOT
-from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
 
-CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"), output="{{more.result}}")
-APPROVAL_PLAN = plan_of(CHECK, output="{{check.result.approved}}")
+CHAIN_PLAN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"), output="{{more.result}}")
+APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result.approved}}")
 CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 
@@ -34,7 +34,7 @@ async def _install_client(folder: Path) -> tuple[str, str]:
 
 async def test_javascript_client_handles_every_kind_of_response(serve: Serve, tmp_path: Path) -> None:
     node, program = await _install_client(tmp_path)
-    async with serve(plans={"chain": CHAIN, "asking": APPROVAL_PLAN}) as live:
+    async with serve(plans={"chain": CHAIN_PLAN, "asking": APPROVAL_PLAN}) as live:
         process = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
         result, errors = await process.communicate()
     assert (process.returncode, errors.decode()) == (0, "")

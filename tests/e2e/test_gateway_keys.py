@@ -13,25 +13,25 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.protocol.run_labels import ALL_OWNERS
-from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Gateway, chat_body
 
 pytestmark = pytest.mark.server
 
-APPROVAL_PLAN = plan_of(CHECK)
-SUM = plan_of(calculation("sum", "1 + 2"), output="{{sum.result}}")
+APPROVAL_PLAN = plan_of(APPROVAL_NODE)
+SUM_PLAN = plan_of(calculation("sum", "1 + 2"), output="{{sum.result}}")
 
 
 class Keys:
-    """Keys in a file of one test, with owners of this test only, since the server has the runs of all tests."""
+    """The key file of a test. The owners belong to this test only, because the server has the runs of all tests."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
-        self._test = uuid4().hex[:8]
+        self._test_id = uuid4().hex[:8]
 
     def owner(self, name: str) -> str:
-        return name if name == ALL_OWNERS else f"{name}-{self._test}"
+        return name if name == ALL_OWNERS else f"{name}-{self._test_id}"
 
     def add(self, name: str, *scopes: KeyScope) -> str:
         return KeyFile(self.path).add(self.owner(name), scopes or list(KeyScope))[1]
@@ -52,43 +52,46 @@ async def get(live: Gateway, key: str, path: str) -> httpx.Response:
 
 async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann, bob, boss = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
+    ann_key, bob_key, boss_key = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
     async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as live:
 
         async def list_field(path: str, field: str) -> list[list[str]]:
-            """Return a field of the listed items, once for each key of ann, bob and boss."""
-            return [[item[field] for item in (await get(live, key, path)).json()["data"]] for key in (ann, bob, boss)]
+            """Return a field of the listed items, once for each of the three keys."""
+            return [
+                [item[field] for item in (await get(live, key, path)).json()["data"]]
+                for key in (ann_key, bob_key, boss_key)
+            ]
 
-        without_key, with_unknown_key = await live.http.get("/v1/runs"), await get(live, f"{ann}x", "/v1/runs")
-        run_response = await post(live, ann, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
-        bobs_run = (await post(live, bob, "/v1/runs", {"plan": SUM}, Idempotency_Key="same")).json()["run_id"]
+        without_key, with_unknown_key = await live.http.get("/v1/runs"), await get(live, f"{ann_key}x", "/v1/runs")
+        run_response = await post(live, ann_key, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
+        bobs_run = (await post(live, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")).json()["run_id"]
         run = run_response.json()["run_id"]
         session = f"s-{uuid4().hex[:8]}"
-        turn_response = await post(live, ann, CHAT, chat_body("plan/ask", session_id=session))
+        turn_response = await post(live, ann_key, CHAT, chat_body("plan/ask", session_id=session))
         turn_run = turn_response.json()["dagwright"]["run_id"]
 
         async def has_requests() -> bool:
-            return bool((await get(live, ann, f"/v1/runs/{run}/feedback")).json()["data"])
+            return bool((await get(live, ann_key, f"/v1/runs/{run}/feedback")).json()["data"])
 
         await eventually(has_requests)
-        parts = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/explain", "/nodes/check")
-        response = f"/v1/responses/{ResponseRef(run, 'plan/ask').id}"
-        paths = [f"/v1/runs/{run}{part}" for part in parts]
-        paths += [f"/v1/sessions/{session}", f"/v1/runs/{turn_run}", response]
-        read_statuses = {(await get(live, bob, path)).status_code for path in paths}
+        path_ends = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/explain", "/nodes/check")
+        response_path = f"/v1/responses/{ResponseRef(run, 'plan/ask').id}"
+        paths = [f"/v1/runs/{run}{part}" for part in path_ends]
+        paths += [f"/v1/sessions/{session}", f"/v1/runs/{turn_run}", response_path]
+        read_statuses = {(await get(live, bob_key, path)).status_code for path in paths}
         commands = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
         command_statuses = {
-            (await post(live, bob, f"/v1/runs/{run}{command}", bodies.get(command, {}))).status_code
+            (await post(live, bob_key, f"/v1/runs/{run}{command}", bodies.get(command, {}))).status_code
             for command in commands
         }
         sessions = await list_field("/v1/sessions", "session_id")
         run_lists, inboxes = await list_field("/v1/runs", "run_id"), await list_field("/v1/inbox", "run_id")
-        fetched = (await get(live, ann, response)).status_code
-        session_document = (await get(live, ann, f"/v1/sessions/{session}")).json()
-        boss_response = await post(live, boss, f"/v1/runs/{run}/feedback", {"answer": "yes"})
-        ann_response = await post(live, ann, f"/v1/runs/{turn_run}/feedback", {"answer": "yes", "by": "bob"})
-        document = (await get(live, ann, f"/v1/runs/{turn_run}/nodes/check")).json()
+        response_status = (await get(live, ann_key, response_path)).status_code
+        session_document = (await get(live, ann_key, f"/v1/sessions/{session}")).json()
+        boss_response = await post(live, boss_key, f"/v1/runs/{run}/feedback", {"answer": "yes"})
+        ann_response = await post(live, ann_key, f"/v1/runs/{turn_run}/feedback", {"answer": "yes", "by": "bob"})
+        document = (await get(live, ann_key, f"/v1/runs/{turn_run}/nodes/check")).json()
     assert (without_key.status_code, without_key.json()["error"]["code"], with_unknown_key.status_code) == (
         401,
         "invalid_api_key",
@@ -99,7 +102,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
         session,
         session,
     )
-    assert (read_statuses, command_statuses, fetched) == ({404}, {404}, 200)
+    assert (read_statuses, command_statuses, response_status) == ({404}, {404}, 200)
     assert (sessions[:2], f"{keys.owner('ann')}:{session}" in sessions[2]) == ([[session], []], True)
     assert (run_lists[:2], {run, turn_run, bobs_run} <= {*run_lists[2]}) == ([[turn_run, run], [bobs_run]], True)
     assert ({*inboxes[0]}, inboxes[1], {run, turn_run} <= {*inboxes[2]}) == ({run, turn_run}, [], True)
@@ -110,24 +113,24 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
 
 async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann, bob = keys.add("ann"), keys.add("bob")
+    ann_key, bob_key = keys.add("ann"), keys.add("bob")
     gateway_settings = {"api_keys": keys.path, "api_runs": 2, "api_streams": 1}
     async with serve(extra_settings=gateway_settings) as live, AsyncExitStack() as stack:
         body = {"plan": APPROVAL_PLAN}
-        run = (await post(live, ann, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
+        run = (await post(live, ann_key, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
         # The server does not list these concurrent runs yet.
-        concurrent_responses = await asyncio.gather(*(post(live, ann, "/v1/runs", body) for _ in range(10)))
-        further_response = await post(live, ann, "/v1/runs", body)
-        repeated_response = await post(live, ann, "/v1/runs", body, Idempotency_Key="1")
-        bob_response = await post(live, bob, "/v1/runs", body)
+        concurrent_responses = await asyncio.gather(*(post(live, ann_key, "/v1/runs", body) for _ in range(10)))
+        further_response = await post(live, ann_key, "/v1/runs", body)
+        repeated_response = await post(live, ann_key, "/v1/runs", body, Idempotency_Key="1")
+        bob_response = await post(live, bob_key, "/v1/runs", body)
         events = f"/v1/runs/{run}/events"
-        stream = await stack.enter_async_context(live.http.stream("GET", events, headers=bearer(ann)))
-        second_response = await get(live, ann, events)
+        stream = await stack.enter_async_context(live.http.stream("GET", events, headers=bearer(ann_key)))
+        second_response = await get(live, ann_key, events)
         await stream.aclose()
 
         async def is_stream_free() -> bool:
-            async with live.http.stream("GET", events, headers=bearer(ann)) as third:
-                return third.status_code == 200
+            async with live.http.stream("GET", events, headers=bearer(ann_key)) as third_stream:
+                return third_stream.status_code == 200
 
         await eventually(is_stream_free)
     assert sorted(each.status_code for each in concurrent_responses) == [201, *[429] * 9]
@@ -143,7 +146,7 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
 
 async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann = keys.add("ann")
+    ann_key = keys.add("ann")
     gateway_settings = {"api_keys": keys.path, "api_streams": 2}
     node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
     plans = {"wait": {"plan": 1, "nodes": [node]}}
@@ -151,17 +154,17 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
     async with serve(plans=plans, extra_settings=gateway_settings) as live, AsyncExitStack() as stack:
 
         async def open_stream() -> int:
-            request = live.http.stream("POST", CHAT, json=body, headers=bearer(ann))
+            request = live.http.stream("POST", CHAT, json=body, headers=bearer(ann_key))
             return (await stack.enter_async_context(request)).status_code
 
         statuses = await asyncio.gather(*(open_stream() for _ in range(8)))
 
         async def are_cancelled() -> bool:
-            running = (await get(live, ann, "/v1/runs?status=running")).json()["data"]
-            await asyncio.gather(*(post(live, ann, f"/v1/runs/{each['run_id']}/cancel") for each in running))
-            cancelled = (await get(live, ann, "/v1/runs?status=cancelled")).json()["data"]
-            assert len(cancelled) <= 2
-            return len(cancelled) == 2
+            running_runs = (await get(live, ann_key, "/v1/runs?status=running")).json()["data"]
+            await asyncio.gather(*(post(live, ann_key, f"/v1/runs/{each['run_id']}/cancel") for each in running_runs))
+            cancelled_runs = (await get(live, ann_key, "/v1/runs?status=cancelled")).json()["data"]
+            assert len(cancelled_runs) <= 2
+            return len(cancelled_runs) == 2
 
         await eventually(are_cancelled)
     assert sorted(statuses) == [200] * 2 + [429] * 6
@@ -169,7 +172,7 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
 
 async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve, tmp_path: Path) -> None:
     keys, root = Keys(tmp_path), tmp_path / "files"
-    ann, bob = keys.add("ann"), keys.add("bob")
+    ann_key, bob_key = keys.add("ann"), keys.add("bob")
     read_node = {"id": "r", "tool": "read_file", "arguments": {"path": "a.txt"}, "cache": {"ttl": "1h"}}
     read_plan = {"plan": 1, "nodes": [read_node]}
     # A sub-plan runs in a child workflow of the same owner.
@@ -187,9 +190,9 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
         return (await get(live, key, f"/v1/runs/{run}")).json()
 
     async with serve(extra_settings={"api_keys": keys.path, "files_root": root}) as live:
-        ann_run, bob_run = await run_to_end(live, ann, plan), await run_to_end(live, bob, read_plan)
+        ann_run, bob_run = await run_to_end(live, ann_key, plan), await run_to_end(live, bob_key, read_plan)
     async with serve(extra_settings={"api_keys": keys.path}) as live:
-        run_without_root = await run_to_end(live, ann, read_plan)
+        run_without_root = await run_to_end(live, ann_key, read_plan)
     assert (ann_run["status"], ann_run["output"]) == ("completed", "of ann")
     assert (root / keys.owner("ann") / "a.txt").read_text() == "of ann"
     assert "There is no file 'a.txt'" in bob_run["nodes"]["r"]["error"]["message"]
@@ -202,12 +205,12 @@ def _assigned_approval(name: str, assignee: str) -> dict[str, Any]:
 
 async def test_assigned_request_is_answered_by_assignee_or_owner_with_operate(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann, boss = keys.add("ann", KeyScope.RUN, KeyScope.ANSWER), keys.add("boss", KeyScope.ANSWER)
-    eve, operator = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
-    name = keys.owner("boss")
-    plan = plan_of(_assigned_approval("first", name), _assigned_approval("second", name), CHECK)
+    ann_key, boss_key = keys.add("ann", KeyScope.RUN, KeyScope.ANSWER), keys.add("boss", KeyScope.ANSWER)
+    eve_key, operator_key = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
+    assignee = keys.owner("boss")
+    plan = plan_of(_assigned_approval("first", assignee), _assigned_approval("second", assignee), APPROVAL_NODE)
     async with serve(extra_settings={"api_keys": keys.path}) as live:
-        run = (await post(live, ann, "/v1/runs", {"plan": plan})).json()["run_id"]
+        run = (await post(live, ann_key, "/v1/runs", {"plan": plan})).json()["run_id"]
         path = f"/v1/runs/{run}/feedback"
 
         async def list_requests(key: str, url: str) -> list[str]:
@@ -215,41 +218,49 @@ async def test_assigned_request_is_answered_by_assignee_or_owner_with_operate(se
             return sorted(each["request_id"] for each in requests if each["run_id"] == run)
 
         async def has_requests() -> bool:
-            return len(await list_requests(ann, path)) == 3
+            return len(await list_requests(ann_key, path)) == 3
 
         await eventually(has_requests)
 
-        async def response_to(key: str, request: str) -> tuple[int, str]:
+        async def send_answer(key: str, request: str) -> tuple[int, str]:
             response = await post(live, key, path, {"request_id": request, "answer": "yes"})
             return response.status_code, response.json().get("error", {}).get("message", "")
 
-        visible_requests = [await list_requests(key, url) for key in (boss, eve) for url in ("/v1/inbox", path)]
-        run_status = (await get(live, boss, f"/v1/runs/{run}")).status_code
-        rejected = [await response_to(ann, "first"), await response_to(eve, "first"), await response_to(boss, "check")]
-        accepted = [
-            await response_to(boss, "first"),
-            await response_to(operator, "second"),
-            await response_to(ann, "check"),
+        visible_requests = [await list_requests(key, url) for key in (boss_key, eve_key) for url in ("/v1/inbox", path)]
+        run_status = (await get(live, boss_key, f"/v1/runs/{run}")).status_code
+        rejected_answers = [
+            await send_answer(ann_key, "first"),
+            await send_answer(eve_key, "first"),
+            await send_answer(boss_key, "check"),
         ]
-        remaining = await list_requests(boss, "/v1/inbox")
-        answer_record = (await get(live, ann, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
+        accepted_answers = [
+            await send_answer(boss_key, "first"),
+            await send_answer(operator_key, "second"),
+            await send_answer(ann_key, "check"),
+        ]
+        remaining_requests = await list_requests(boss_key, "/v1/inbox")
+        answer_record = (await get(live, ann_key, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
     assert visible_requests == [["first", "second"], ["first", "second"], [], []]
-    assert (run_status, remaining) == (404, [])
-    assert [status for status, _ in rejected] == [400, 404, 404]
-    assert f"'first' waits for {name}: only a key of the owner" in rejected[0][1]
-    assert [status for status, _ in accepted] == [200, 200, 200]
-    assert (answer_record["by"], answer_record["requested_from"], answer_record["escalations"]) == (name, name, [])
+    assert (run_status, remaining_requests) == (404, [])
+    assert [status for status, _ in rejected_answers] == [400, 404, 404]
+    assert f"'first' waits for {assignee}: only a key of the owner" in rejected_answers[0][1]
+    assert [status for status, _ in accepted_answers] == [200, 200, 200]
+    assert (answer_record["by"], answer_record["requested_from"], answer_record["escalations"]) == (
+        assignee,
+        assignee,
+        [],
+    )
 
 
 async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    boss = keys.add(ALL_OWNERS)
+    boss_key = keys.add(ALL_OWNERS)
     subject = f"owner:{keys.owner('ann')}"
     path = f"/v1/call-limits/{subject}"
     async with serve(extra_settings={"api_keys": keys.path}) as live:
 
         async def send(method: str, path: str, body: Any = None) -> httpx.Response:
-            return await live.http.request(method, path, json=body, headers=bearer(boss))
+            return await live.http.request(method, path, json=body, headers=bearer(boss_key))
 
         async def list_limits() -> list[Any]:
             data = (await send("GET", "/v1/call-limits")).json()["data"]

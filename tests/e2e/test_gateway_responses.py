@@ -1,4 +1,4 @@
-"""The Responses API of the gateway with the official client: whole, in the background, streamed, with questions."""
+"""The Responses API of the gateway with the official client: complete, background and streamed responses; questions."""
 
 import asyncio
 import json
@@ -10,27 +10,27 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from dagwright.testing import json_text, slow, step
-from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import assert_numbers_grow
 from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
 
-SUM = plan_text(call("sum", "calculator", expression="1 + 2"))
-CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
-BROKEN = plan_of(calculation("broken", "1 / 0"))
-LONG = plan_of(pause("long", "1h"))
-APPROVAL_PLAN = plan_of(CHECK, output="{{check.result.approved}}")
+SUM_PLAN = plan_text(call("sum", "calculator", expression="1 + 2"))
+CHAIN_PLAN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
+BROKEN_PLAN = plan_of(calculation("broken", "1 / 0"))
+LONG_PLAN = plan_of(pause("long", "1h"))
+APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result.approved}}")
 
 
 async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: Serve) -> None:
-    async with serve(SUM, "It is 3.") as live:
+    async with serve(SUM_PLAN, "It is 3.") as live:
         response = await live.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
-        fetched = await live.openai.responses.retrieve(response.id)
+        fetched_response = await live.openai.responses.retrieve(response.id)
         prompt = live.models.calls[0].text
     assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
-    fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, fetched)]
+    fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, fetched_response)]
     assert fields[0] == fields[1]
     assert response.usage is not None
     assert response.usage.total_tokens > 0
@@ -38,21 +38,21 @@ async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: S
 
 
 async def test_response_in_the_background_is_fetched_until_completed(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN}) as live:
+    async with serve(plans={"chain": CHAIN_PLAN}) as live:
         response = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
-        fetched: list[Response] = []
+        fetched_responses: list[Response] = []
 
         async def is_completed() -> bool:
-            fetched.append(await live.openai.responses.retrieve(response.id))
-            return fetched[-1].status == "completed"
+            fetched_responses.append(await live.openai.responses.retrieve(response.id))
+            return fetched_responses[-1].status == "completed"
 
         await eventually(is_completed)
     assert (response.status, response.background, response.output) == ("in_progress", True, [])
-    assert json.loads(fetched[-1].output_text) == {"more": 6}
+    assert json.loads(fetched_responses[-1].output_text) == {"more": 6}
 
 
 async def test_cancelled_response_has_status_cancelled(serve: Serve) -> None:
-    async with serve(plans={"long": LONG}) as live:
+    async with serve(plans={"long": LONG_PLAN}) as live:
         response = await live.openai.responses.create(model="plan/long", input="{}", background=True)
         first_cancel = await live.openai.responses.cancel(response.id)
         second_cancel = await live.openai.responses.cancel(response.id)
@@ -60,29 +60,29 @@ async def test_cancelled_response_has_status_cancelled(serve: Serve) -> None:
 
 
 async def test_failed_run_is_an_error_or_a_failed_background_response(serve: Serve) -> None:
-    async with serve(plans={"broken": BROKEN}) as live:
+    async with serve(plans={"broken": BROKEN_PLAN}) as live:
         with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as caught:
             await live.openai.responses.create(model="plan/broken", input="{}")
         background_response = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
         stream = await live.openai.responses.retrieve(background_response.id, stream=True)
         last_event = [each async for each in stream][-1]
-        fetched = await live.openai.responses.retrieve(background_response.id)
+        fetched_response = await live.openai.responses.retrieve(background_response.id)
     assert (caught.value.type, caught.value.code) == ("run_error", "node_failed")
     assert last_event.type == "response.failed"
-    for response in (last_event.response, fetched):
+    for response in (last_event.response, fetched_response):
         result = response.model_dump()
         assert (result["status"], result["error"]["code"]) == ("failed", "node_failed")
         assert "'broken' failed" in result["error"]["message"]
 
 
 async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN}) as live:
+    async with serve(plans={"chain": CHAIN_PLAN}) as live:
         stream = await live.openai.responses.create(
             model="plan/chain", input="{}", stream=True, extra_body={"stream_progress": "progress"}
         )
         events: list[Any] = [each async for each in stream]
         async with live.openai.responses.stream(model="plan/chain", input="{}") as helper:
-            final = await helper.get_final_response()
+            final_response = await helper.get_final_response()
     kinds = [event.type for event in events]
     # The helper of the JavaScript client drops the started item when a response without output follows.
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
@@ -91,10 +91,10 @@ async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) ->
     assert_numbers_grow([(event.sequence_number, "dagwright" in event.model_extra) for event in events])
     progress = [result for event in events for result in event.model_extra.get("dagwright", {}).get("events", [])]
     assert ("node.completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
-    assert json.loads(final.output_text) == {"more": 6}
+    assert json.loads(final_response.output_text) == {"more": 6}
 
 
-async def test_question_is_a_function_call_answered_by_its_output(serve: Serve) -> None:
+async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_answer(serve: Serve) -> None:
     async with serve(plans={"asking": APPROVAL_PLAN}) as live:
         create = live.openai.responses.create
         first_response = await create(model="plan/asking", input="{}")
@@ -104,7 +104,7 @@ async def test_question_is_a_function_call_answered_by_its_output(serve: Serve) 
             "call_id": function_call.call_id,
             "output": '{"approved": true}',
         }
-        # With the whole conversation, and with the new messages only.
+        # The client sends the whole conversation, or only the new messages.
         conversation: list[Any] = [{"role": "user", "content": "{}"}, function_call.model_dump(), call_output]
         from_conversation = await create(model="plan/asking", input=conversation)
         from_new_message = await create(
@@ -119,7 +119,7 @@ async def test_question_is_a_function_call_answered_by_its_output(serve: Serve) 
 
 
 async def test_response_with_previous_id_gets_the_earlier_conversation(serve: Serve) -> None:
-    async with serve(*[SUM, "It is 3."] * 4) as live:
+    async with serve(*[SUM_PLAN, "It is 3."] * 4) as live:
         create = live.openai.responses.create
         first_response = await create(model="profile/plan", input="How much is 1 + 2?")
         await create(model="profile/plan", input="And again?", previous_response_id=first_response.id)
@@ -145,8 +145,8 @@ async def test_model_answers_a_response_without_a_run(serve: Serve) -> None:
     assert response.usage is not None
 
 
-async def test_disconnect_from_a_background_response_cancels_nothing(serve: Serve) -> None:
-    async with serve(plans={"long": LONG}) as live:
+async def test_disconnect_from_a_background_response_does_not_cancel_its_run(serve: Serve) -> None:
+    async with serve(plans={"long": LONG_PLAN}) as live:
         body = {"model": "plan/long", "input": "{}", "stream": True, "background": True, "cancel_on_disconnect": True}
         async with live.http.stream("POST", "/v1/responses", json=body) as response:
             async for part in response.aiter_text():
@@ -159,10 +159,12 @@ async def test_disconnect_from_a_background_response_cancels_nothing(serve: Serv
 
 
 async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> None:
-    released = asyncio.Event()
-    words = "Oslo has rain today, and Bergen has more of it."
+    release_event = asyncio.Event()
+    answer_text = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, release_event=released)
+    answer = slow(
+        json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
+    )
     async with serve(plan, answer) as live:
         stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
         kinds, pieces, result = list[str](), list[str](), ""
@@ -170,11 +172,11 @@ async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> N
             kinds.append(each.type)
             if each.type == "response.output_text.delta":
                 pieces.append(each.delta)
-                if "".join(pieces) == words[:28]:
-                    released.set()
+                if "".join(pieces) == answer_text[:28]:
+                    release_event.set()
             if each.type == "response.completed":
                 result = each.response.output_text
-    assert ("".join(pieces), result) == (words, words)
+    assert ("".join(pieces), result) == (answer_text, answer_text)
     assert [kinds.count(f"response.{kind}") for kind in ("output_item.added", "content_part.added")] == [1, 1]
     assert len(pieces) > 1
 
@@ -186,7 +188,7 @@ class Person(BaseModel):
     age: int
 
 
-PERSON = plan_of(calculation("age", "15 * 2"), output={"name": "Ann", "age": "{{age.result}}"})
+PERSON_PLAN = plan_of(calculation("age", "15 * 2"), output={"name": "Ann", "age": "{{age.result}}"})
 
 
 async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) -> None:
@@ -195,7 +197,7 @@ async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) ->
     schema = {"name": "final", "parameters": Person.model_json_schema()}
     function: dict[str, Any] = {"type": "function", "function": schema}
     async with serve(
-        plan, step(json_text(answer), response_format="json_schema"), plans={"person": PERSON, "chain": CHAIN}
+        plan, step(json_text(answer), response_format="json_schema"), plans={"person": PERSON_PLAN, "chain": CHAIN_PLAN}
     ) as live:
         chat = live.openai.chat.completions
         completion = await chat.parse(model="profile/plan", messages=messages, response_format=Person)
@@ -210,7 +212,7 @@ async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) ->
             tools=cast("Any", [function]),
             tool_choice={"type": "function", "function": {"name": "final"}},
         ) as stream:
-            final = (await stream.get_final_completion()).choices[0]
+            final_choice = (await stream.get_final_completion()).choices[0]
         key = {"Idempotency-Key": "s1"}
         with pytest.raises(openai.UnprocessableEntityError, match='"name" is a required property') as caught:
             await chat.parse(model="plan/chain", messages=messages, response_format=Person, extra_headers=key)
@@ -218,7 +220,7 @@ async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) ->
     assert (completion.choices[0].message.parsed, streamed_response.output_parsed) == (ann, ann)
     (item,) = tool_response.output
     assert (item.type, json.loads(getattr(item, "arguments", ""))) == ("function_call", answer)
-    (call,) = final.message.tool_calls or []
-    assert (final.finish_reason, final.message.content, call.function.name) == ("stop", "", "final")
+    (call,) = final_choice.message.tool_calls or []
+    assert (final_choice.finish_reason, final_choice.message.content, call.function.name) == ("stop", "", "final")
     assert json.loads(call.function.arguments) == answer
     assert (caught.value.code, caught.value.type) == ("output_invalid", "run_error")

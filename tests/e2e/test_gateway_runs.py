@@ -1,4 +1,4 @@
-"""Runs and sessions through the gateway: reading, events that continue after a drop, answers, commands and forks."""
+"""Runs and sessions through the gateway: reading, events after a reconnect, answers, commands and forks."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, blocks_of, named_events_of
 
@@ -14,34 +14,34 @@ pytestmark = pytest.mark.server
 
 APPROVAL_PLAN = plan_of(
     calculation("double", "{{PLACEHOLDER_number}} * 2"),
-    {**CHECK, "depends_on": ["double"]},
+    {**APPROVAL_NODE, "depends_on": ["double"]},
     calculation("after", "{{double.result}} + 1", depends_on=["check"]),
     title="Publish a number",
     inputs={"number": {"type": "integer"}},
     output="{{after.result}}",
 )
-ENDED = {"completed", "failed", "skipped", "blocked", "cancelled"}
+END_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-async def events(live: Gateway, path: str, **headers: str) -> list[Any]:
+async def read_events(live: Gateway, path: str, **headers: str) -> list[Any]:
     request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     response = await live.http.get(path, headers=request_headers)
     assert response.status_code == 200, response.text
     return named_events_of(response.text)
 
 
-def states(stream_events: list[Any]) -> list[tuple[str, str]]:
+def node_states(stream_events: list[Any]) -> list[tuple[str, str]]:
     return [
         (each.content["node_id"], each.content["status"]) for each in stream_events if each.name.startswith("node.")
     ]
 
 
 def last_id(stream_events: list[Any]) -> str:
-    """Return the id from which a client continues: of several simultaneous events only the last has an id."""
+    """Return the ID from which a client continues; only the last of several simultaneous events has an ID."""
     return str(next(each.id for each in reversed(stream_events) if each.id))
 
 
-async def test_run_requests_an_answer_and_all_documents_report_it(serve: Serve) -> None:
+async def test_run_requests_an_answer_and_all_documents_report_the_result(serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(APPROVAL_PLAN, inputs={"number": 21})
         (request,) = await live.wait_for_requests(run)
@@ -50,7 +50,7 @@ async def test_run_requests_an_answer_and_all_documents_report_it(serve: Serve) 
         accepted_response = await live.post(
             f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"}
         )
-        actual = await events(live, f"/v1/runs/{run}/events")
+        stream_events = await read_events(live, f"/v1/runs/{run}/events")
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()
         inputs = (await live.http.get(f"/v1/runs/{run}/inputs")).json()
@@ -62,9 +62,13 @@ async def test_run_requests_an_answer_and_all_documents_report_it(serve: Serve) 
     assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "answer_rejected")
     assert run in inbox
     assert (accepted_response.status_code, accepted_response.json()["ok"]) == (200, True)
-    assert {name for name, status in states(actual) if status in ENDED} == {"double", "check", "after"}
+    assert {name for name, status in node_states(stream_events) if status in END_STATES} == {"double", "check", "after"}
     expected = ("run.completed", "completed", 43)
-    assert (actual[-1].name, actual[-1].content["status"], actual[-1].content["output"]) == expected
+    assert (
+        stream_events[-1].name,
+        stream_events[-1].content["status"],
+        stream_events[-1].content["output"],
+    ) == expected
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
     assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
@@ -83,25 +87,25 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
         async with first_gateway.http.stream("GET", f"/v1/runs/{run}/events") as response:
             async for block in blocks_of(response):
                 first_events += named_events_of(block)
-                if ("check", "waiting") in states(first_events) and first_events[-1].id:
+                if ("check", "waiting") in node_states(first_events) and first_events[-1].id:
                     break
         await second_gateway.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
-        later_events = await events(second_gateway, f"/v1/runs/{run}/events", Last_Event_ID=last_id(first_events))
-        query_events = await events(second_gateway, f"/v1/runs/{run}/events?after={last_id(first_events)}")
+        later_events = await read_events(second_gateway, f"/v1/runs/{run}/events", Last_Event_ID=last_id(first_events))
+        query_events = await read_events(second_gateway, f"/v1/runs/{run}/events?after={last_id(first_events)}")
         response_after_end = await second_gateway.http.get(
             f"/v1/runs/{run}/events", headers={"Last-Event-ID": later_events[-1].id}
         )
         unknown_cursor = await second_gateway.http.get(f"/v1/runs/{run}/events?after=yesterday")
-    all_states = states(first_events) + states(later_events)
+    all_states = node_states(first_events) + node_states(later_events)
     assert len(all_states) == len(set(all_states))
-    assert {name for name, status in all_states if status in ENDED} == {"double", "check", "after"}
-    assert ("double", "completed") in states(first_events)
-    # Only end states are compared: the second reader does not get a state that was already over.
-    second_stream, first_stream = (
-        [state for state in states(stream_events) if state[1] in ENDED]
+    assert {name for name, status in all_states if status in END_STATES} == {"double", "check", "after"}
+    assert ("double", "completed") in node_states(first_events)
+    # Only end states are compared, because a later reader does not get a state that a node has left.
+    query_states, header_states = (
+        [state for state in node_states(stream_events) if state[1] in END_STATES]
         for stream_events in (query_events, later_events)
     )
-    assert second_stream == first_stream
+    assert query_states == header_states
     assert later_events[-1].name == "run.completed"
     assert (response_after_end.status_code, unknown_cursor.status_code) == (204, 400)
 
@@ -113,13 +117,15 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
         session_document = (await live.http.get(f"/v1/sessions/{session}")).json()
         requests = (await live.http.get(f"/v1/sessions/{session}/feedback")).json()["data"]
         await live.post(f"/v1/sessions/{session}/feedback", {"answer": {"approved": True}})
-        actual = await events(live, f"/v1/sessions/{session}/events")
+        session_events = await read_events(live, f"/v1/sessions/{session}/events")
         alias = (await live.http.get(f"/v1/orchestration/{session}")).json()
-        alias_events = await events(live, f"/v1/orchestration/{session}/events")
+        alias_events = await read_events(live, f"/v1/orchestration/{session}/events")
         graph = (await live.http.get(f"/v1/sessions/{session}/graph")).json()
-        unknown_session = await live.http.get("/v1/sessions/nobody")
+        unknown_session = await live.http.get("/v1/sessions/missing")
         sessions = (await live.http.get("/v1/sessions")).json()["data"]
-        response = await live.http.get(f"/v1/sessions/{session}/events", headers={"Last-Event-ID": actual[-1].id})
+        response = await live.http.get(
+            f"/v1/sessions/{session}/events", headers={"Last-Event-ID": session_events[-1].id}
+        )
     run = turn["dagwright"]["run_id"]
     assert (
         session_document["session_id"],
@@ -128,16 +134,16 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
     ) == (session, run, session)
     assert [request["request_id"] for request in requests] == ["check"]
     assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session] == [(1, run)]
-    assert (actual[-1].name, actual[-1].content["output"]) == ("run.completed", 5)
-    assert actual[-1].id.startswith(f"{run}/")
+    assert (session_events[-1].name, session_events[-1].content["output"]) == ("run.completed", 5)
+    assert session_events[-1].id.startswith(f"{run}/")
     assert graph["run_id"] == run
     assert (alias["session_id"], {each.name for each in alias_events}) == (session, {"node_completed"})
     assert alias_events[-1].content["type"] == "node_completed"
     assert (unknown_session.status_code, response.status_code) == (404, 204)
 
 
-async def runs_with_metadata(live: Gateway, metadata: list[str]) -> list[Any]:
-    """Return the listed runs with the metadata, as soon as the server lists one."""
+async def wait_for_runs_with_metadata(live: Gateway, metadata: list[str]) -> list[Any]:
+    """Wait until the server lists a run with the metadata, and return all runs with the metadata."""
 
     actual: list[Any] = []
 
@@ -154,10 +160,10 @@ async def test_failed_run_has_the_same_error_in_all_documents(serve: Serve) -> N
     async with serve() as live:
         plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
         run = await live.start(plan, metadata={"order": key})
-        last_event = (await events(live, f"/v1/runs/{run}/events"))[-1]
+        last_event = (await read_events(live, f"/v1/runs/{run}/events"))[-1]
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         explanation = (await live.http.get(f"/v1/runs/{run}/explain")).json()
-        (listed_run,) = await runs_with_metadata(live, [f"order={key}"])
+        (listed_run,) = await wait_for_runs_with_metadata(live, [f"order={key}"])
     error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node_id": "broken"}
     assert (last_event.name, last_event.content["error"]) == ("run.failed", error)
     assert (document["error"], listed_run["error"], explanation["error"]) == (error, error, error)
@@ -175,11 +181,11 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         repeated_response = await live.post("/v1/runs", body, Idempotency_Key=key)
         first_run, repeated_run = new_response.json(), repeated_response.json()
         document = (await live.http.get(new_response.headers["location"])).json()
-        actual = await runs_with_metadata(live, [f"order={key}", "team=blue"])
+        listed_runs = await wait_for_runs_with_metadata(live, [f"order={key}", "team=blue"])
         no_runs = await live.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
         invalid_filter = await live.http.get("/v1/runs", params={"metadata": "order"})
         await live.post(f"/v1/runs/{first_run['run_id']}/cancel", {})
-        await events(live, f"/v1/runs/{first_run['run_id']}/events")
+        await read_events(live, f"/v1/runs/{first_run['run_id']}/events")
         ended_run = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
         different_response = await live.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
         ambiguous_response = await live.post("/v1/runs", {**body, "plan": APPROVAL_PLAN})
@@ -197,7 +203,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         False,
     )
     assert (document["run_id"], document["metadata"]) == (first_run["run_id"], {"order": key, "team": "blue"})
-    assert [(each["run_id"], each["metadata"]) for each in actual] == [(first_run["run_id"], document["metadata"])]
+    assert [(each["run_id"], each["metadata"]) for each in listed_runs] == [(first_run["run_id"], document["metadata"])]
     assert (no_runs.json()["data"], no_runs.json()["has_more"]) == ([], False)
     assert (invalid_filter.status_code, invalid_filter.json()["error"]["param"]) == (400, "metadata")
     assert (ended_run["run_id"], ended_run["created"], ended_run["status"]) == (first_run["run_id"], False, "cancelled")
@@ -232,7 +238,7 @@ async def test_orchestration_stream_has_no_event_for_a_deadline(serve: Serve) ->
     path = f"/v1/orchestration/{session}/events"
     async with serve(plans={"ask": APPROVAL_PLAN}) as live:
         await live.chat("plan/ask", '{"number": 2}', session_id=session, deadline="4s")
-        received = await events(live, path)
+        received = await read_events(live, path)
         headers = {"Last-Event-ID": last_id(received)}
         response = await live.http.get(path, headers=headers)
         second_turn = (await live.chat("plan/ask", '{"number": 3}', session_id=session, deadline="4s")).json()

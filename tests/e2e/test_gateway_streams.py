@@ -10,33 +10,33 @@ import pytest
 
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import Pace, json_text, slow, text
-from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
+from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import CHAT, Event, Gateway, chat_body, events_of
 
 pytestmark = pytest.mark.server
 
 
-def chain(rest: str) -> dict[str, Any]:
-    nodes = (calculation("sum", "1 + 2"), pause("rest", rest), calculation("more", "{{sum.result}} * 2"))
+def chain_plan(pause_duration: str) -> dict[str, Any]:
+    nodes = (calculation("sum", "1 + 2"), pause("rest", pause_duration), calculation("more", "{{sum.result}} * 2"))
     return plan_of(*nodes, output="{{more.result}}")
 
 
-CHAIN = chain("1ms")
-BROKEN = plan_of(calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1"))
-LONG = plan_of(pause("long", "1h"))
+CHAIN_PLAN = chain_plan("1ms")
+BROKEN_PLAN = plan_of(calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1"))
+LONG_PLAN = plan_of(pause("long", "1h"))
 REQUESTS_PLAN = plan_of(
-    CHECK,
+    APPROVAL_NODE,
     {"id": "name", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
     output={"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
 )
 
 
-def body(model: str, words: str = "{}", **fields: Any) -> dict[str, Any]:
-    return chat_body(model, words, stream=True, **fields)
+def stream_body(model: str, message: str = "{}", **fields: Any) -> dict[str, Any]:
+    return chat_body(model, message, stream=True, **fields)
 
 
-def named_events(events: list[Event]) -> list[tuple[str, str | None]]:
+def event_types_and_nodes(events: list[Event]) -> list[tuple[str, str | None]]:
     return [(each["type"], each["node_id"]) for each in progress_of(events)]
 
 
@@ -51,7 +51,7 @@ def content_of(events: list[Event]) -> str:
 
 
 async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN}) as live:
+    async with serve(plans={"chain": CHAIN_PLAN}) as live:
         for option in ("content", "progress", "full"):
             stream = await live.openai.chat.completions.create(
                 model="plan/chain",
@@ -65,11 +65,11 @@ async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve
 
 
 async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN}) as live:
-        events = await live.stream(CHAT, body("plan/chain", stream_options={"include_usage": True}))
-    *chunks, done = [event for event in events if event.comment is None]
+    async with serve(plans={"chain": CHAIN_PLAN}) as live:
+        events = await live.stream(CHAT, stream_body("plan/chain", stream_options={"include_usage": True}))
+    *chunks, end_marker = [event for event in events if event.comment is None]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk.content["choices"]]
-    assert (deltas[0], done.content) == ({"role": "assistant", "content": ""}, "[DONE]")
+    assert (deltas[0], end_marker.content) == ({"role": "assistant", "content": ""}, "[DONE]")
     assert chunks[-2].content["choices"][0]["finish_reason"] == "stop"
     assert chunks[-2].content["dagwright"]["status"] == "completed"
     assert (chunks[-1].content["choices"], chunks[-1].content["usage"]["total_tokens"]) == ([], 0)
@@ -79,27 +79,31 @@ async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
     assert len({chunk.content["id"] for chunk in chunks}) == 1
 
 
-async def test_progress_reports_each_node_and_full_adds_its_result(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN, "broken": BROKEN}) as live:
-        default_events = await live.stream(CHAT, body("plan/chain"))
-        progress_events = await live.stream(CHAT, body("plan/chain", stream_progress="progress"))
-        full_events = await live.stream(CHAT, body("plan/chain", metadata={"stream_progress": "full"}))
-        broken_events = await live.stream(CHAT, body("plan/broken"), X_Stream_Progress="progress")
-    assert (named_events(default_events), content_of(default_events), content_of(full_events)) == ([], "6", "6")
+async def test_progress_reports_each_node_and_option_full_adds_the_results(serve: Serve) -> None:
+    async with serve(plans={"chain": CHAIN_PLAN, "broken": BROKEN_PLAN}) as live:
+        default_events = await live.stream(CHAT, stream_body("plan/chain"))
+        progress_events = await live.stream(CHAT, stream_body("plan/chain", stream_progress="progress"))
+        full_events = await live.stream(CHAT, stream_body("plan/chain", metadata={"stream_progress": "full"}))
+        broken_events = await live.stream(CHAT, stream_body("plan/broken"), X_Stream_Progress="progress")
+    assert (event_types_and_nodes(default_events), content_of(default_events), content_of(full_events)) == (
+        [],
+        "6",
+        "6",
+    )
     for node in ("sum", "rest", "more"):
-        kinds = [kind for kind, each in named_events(progress_events) if each == node and kind != "node.ready"]
+        kinds = [kind for kind, each in event_types_and_nodes(progress_events) if each == node and kind != "node.ready"]
         assert (kinds[0], kinds[-1]) == ("node.started", "node.completed")
-    assert named_events(progress_events)[-1] == ("run.completed", None)
+    assert event_types_and_nodes(progress_events)[-1] == ("run.completed", None)
     results = {each["node_id"]: each["data"].get("result") for each in progress_of(full_events)}
     assert (results["sum"], results["more"]) == (3, 6)
-    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(named_events(broken_events))
-    *_, error, done = [each.content for each in broken_events]
+    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(event_types_and_nodes(broken_events))
+    *_, error, end_marker = [each.content for each in broken_events]
     assert "'broken' failed" in error["error"]["message"]
-    assert done == "[DONE]"
+    assert end_marker == "[DONE]"
 
 
 async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> None:
-    async with serve(plans={"broken": BROKEN}) as live:
+    async with serve(plans={"broken": BROKEN_PLAN}) as live:
         stream = await live.openai.chat.completions.create(
             model="plan/broken", messages=[{"role": "user", "content": "{}"}], stream=True
         )
@@ -108,24 +112,24 @@ async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> No
 
 
 async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
-    released = asyncio.Event()
-    slow_response = text("Done.", pace=Pace(held_after=0, release_event=released))
+    release_event = asyncio.Event()
+    slow_response = text("Done.", pace=Pace(held_after=0, release_event=release_event))
     async with (
         serve(slow_response, heartbeat_s=0.05) as live,
-        live.http.stream("POST", CHAT, json=body("small", "Wait.")) as response,
+        live.http.stream("POST", CHAT, json=stream_body("small", "Wait.")) as response,
     ):
-        received = ""
+        received_text = ""
         async for part in response.aiter_text():
-            received += part
-            if received.count(": heartbeat\n\n") >= 2:
-                released.set()
-    assert received.endswith("data: [DONE]\n\n")
+            received_text += part
+            if received_text.count(": heartbeat\n\n") >= 2:
+                release_event.set()
+    assert received_text.endswith("data: [DONE]\n\n")
 
 
 async def _disconnect(live: Gateway, **headers: str) -> str:
-    """Start a stream of a long run and disconnect; return the run."""
+    """Start a stream of a long run and disconnect; return the ID of the run."""
     request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with live.http.stream("POST", CHAT, json=body("plan/long"), headers=request_headers) as response:
+    async with live.http.stream("POST", CHAT, json=stream_body("plan/long"), headers=request_headers) as response:
         async for part in response.aiter_text():
             assert "assistant" in part
             break
@@ -133,11 +137,11 @@ async def _disconnect(live: Gateway, **headers: str) -> str:
 
 
 async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> None:
-    key = "gateway-left-whole"
-    async with serve(plans={"long": LONG}) as live:
+    key = "gateway-disconnect"
+    async with serve(plans={"long": LONG_PLAN}) as live:
         continued_run, cancelled_run = await _disconnect(live), await _disconnect(live, X_Cancel_On_Disconnect="true")
-        whole_body = chat_body("plan/long", cancel_on_disconnect=True)
-        request_task = asyncio.create_task(live.post(CHAT, whole_body, Idempotency_Key=key))
+        body_without_stream = chat_body("plan/long", cancel_on_disconnect=True)
+        request_task = asyncio.create_task(live.post(CHAT, body_without_stream, Idempotency_Key=key))
 
         async def has_status(run: str, status: str) -> bool:
             return (await live.document(run)).get("status") == status
@@ -150,19 +154,21 @@ async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> Non
         await live.context.steering.cancel(continued_run)
 
 
-async def test_stopping_gateway_ends_streams_and_keeps_runs(serve: Serve) -> None:
-    async with serve(plans={"long": LONG}) as live:
-        request = live.http.stream("POST", CHAT, json=body("plan/long"), headers={"x-cancel-on-disconnect": "true"})
+async def test_stopping_gateway_ends_streams_but_cancels_no_run(serve: Serve) -> None:
+    async with serve(plans={"long": LONG_PLAN}) as live:
+        request = live.http.stream(
+            "POST", CHAT, json=stream_body("plan/long"), headers={"x-cancel-on-disconnect": "true"}
+        )
         async with request as response:
             run = response.headers["x-run-id"]
             live.context.stopping.set()
-            received = (await response.aread()).decode()
-        assert "[DONE]" not in received
+            received_text = (await response.aread()).decode()
+        assert "[DONE]" not in received_text
         assert (await live.context.runs.reader(run).read()).status == "running"
         await live.context.steering.cancel(run)
 
 
-async def test_question_to_a_person_is_a_tool_call_answered_by_its_result(serve: Serve) -> None:
+async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_answer(serve: Serve) -> None:
     async with serve(plans={"asking": REQUESTS_PLAN}) as live:
         create = live.openai.chat.completions.create
         messages: list[Any] = [{"role": "user", "content": "{}"}]
@@ -199,15 +205,15 @@ async def test_question_to_a_person_is_a_tool_call_answered_by_its_result(serve:
 
 
 async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(serve: Serve) -> None:
-    weather = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-    chat = {"type": "function", "function": {"name": "get_weather", "parameters": weather["parameters"]}}
+    weather_tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    chat_tool = {"type": "function", "function": {"name": "get_weather", "parameters": weather_tool["parameters"]}}
     async with serve(plans={"asking": REQUESTS_PLAN}) as live:
-        first_response = (await live.chat("plan/asking", tools=[chat])).json()
-        events = await live.stream(CHAT, body("plan/asking", tool_choice="none"))
+        first_response = (await live.chat("plan/asking", tools=[chat_tool])).json()
+        events = await live.stream(CHAT, stream_body("plan/asking", tool_choice="none"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]
-        fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather]}}
+        fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather_tool]}}
         response = await live.openai.responses.create(**fields)
-        fetched = await live.openai.responses.retrieve(response.id)
+        fetched_response = await live.openai.responses.retrieve(response.id)
         runs = [
             first_response["dagwright"]["run_id"],
             chunks[-1]["dagwright"]["run_id"],
@@ -226,19 +232,22 @@ async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(se
     assert requests[0]["answer_schema"]["required"] == ["approved"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert not any("tool_calls" in chunk["choices"][0]["delta"] for chunk in chunks)
-    assert [item.type for item in response.output] == [item.type for item in fetched.output] == ["message"]
-    assert [each["request_id"] for each in fetched.model_dump()["dagwright"]["waiting_for"]] == ["check", "name"]
+    assert [item.type for item in response.output] == [item.type for item in fetched_response.output] == ["message"]
+    assert [each["request_id"] for each in fetched_response.model_dump()["dagwright"]["waiting_for"]] == [
+        "check",
+        "name",
+    ]
 
 
 async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:
     async with serve(plans={"asking": REQUESTS_PLAN}) as live:
-        events = await live.stream(CHAT, body("plan/asking", stream_progress="progress"))
+        events = await live.stream(CHAT, stream_body("plan/asking", stream_progress="progress"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]
         calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", [])]
         await live.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert ("feedback.requested", "check") in named_events(events)
+    assert ("feedback.requested", "check") in event_types_and_nodes(events)
 
 
 async def test_missing_inputs_are_requested_by_a_tool_call(serve: Serve) -> None:
@@ -259,20 +268,22 @@ async def test_missing_inputs_are_requested_by_a_tool_call(serve: Serve) -> None
 
 
 async def test_stream_continues_in_the_middle_of_an_answer(serve: Serve) -> None:
-    released = asyncio.Event()
-    words = "Oslo has rain today, and Bergen has more of it."
+    release_event = asyncio.Event()
+    answer_text = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    slow_answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, release_event=released)
-    request = body("profile/plan", "What is the weather?")
+    slow_answer = slow(
+        json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
+    )
+    request = stream_body("profile/plan", "What is the weather?")
     async with serve(plan, slow_answer) as live:
-        received, last_event_id = "", ""
+        received_text, last_event_id = "", ""
         async with live.http.stream("POST", CHAT, json=request) as response:
             async for part in response.aiter_text():
                 for event in events_of(part):
-                    received, last_event_id = received + content_of([event]), event.id or last_event_id
-                if received:
+                    received_text, last_event_id = received_text + content_of([event]), event.id or last_event_id
+                if received_text:
                     break
-        released.set()
+        release_event.set()
         later_events = await live.stream(CHAT, request, Last_Event_ID=last_event_id)
-    assert received + content_of(later_events) == words
-    assert 0 < len(received) < len(words)
+    assert received_text + content_of(later_events) == answer_text
+    assert 0 < len(received_text) < len(answer_text)

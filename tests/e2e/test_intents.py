@@ -10,69 +10,69 @@ from tests.support.intents import fund, intents_answer, product
 
 pytestmark = pytest.mark.server
 
-WORDS = "Create Apex in Luxembourg with custody."
-APEX = intents_answer(
+REQUEST = "Create Apex in Luxembourg with custody."
+APEX_ANSWER = intents_answer(
     fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex,\nwith custody.", confidence=0.75
 )
 
 
-async def test_end_reports_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
-    async with ModelServer(APEX) as server:
+async def test_ask_prints_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
+    async with ModelServer(APEX_ANSWER) as server:
         result = await with_model(command_line, server)(
-            "ask", WORDS, "--profile", "intents", "--id", "intents-reported"
+            "ask", REQUEST, "--profile", "intents", "--id", "intents-reported"
         )
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
-    first = lines.index("Makes Apex, with custody. (75% sure)")
-    assert lines[first + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
-    assert lines[first + 2].startswith('@result_2 cbu.add-product: {"id": ')
-    assert lines[first + 3].startswith(f"intents-reported ({WORDS}): completed in ")
+    first_line = lines.index("Makes Apex, with custody. (75% sure)")
+    assert lines[first_line + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
+    assert lines[first_line + 2].startswith('@result_2 cbu.add-product: {"id": ')
+    assert lines[first_line + 3].startswith(f"intents-reported ({REQUEST}): completed in ")
     watch_result = await command_line("watch", "intents-reported")
-    assert {*lines[first : first + 3]} <= {*watch_result.stdout.splitlines()}
+    assert {*lines[first_line : first_line + 3]} <= {*watch_result.stdout.splitlines()}
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
-    async with ModelServer(APEX, intents_answer(product("DEPOSITARY", "@cbu"))) as server:
+    async with ModelServer(APEX_ANSWER, intents_answer(product("DEPOSITARY", "@cbu"))) as server:
         commands = with_model(command_line, server)
-        first_result = await commands("ask", WORDS, "--profile", "intents", "--id", "intents-first", "--json")
-        cbu = first_result.document["nodes"]["@result_1"]["result"]["id"]
+        first_result = await commands("ask", REQUEST, "--profile", "intents", "--id", "intents-first", "--json")
+        cbu_id = first_result.document["nodes"]["@result_1"]["result"]["id"]
         arguments = (
             "ask",
             "Depositary too.",
             "--profile",
             "intents",
             "--context",
-            f"cbu={cbu}",
+            f"cbu={cbu_id}",
             "--id",
             "intents-second",
         )
         second_result = await commands(*arguments, "--json")
         repeated_result = await commands(*arguments, "--json")
-        different_result = await commands(*[part.replace(cbu, "other") for part in arguments], "--json")
+        different_result = await commands(*[part.replace(cbu_id, "other") for part in arguments], "--json")
     parsed_response = first_result.document["nodes"]["read"]["result"]
     assert (first_result.code, first_result.document["output"]["@result_2"]["product"]) == (0, "CUSTODY")
     assert (parsed_response["explanation"], parsed_response["confidence"]) == ("Makes Apex,\nwith custody.", 0.75)
-    assert second_result.document["output"]["@result_1"]["cbu_id"] == cbu
+    assert second_result.document["output"]["@result_1"]["cbu_id"] == cbu_id
     assert repeated_result.document == second_result.document
     assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
     assert '{"ref": "@cbu"}' in server.calls[1].text
-    assert cbu not in json.dumps(server.calls[1].messages)
+    assert cbu_id not in json.dumps(server.calls[1].messages)
 
 
 async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLine) -> None:
-    async with ModelServer(APEX) as server:
+    async with ModelServer(APEX_ANSWER) as server:
         commands = with_model(command_line, server)
-        result = await commands("ask", WORDS, "--profile", "intents", "--plan-only", "--id", "intents-only")
+        result = await commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
-    assert result.document == json.loads(APEX)
+    assert result.document == json.loads(APEX_ANSWER)
     run_result = await command_line("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
     assert (run_result.code, [*run_result.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 
 async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: CommandLine) -> None:
-    async with ModelServer(APEX) as server:
-        code, screen = await with_model(command_line, server).on_terminal(
-            "ask", WORDS, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
+    async with ModelServer(APEX_ANSWER) as server:
+        code, screen = await with_model(command_line, server).run_on_terminal(
+            "ask", REQUEST, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
         )
     assert (code, "The model is 75% sure: “Makes Apex,\\nwith custody.”" in screen) == (0, True)
     assert screen.count("Run this plan? (yes, no or edit): ") == 1

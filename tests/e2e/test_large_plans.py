@@ -5,20 +5,22 @@ import asyncio
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.conftest import WritePlan, calculation
 
 pytestmark = pytest.mark.server
 
-COUNT = 2_500
+MIDDLE_NODE_COUNT = 2_500
 
 
-async def test_every_node_of_a_large_plan_can_be_read(command_line: CommandLine, write_plan: Plans) -> None:
-    middle_nodes = [calculation(f"n{number}", f"{{{{first.result}}}} + {number}") for number in range(COUNT)]
+async def test_every_node_of_a_large_plan_can_be_read(command_line: CommandLine, write_plan: WritePlan) -> None:
+    middle_nodes = [
+        calculation(f"n{number}", f"{{{{first.result}}}} + {number}") for number in range(MIDDLE_NODE_COUNT)
+    ]
     plan = write_plan(
         calculation("first", "1"), *middle_nodes, calculation("bad", "1 / {{n0.result}} - x"), name="large.json"
     )
     run_result = await command_line("run", plan, "--id", "large", "--json")
-    short_result, full_result, node, graph, diagram, text_result = await asyncio.gather(
+    short_result, full_result, node_result, graph_result, diagram_result, text_result = await asyncio.gather(
         command_line("result", "large", "--json"),
         command_line("result", "large", "--full", "--json"),
         command_line("node", "large", "n77"),
@@ -42,21 +44,23 @@ async def test_every_node_of_a_large_plan_can_be_read(command_line: CommandLine,
     document = full_result.document
     assert {name: node["result"] for name, node in document["nodes"].items() if node["status"] == "completed"} == {
         "first": 1,
-        **{f"n{number}": number + 1 for number in range(COUNT)},
+        **{f"n{number}": number + 1 for number in range(MIDDLE_NODE_COUNT)},
     }
-    assert document["output"] == {f"n{number}": number + 1 for number in range(1, COUNT)}
+    assert document["output"] == {f"n{number}": number + 1 for number in range(1, MIDDLE_NODE_COUNT)}
     assert document["notes"] == []
     assert "nodes_ref" not in document
 
-    lines = [line for line in node.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
+    lines = [line for line in node_result.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
     assert lines == ["n77: completed", "tool: calculator", "attempts: 1", "needs: first", "78"]
 
-    assert {node["node_id"]: node["status"] for node in graph.document["nodes"]} == {
+    assert {node["node_id"]: node["status"] for node in graph_result.document["nodes"]} == {
         "first": "completed",
-        **{f"n{number}": "completed" for number in range(COUNT)},
+        **{f"n{number}": "completed" for number in range(MIDDLE_NODE_COUNT)},
         "bad": "failed",
     }
-    edges = [*(["first", f"n{number}"] for number in range(COUNT)), ["n0", "bad"]]
-    assert sorted(graph.document["edges"]) == sorted(edges)
-    assert diagram.stdout.splitlines()[1].endswith('<br/>calculator<br/>2,501 completed, 1 failed"]:::failed')
-    assert diagram.stderr.startswith("2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists ")
+    edges = [*(["first", f"n{number}"] for number in range(MIDDLE_NODE_COUNT)), ["n0", "bad"]]
+    assert sorted(graph_result.document["edges"]) == sorted(edges)
+    assert diagram_result.stdout.splitlines()[1].endswith('<br/>calculator<br/>2,501 completed, 1 failed"]:::failed')
+    assert diagram_result.stderr.startswith(
+        "2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists "
+    )

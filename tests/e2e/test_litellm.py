@@ -34,8 +34,8 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.litellm
 
-HI = ModelCall((user("Hi"),))
-NUMBER = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+HI_CALL = ModelCall((user("Hi"),))
+NUMBER_SCHEMA = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,9 @@ async def model_client(proxy: Proxy) -> AsyncIterator[ModelClient]:
 async def test_complete_and_streamed_answers_have_their_usage(proxy: Proxy, model_client: ModelClient) -> None:
     answer = text("one two three", tokens=Tokens(100, 20, cached=40, reasoning=5))
     async with proxy.upstream(answer, answer) as upstream:
-        complete_answer = await model_client.complete(HI)
-        async with model_client.stream(HI) as stream:
-            pieces = [words async for words in stream]
+        complete_answer = await model_client.complete(HI_CALL)
+        async with model_client.stream(HI_CALL) as stream:
+            pieces = [piece async for piece in stream]
     assert (complete_answer.text, "".join(pieces), stream.answer.text) == ("one two three",) * 3
     for usage in (complete_answer.usage, stream.answer.usage):
         details = (usage.cached_tokens, usage.reasoning_tokens)
@@ -68,11 +68,11 @@ async def test_tools_are_called_concurrently_with_and_without_streaming(
     proxy: Proxy, model_client: ModelClient
 ) -> None:
     call = ModelCall((user("Hi"),), tools=(OfferedTool("look.up"),))
-    expected = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
-    async with proxy.upstream(expected, expected):
+    scripted_answer = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
+    async with proxy.upstream(scripted_answer, scripted_answer):
         complete_answer = await model_client.complete(call)
         async with model_client.stream(call) as stream:
-            assert [words async for words in stream] == []
+            assert [piece async for piece in stream] == []
     for answer in (complete_answer, stream.answer):
         assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
             ("look.up", '{"at": 1}'),
@@ -85,19 +85,19 @@ async def test_output_schema_and_every_field_of_a_config_reach_the_service(
 ) -> None:
     config = ModelConfig(temperature=0.5, max_tokens=9, top_p=0.5, seed=1, reasoning_effort="low")
     async with proxy.upstream(json_text({"n": 1})) as upstream:
-        answer = await model_client.complete(ModelCall((user("Hi"),), config=config, output=NUMBER))
+        answer = await model_client.complete(ModelCall((user("Hi"),), config=config, output=NUMBER_SCHEMA))
     assert answer.output == {"n": 1}
     body = upstream.calls[0].body
     assert {name: body[name] for name in config.to_json()} == config.to_json()
     assert upstream.calls[0].response_format == "json_schema"
 
 
-async def test_request_rejected_by_the_proxied_service_is_sent_in_another_form(
+async def test_request_rejected_by_the_proxied_service_is_sent_with_another_response_format(
     proxy: Proxy, model_client: ModelClient
 ) -> None:
     rejection = HttpError(400, "response_format of type json_schema is not supported with this model")
     async with proxy.upstream(rejection, json_text({"n": 1})) as upstream:
-        answer = await model_client.complete(ModelCall((user("Hi"),), output=NUMBER))
+        answer = await model_client.complete(ModelCall((user("Hi"),), output=NUMBER_SCHEMA))
     assert answer.output == {"n": 1}
     assert [call.response_format for call in upstream.calls] == ["json_schema", "json_object"]
 
@@ -121,29 +121,29 @@ async def test_failures_have_the_same_error_through_the_proxy(
     answer: Answer, error: ModelError, proxy: Proxy, model_client: ModelClient
 ) -> None:
     async with proxy.upstream(answer):
-        with pytest.raises(ModelFailure) as caught:
-            await model_client.complete(HI)
-    assert caught.value.error is error
+        with pytest.raises(ModelFailure) as failure:
+            await model_client.complete(HI_CALL)
+    assert failure.value.error is error
     if error is ModelError.BUSY:
-        assert (caught.value.action, caught.value.delay and caught.value.delay.total_seconds()) == (Action.RETRY, 3)
+        assert (failure.value.action, failure.value.delay and failure.value.delay.total_seconds()) == (Action.RETRY, 3)
 
 
-async def test_stream_cut_by_the_service_is_retryable(proxy: Proxy, model_client: ModelClient) -> None:
+async def test_stream_interrupted_by_the_service_is_retryable(proxy: Proxy, model_client: ModelClient) -> None:
     async with proxy.upstream(slow(text("one two three four five six"), cut_after=2)):
-        with pytest.raises(ModelFailure) as caught:
-            await read(model_client, HI)
-    assert caught.value.action is Action.RETRY
+        with pytest.raises(ModelFailure) as failure:
+            await read_stream(model_client, HI_CALL)
+    assert failure.value.action is Action.RETRY
 
 
-async def read(model_client: ModelClient, call: ModelCall) -> Any:
+async def read_stream(model_client: ModelClient, call: ModelCall) -> Any:
     async with model_client.stream(call) as stream:
-        return [words async for words in stream]
+        return [piece async for piece in stream]
 
 
 async def test_proxy_rejects_wrong_keys_and_unknown_models(proxy: Proxy, model_client: ModelClient) -> None:
     async with proxy.upstream(), ModelClient(Endpoint(proxy.base_url, "sk-wrong"), model="small") as wrong_key_client:
         with pytest.raises(ModelFailure) as wrong_key:
-            await wrong_key_client.complete(HI)
+            await wrong_key_client.complete(HI_CALL)
         with pytest.raises(ModelFailure) as unknown_model:
             await model_client.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
     assert (wrong_key.value.error, unknown_model.value.error) == (ModelError.KEY_REJECTED, ModelError.MODEL_UNKNOWN)
@@ -159,12 +159,12 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
         prompt="You read mail.",
         tools=("echo",),
     )
-    bench, released = Bench(), asyncio.Event()
+    bench, release_event = Bench(), asyncio.Event()
     first_node = call("first", "hold", name="first")
     plan = plan_text(first_node, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
-    end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
+    node_end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
     steps = (
-        slow(text(plan), characters=8, held_after=-(-end // 8), release_event=released),
+        slow(text(plan), characters=8, held_after=-(-node_end // 8), release_event=release_event),
         tool_calls(("echo", {"text": "one"}), ("echo", {"text": "two"})),
         text("Two mails."),
         text("You have two mails."),
@@ -177,7 +177,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
         handle = await runs.start_compiled_plan(compiled)
         # The proxy forwards the stream piece by piece: the first tool runs while the model still writes.
         await eventually(lambda: bench.entered == ["first"])
-        released.set()
+        release_event.set()
         bench.open("first")
         document = await checked_document(runs, handle)
         await runs.check_runs()

@@ -1,4 +1,4 @@
-"""The questions of `examples/maritime` without a key: each is asked with the two commands that the page shows."""
+"""The two commands that the page of `examples/maritime` shows for each question print the answer without a key."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tests.support.docs import Block, blocks, expected_output, links, normalize
 from tests.support.search import Maritime
 
 PAGE = ROOT / "examples" / "maritime" / "README.md"
-QUESTIONS = [block for block in blocks(PAGE) if block.language == "console"]
+QUESTION_BLOCKS = [block for block in blocks(PAGE) if block.language == "console"]
 
 
 def commands_of(block: Block) -> list[str]:
@@ -29,7 +29,7 @@ def script_of(block: Block) -> Path:
 
 
 @asynccontextmanager
-async def serving_script(command: str) -> AsyncIterator[str]:
+async def script_server(command: str) -> AsyncIterator[str]:
     """Serve the script of a command on a free port; yield the address, then assert that the script was followed."""
     words = shlex.split(command)
     assert (words[:3], words[4:]) == (["python", "-m", "dagwright.testing"], ["--port", "8081"])
@@ -44,7 +44,7 @@ async def serving_script(command: str) -> AsyncIterator[str]:
     assert (result.code, result.stderr) == (0, "")
 
 
-async def run(command: str, environment: Mapping[str, str]) -> ProcessResult:
+async def run_command(command: str, environment: Mapping[str, str]) -> ProcessResult:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = ["bash", "-euo", "pipefail", "-c", command]
     variables = {**environment, "PATH": path}
@@ -55,22 +55,24 @@ async def run(command: str, environment: Mapping[str, str]) -> ProcessResult:
 
 @pytest.mark.server
 @pytest.mark.search
-@pytest.mark.parametrize("block", QUESTIONS, ids=lambda block: script_of(block).stem)
+@pytest.mark.parametrize("block", QUESTION_BLOCKS, ids=lambda block: script_of(block).stem)
 async def test_question_has_the_documented_answer(block: Block, command_line: CommandLine, maritime: Maritime) -> None:
-    serve, ask = commands_of(block)
+    serve_command, ask_command = commands_of(block)
     search_variables = {
         "DAGWRIGHT_OPENSEARCH_URL": maritime.search.address,
         "DAGWRIGHT_OPENSEARCH_PREFIX": maritime.indices.prefix,
         "OPENAI_API_KEY": "none",
         "DAGWRIGHT_MODEL": "scripted-model",
     }
-    async with serving_script(serve) as address:
-        result = await run(ask, {**command_line.environment, **search_variables, "OPENAI_BASE_URL": address})
+    async with script_server(serve_command) as address:
+        result = await run_command(
+            ask_command, {**command_line.environment, **search_variables, "OPENAI_BASE_URL": address}
+        )
     result.check_success()
     assert expected_output(block).search(normalize(result.stdout)), result.stdout
 
 
 def test_page_has_each_script_once_and_its_links_exist() -> None:
     scripts = sorted(path.relative_to(ROOT) for path in PAGE.parent.glob("*.yaml"))
-    assert sorted(map(script_of, QUESTIONS)) == scripts
+    assert sorted(map(script_of, QUESTION_BLOCKS)) == scripts
     assert [link for link in links(PAGE) if not (PAGE.parent / link.partition("#")[0]).exists()] == []

@@ -1,4 +1,4 @@
-"""Files of MCP servers on the command line: checked, run, served in the background, ended with their worker."""
+"""MCP servers from a file on the command line: runs call them, and they end with their worker."""
 
 import json
 import os
@@ -10,32 +10,32 @@ from typing import Any
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans
+from tests.e2e.conftest import WritePlan
 from tests.support.eventually import eventually
 from tests.support.tool_servers import ROOT, calls_of, server_entry, write_servers
 
 pytestmark = pytest.mark.server
 
 
-def _say(text: str, tool: str = "srv.say") -> dict[str, Any]:
+def _say_node(text: str, tool: str = "srv.say") -> dict[str, Any]:
     return {"id": "say", "tool": tool, "arguments": {"text": text}}
 
 
 @pytest.fixture
 def calls_file(tmp_path: Path) -> Path:
-    return tmp_path / "did"
+    return tmp_path / "calls"
 
 
 @pytest.fixture
-def servers(tmp_path: Path, calls_file: Path) -> str:
+def servers_file(tmp_path: Path, calls_file: Path) -> str:
     """Name of a file with one server, in the folder of the test."""
     return write_servers(tmp_path, srv=server_entry(calls_file)).name
 
 
 async def test_run_calls_and_ends_a_server(
-    command_line: CommandLine, write_plan: Plans, servers: str, calls_file: Path
+    command_line: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
-    result = await command_line("run", write_plan(_say("hello")), "--tools", servers, "--json")
+    result = await command_line("run", write_plan(_say_node("hello")), "--tools", servers_file, "--json")
     assert (result.code, result.document["output"]) == (0, {"say": "hello"})
     [call] = calls_of(calls_file)
     with pytest.raises(ProcessLookupError):
@@ -43,36 +43,47 @@ async def test_run_calls_and_ends_a_server(
 
 
 async def test_detached_run_calls_a_server(
-    own_command_line: CommandLine, write_plan: Plans, servers: str, calls_file: Path
+    commands_with_private_server: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
-    arguments = ("run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json")
-    started_result = await own_command_line(*arguments)
+    arguments = (
+        "run",
+        write_plan(_say_node("hello")),
+        "--tools",
+        servers_file,
+        "--id",
+        "mcp-detached",
+        "--detach",
+        "--json",
+    )
+    started_result = await commands_with_private_server(*arguments)
     started_result.check_success()
-    watch_result = await own_command_line("watch", "mcp-detached", "--no-worker", "--json")
+    watch_result = await commands_with_private_server("watch", "mcp-detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"say": "hello"})
     assert len(calls_of(calls_file)) == 1
 
 
-async def test_a_server_ends_when_its_worker_is_killed_and_the_run_continues_with_another(
-    command_line: CommandLine, write_plan: Plans, servers: str, calls_file: Path
+async def test_server_ends_if_its_worker_is_killed_and_the_run_continues_with_a_new_server(
+    command_line: CommandLine, write_plan: WritePlan, servers_file: str, calls_file: Path
 ) -> None:
     plan = write_plan({"id": "slow", "tool": "srv.slow", "arguments": {"seconds": 1}})
-    run = await command_line.start("run", plan, "--tools", servers, "--id", "mcp-killed", "--json")
+    run_process = await command_line.start("run", plan, "--tools", servers_file, "--id", "mcp-killed", "--json")
     await eventually(lambda: len(calls_of(calls_file)) == 1)
-    server = calls_of(calls_file)[0]["pid"]
-    run.kill()
-    await run.wait()
+    server_pid = calls_of(calls_file)[0]["pid"]
+    run_process.kill()
+    await run_process.wait()
 
     def has_ended() -> bool:
         # An ended process is a zombie until its parent process waits for it.
-        result = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(server_pid)], capture_output=True, text=True, check=False
+        )
         return result.stdout.strip()[:1] in ("", "Z")
 
     await eventually(has_ended)
     watch_result = await command_line("watch", "mcp-killed", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"slow": "done"})
     started_pids = [call["pid"] for call in calls_of(calls_file) if call["slow"] == "started"]
-    assert (started_pids[0], len(set(started_pids))) == (server, 2)
+    assert (started_pids[0], len(set(started_pids))) == (server_pid, 2)
 
 
 def test_mcp_sdk_is_not_imported_without_servers() -> None:

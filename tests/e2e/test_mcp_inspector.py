@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, ProcessResult
-from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
+from tests.e2e.mcp_commands import OPTIONS, commands_in_mcp_folder, http_mcp_server
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
@@ -23,7 +23,7 @@ _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text":
 
 @functools.cache
 def _inspector() -> list[str]:
-    """Return the command of the inspector, which is installed if it is missing."""
+    """Install the inspector if it is missing, and return its command."""
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_inspector"]
     result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     modules = Path(result.stdout.strip()) / "node_modules"
@@ -36,13 +36,13 @@ def _inspector() -> list[str]:
 
 @pytest.fixture
 def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
-    return mcp_folder(server, tmp_path)
+    return commands_in_mcp_folder(server, tmp_path)
 
 
 async def _inspect(commands: CommandLine, *arguments: str, entry: dict[str, Any]) -> ProcessResult:
     config = commands.folder / "inspector.json"
     config.write_text(json.dumps({"mcpServers": {"dagwright": entry}}), encoding="utf-8")
-    timeout_s = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
+    timeout_options = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
     process = await asyncio.create_subprocess_exec(
         *_inspector(),
         *(
@@ -54,7 +54,7 @@ async def _inspect(commands: CommandLine, *arguments: str, entry: dict[str, Any]
             "--quiet",
             "--format",
             "json",
-            *timeout_s,
+            *timeout_options,
             *arguments,
         ),
         cwd=commands.folder,
@@ -68,13 +68,13 @@ async def _inspect(commands: CommandLine, *arguments: str, entry: dict[str, Any]
     return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
 
 
-def _by_stdio(commands: CommandLine) -> dict[str, Any]:
+def _stdio_entry(commands: CommandLine) -> dict[str, Any]:
     program = {"command": sys.executable, "args": [str(ROOT / "starter.py"), *OPTIONS]}
     return {"type": "stdio", **program, "env": commands.environment, "cwd": str(commands.folder)}
 
 
 async def test_inspector_accepts_the_tools(commands: CommandLine) -> None:
-    result = await _inspect(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
+    result = await _inspect(commands, "--method", "tools/list", "--strict", entry=_stdio_entry(commands))
     result.check_success()
     names = [tool["name"] for tool in result.document["result"]["tools"]]
     assert names == ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "loud"]
@@ -83,8 +83,17 @@ async def test_inspector_accepts_the_tools(commands: CommandLine) -> None:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_inspector_runs_a_plan_over_http(commands: CommandLine, era: str) -> None:
     arguments = json.dumps({"plan": _PLAN})
-    call = ("--method", "tools/call", "--tool-name", "run_plan", "--tool-args-json", arguments, "--protocol-era", era)
-    async with serving_http(commands) as (_, address):
-        result = await _inspect(commands, *call, entry={"type": "http", "url": address})
+    call_options = (
+        "--method",
+        "tools/call",
+        "--tool-name",
+        "run_plan",
+        "--tool-args-json",
+        arguments,
+        "--protocol-era",
+        era,
+    )
+    async with http_mcp_server(commands) as (_, address):
+        result = await _inspect(commands, *call_options, entry={"type": "http", "url": address})
     result.check_success()
     assert result.document["result"]["structuredContent"]["output"] == "ABC"

@@ -1,4 +1,4 @@
-"""Plans that call the servers of the package registries: filesystem, everything, time and fetch."""
+"""Plans that call published MCP servers: filesystem, everything, time and fetch."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LoadedServers]:
-    loaded = await asyncio.to_thread(
+    loaded_servers = await asyncio.to_thread(
         load,
         tmp_path_factory.mktemp("mcp"),
         filesystem={"command": node_server("mcp-server-filesystem"), "args": [str(folder)]},
@@ -46,8 +46,8 @@ async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
         time={"command": python_server("mcp-server-time")},
         fetch={"command": python_server("mcp-server-fetch"), "args": ["--allow-private-ips"]},
     )
-    yield loaded
-    await loaded.close()
+    yield loaded_servers
+    await loaded_servers.close()
 
 
 @pytest.fixture
@@ -85,13 +85,13 @@ def test_effects_come_from_the_annotations_of_the_server(servers: LoadedServers)
 
 
 async def test_a_plan_writes_reads_and_moves_files(mcp_runs: Runs, folder: Path) -> None:
-    first, second = str(folder / "first.txt"), str(folder / "second.txt")
+    first_path, second_path = str(folder / "first.txt"), str(folder / "second.txt")
     document = await mcp_runs.run(
         _plan(
-            _node("write", "filesystem.write_file", path=first, content="two\nlines"),
-            _node("read", "filesystem.read_text_file", "write", path=first),
-            _node("copy", "filesystem.write_file", path=second, content="{{read.result.content}} more"),
-            _node("moved", "filesystem.move_file", "copy", source=first, destination=str(folder / "third.txt")),
+            _node("write", "filesystem.write_file", path=first_path, content="two\nlines"),
+            _node("read", "filesystem.read_text_file", "write", path=first_path),
+            _node("copy", "filesystem.write_file", path=second_path, content="{{read.result.content}} more"),
+            _node("moved", "filesystem.move_file", "copy", source=first_path, destination=str(folder / "third.txt")),
             _node("list", "filesystem.list_directory", "moved", path=str(folder)),
         )
     )
@@ -122,10 +122,10 @@ async def test_image_and_structured_content_are_unchanged(mcp_runs: Runs) -> Non
     assert set(nodes["weather"]["result"]) == {"temperature", "conditions", "humidity"}
 
 
-async def test_times_are_reported_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
+async def test_time_is_converted_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
     with _page("<html><body><h1>Hello</h1><p>from a page</p></body></html>") as address:
-        zones = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
-        clock = _node("clock", "time.convert_time", time="12:00", **zones)
+        zone_arguments = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
+        clock = _node("clock", "time.convert_time", time="12:00", **zone_arguments)
         document = await mcp_runs.run(_plan(clock, _node("page", "fetch.fetch", url=address)))
     nodes = document["nodes"]
     assert nodes["clock"]["result"]["time_difference"] == "+9.0h"
@@ -151,7 +151,7 @@ def _page(text: str) -> Iterator[str]:
         yield f"{address}/"
 
 
-async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> None:
+async def test_nodejs_server_is_reached_by_its_address(tmp_path: Path) -> None:
     port = free_port()
     file = write_servers(tmp_path, web={"type": "http", "url": f"http://127.0.0.1:{port}/mcp"})
     program = node_server("mcp-server-everything")
@@ -159,10 +159,10 @@ async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> Non
         servers = await asyncio.to_thread(load_servers, [file], variables())
         try:
             assert await call_tool(servers, "web.get-sum", a=1, b=2) == "The sum of 1 and 2 is 3."
-            recorded = RecordedCall()
-            result = await call_tool(servers, "web.trigger-long-running-operation", recorded, duration=1, steps=4)
+            call_record = RecordedCall()
+            result = await call_tool(servers, "web.trigger-long-running-operation", call_record, duration=1, steps=4)
             assert result == "Long running operation completed. Duration: 1 seconds, Steps: 4."
-            assert [(step.done, step.total) for step in recorded.progress][-1] == (4, 4)
+            assert [(step.done, step.total) for step in call_record.progress][-1] == (4, 4)
 
             operation = "web.trigger-long-running-operation"
             long_call = asyncio.create_task(call_tool(servers, operation, duration=600, steps=6000))

@@ -16,9 +16,9 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, line_with, wait_for_exit, with_model
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, wait_for_exit, with_model
 from tests.e2e.conftest import plan_of
-from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
+from tests.e2e.mcp_commands import OPTIONS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text
 from tests.support.mcp_clients import MODES, Person, Tools
 from tests.support.programs import forked_programs
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
-    return mcp_folder(server, tmp_path)
+    return commands_in_mcp_folder(server, tmp_path)
 
 
 @asynccontextmanager
-async def _by_stdio(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
+async def _stdio_tools(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
     command, arguments = str(forked_programs() / "python"), [str(ROOT / "starter.py"), *OPTIONS]
     program = StdioServerParameters(command=command, args=arguments, env=commands.environment, cwd=commands.folder)
     elicit = person.elicit if person is not None else None
@@ -42,7 +42,7 @@ async def _by_stdio(commands: CommandLine, mode: str, person: Person | None = No
 
 
 @asynccontextmanager
-async def _by_http(address: str, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
+async def _http_tools(address: str, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
     elicit = person.elicit if person is not None else None
     async with McpClient(address, mode=mode, elicitation_callback=elicit) as client:
         yield Tools(client)
@@ -51,11 +51,11 @@ async def _by_http(address: str, mode: str, person: Person | None = None) -> Asy
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands: CommandLine, mode: str) -> None:
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
-    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
+    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     person = Person(lambda _: {"approved": True})
     async with (
         ModelServer(plan, "It is 3.", plan, "Three.") as model,
-        _by_stdio(with_model(commands, model), mode, person) as tools,
+        _stdio_tools(with_model(commands, model), mode, person) as tools,
     ):
         template_result = await tools("loud", text="abc")
         ask_result = await tools("ask", request="What is 1 + 2?")
@@ -64,14 +64,14 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
     assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
     assert (ask_result["status"], ask_result["output"]) == ("completed", "It is 3.")
     assert (session_result["status"], session_result["output"]) == ("completed", "Three.")
-    assert (plan_result["status"], [words for words, _ in person.forms]) == ("completed", ["Go on?"])
+    assert (plan_result["status"], [prompt for prompt, _ in person.forms]) == ("completed", ["Continue?"])
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str) -> None:
-    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
+    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     person = Person(lambda _: {"approved": True})
-    async with serving_http(commands) as (_, address), _by_http(address, mode, person) as tools:
+    async with http_mcp_server(commands) as (_, address), _http_tools(address, mode, person) as tools:
         template_result = await tools("loud", text="abc")
         plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
         progress = [message for _, _, message in tools.progress]
@@ -81,19 +81,19 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
     assert "check completed" in progress
 
 
-async def test_run_continues_after_its_server_was_killed_and_a_new_server_reads_it(commands: CommandLine) -> None:
+async def test_run_continues_after_its_server_was_killed_and_is_read_by_a_new_server(commands: CommandLine) -> None:
     plan = plan_of(
         {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
-        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}},
+        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}},
         output="{{check.result.approved}}",
     )
     run = f"killed-{commands.folder.name}"
-    async with serving_http(commands) as (process, address):
-        async with _by_http(address, "2026-07-28") as tools:
+    async with http_mcp_server(commands) as (process, address):
+        async with _http_tools(address, "2026-07-28") as tools:
             started_result = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
         process.send_signal(signal.SIGKILL)
         await process.wait()
-    async with serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
+    async with http_mcp_server(commands) as (_, address), _http_tools(address, "2026-07-28") as tools:
         result = await tools("get_run", run_id=run, wait_s=120)
         repeated_result = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
         final_result = await tools("answer_feedback", run_id=run, approved=True)
@@ -156,27 +156,29 @@ async def test_stdout_has_only_protocol_messages_until_the_client_ends(commands:
     assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
     assert b"printed while imported" in errors
     assert b"printed while called" in errors
-    # The processes that it had started were in its process group.
+    # The processes that the server started are in its process group.
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
 
 @pytest.mark.parametrize("options", [[], ["--no-worker"]])
-async def test_server_starts_beside_a_worker_of_another_process(
+async def test_server_starts_while_another_process_has_a_worker(
     server: LiveServer, tmp_path: Path, options: list[str]
 ) -> None:
-    commands = mcp_folder(server, tmp_path)
+    commands = commands_in_mcp_folder(server, tmp_path)
     # Clients start the server in a folder of their own, with only the documented variables.
     (client_folder := tmp_path / "elsewhere").mkdir()
-    documented = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
-    variables = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
+    documented_names = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
+    variables = {
+        key: value for key, value in commands.environment.items() if key in {*documented_names, "PATH", "HOME"}
+    }
     command = str(forked_programs() / "dagwright")
     program = StdioServerParameters(command=command, args=["mcp", *options], env=variables, cwd=client_folder)
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
         async with ModelServer(plan, "It is 3.") as model:
             process = await with_model(commands, model).start("serve", "--port", "0", "--json")
-            await line_with(process, '"status"')
+            await read_line_with(process, '"status"')
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
                 answer = await Tools(client)("ask", request="What is 1 + 2?")
             process.terminate()
@@ -197,7 +199,7 @@ async def test_server_starts_beside_a_worker_of_another_process(
 
 
 async def test_invalid_plan_files_and_options_are_reported(commands: CommandLine) -> None:
-    (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: nobody}]", encoding="utf-8")
+    (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: unknown}]", encoding="utf-8")
     bad_plan_result = await commands(*OPTIONS)
     bad_option_result = await commands("mcp", "--port", "1")
     # The invalid plan is reported, and the other plans are served until standard input ends.

@@ -26,21 +26,21 @@ pytestmark = pytest.mark.search
 
 
 async def call_with_model(
-    maritime: Maritime, server: ModelServer, worker: Callable[..., Any], **arguments: Any
+    maritime: Maritime, server: ModelServer, worker_tool: Callable[..., Any], **arguments: Any
 ) -> WorkerResult:
     async with maritime.tools() as environment, ModelClient(Endpoint(server.base_url), model="small") as client:
         options: dict[str, Any] = {"description": "what the planner wants", "environment": environment}
-        return await call_worker(worker, arguments, ask=client.complete, **options)
+        return await call_worker(worker_tool, arguments, ask=client.complete, **options)
 
 
-def data_of(server: ModelServer, call_index: int = 0) -> str:
+def user_message_of(server: ModelServer, call_index: int = 0) -> str:
     return str(server.calls[call_index].messages[1]["content"])
 
 
 # metadata_lookup
 
 
-def reading(intent_type: str = "search", **fields: Any) -> Any:
+def lookup_answer(intent_type: str = "search", **fields: Any) -> Any:
     empty: dict[str, Any] = {
         "names": [],
         "conditions": [],
@@ -53,12 +53,14 @@ def reading(intent_type: str = "search", **fields: Any) -> Any:
     return json_text({"intent_type": intent_type, **empty, **fields})
 
 
-def name(text: str, kind: str, field: str | None = None) -> dict[str, Any]:
+def name_entry(text: str, kind: str, field: str | None = None) -> dict[str, Any]:
     return {"text": text, "kind": kind, "field": field}
 
 
 async def test_names_are_resolved_to_values_of_the_data(maritime: Maritime) -> None:
-    answer = reading(names=[name("Maersk", "shipper", "shipper_name"), name("LA", "port", "destination_port")])
+    answer = lookup_answer(
+        names=[name_entry("Maersk", "shipper", "shipper_name"), name_entry("LA", "port", "destination_port")]
+    )
     async with ModelServer(step(answer, metadata={"purpose": "worker"})) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="Show me Maersk shipments to LA")
     assert (result.status, result.message) == ("success", None)
@@ -71,16 +73,16 @@ async def test_names_are_resolved_to_values_of_the_data(maritime: Maritime) -> N
     fields = [(field["name"], field["type"]) for field in metadata["fields"]]
     assert metadata["index"] == maritime.indices.shipments
     assert fields == [("carrier_name", "keyword"), ("destination_port", "keyword")]
-    lines = [json.loads(line) for line in data_of(server).splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in user_message_of(server).splitlines() if line.startswith("{")]
     assert lines[0] == {"question": "Show me Maersk shipments to LA"}
     teu = next(line for line in lines if line.get("field") == "teu")
     assert (teu["type"], "volume" in teu["also_called"]) == ("integer", True)
 
 
 async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime) -> None:
-    answer = reading(
+    answer = lookup_answer(
         "aggregation",
-        names=[name("Maersk", "carrier", "carrier_name"), name("Evergreen", "carrier", "carrier_name")],
+        names=[name_entry("Maersk", "carrier", "carrier_name"), name_entry("Evergreen", "carrier", "carrier_name")],
         metrics=[{"op": "sum", "field": "teu"}],
         group_by=["carrier_name"],
         period={"words": "last quarter", "fields": ["departure_date"]},
@@ -96,9 +98,9 @@ async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime)
     assert analysis["fields"] == ["carrier_name", "departure_date", "teu"]
 
 
-async def test_date_that_fits_two_fields_stays_open(maritime: Maritime) -> None:
+async def test_date_that_fits_two_fields_leaves_the_field_undecided(maritime: Maritime) -> None:
     period = {"words": "yesterday", "fields": ["arrival_date", "eta_date"]}
-    async with ModelServer(reading(period=period)) as server:
+    async with ModelServer(lookup_answer(period=period)) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="shipments arrived yesterday")
     analysis = result.outputs["analysis_result"]
     assert analysis["date_range"] == {"field": None, "start": "2026-02-09", "end": "2026-02-09"}
@@ -106,10 +108,10 @@ async def test_date_that_fits_two_fields_stays_open(maritime: Maritime) -> None:
 
 
 async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Maritime) -> None:
-    async with ModelServer(reading(names=[name("Xyzzyx", "shipper")])) as server:
+    async with ModelServer(lookup_answer(names=[name_entry("Xyzzyx", "shipper")])) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="shipments of Xyzzyx")
     assert (result.status, result.error) == ("failed", "no shipper, carrier or port is called 'Xyzzyx'")
-    async with ModelServer(reading(names=[name("Pacific Ocean Trading", "shipper")])) as server:
+    async with ModelServer(lookup_answer(names=[name_entry("Pacific Ocean Trading", "shipper")])) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="shipments of Pacific Ocean Trading")
     assert (result.status, result.outputs["analysis_result"]) == ("partial", None)
     assert "similar names: " in (result.message or "")
@@ -117,7 +119,7 @@ async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Ma
 
 
 async def test_a_misspelt_name_is_accepted_and_reported(maritime: Maritime) -> None:
-    async with ModelServer(reading(names=[name("Maersc", "carrier", "carrier_name")])) as server:
+    async with ModelServer(lookup_answer(names=[name_entry("Maersc", "carrier", "carrier_name")])) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="shipments of Maersc")
     assert (result.status, result.message) == ("success", "'Maersc' is resolved to MAERSK")
     assert result.outputs["analysis_result"]["entities"][0]["value"] == "MAERSK"
@@ -131,7 +133,7 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
         {"field": "arrival_date", "op": "missing", "values": []},
         {"field": "shipment_id", "op": "is", "values": ["SH-00000042"]},
     ]
-    async with ModelServer(reading(conditions=conditions)) as server:
+    async with ModelServer(lookup_answer(conditions=conditions)) as server:
         result = await call_with_model(
             maritime, server, metadata_lookup, question="furniture and toys in transit, 10 TEU"
         )
@@ -143,7 +145,7 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
         ("is", "SH-00000042"),
     ]
     invalid_conditions = [{"field": "status", "op": "is", "values": ["lost"]}]
-    async with ModelServer(reading(conditions=invalid_conditions)) as server:
+    async with ModelServer(lookup_answer(conditions=invalid_conditions)) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="lost shipments")
     assert (result.status, "status has no value 'lost'; it has " in (result.error or "")) == ("failed", True)
 
@@ -151,7 +153,7 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
 @pytest.mark.parametrize(
     ("invalid_fields", "problem"),
     [
-        ({"names": [name("Hapag", "carrier")]}, "'Hapag' is not in the question, or is not a name"),
+        ({"names": [name_entry("Hapag", "carrier")]}, "'Hapag' is not in the question, or is not a name"),
         ({"metrics": [{"op": "avg", "field": "status"}]}, "avg needs a numeric field, but status is keyword"),
         ({"metrics": [{"op": "sum", "field": None}]}, "sum needs a field"),
         ({"conditions": [{"field": "teu", "op": "gt", "values": ["many"]}]}, "teu is a number, but 'many' is not"),
@@ -163,8 +165,12 @@ async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime
         ({"top": 0}, "expected a number from 1, or null"),
     ],
 )
-async def test_invalid_reading_is_repaired(maritime: Maritime, invalid_fields: Mapping[str, Any], problem: str) -> None:
-    async with ModelServer(reading(**invalid_fields), step(reading(fields=["teu"]), last=problem)) as server:
+async def test_invalid_lookup_answer_is_repaired(
+    maritime: Maritime, invalid_fields: Mapping[str, Any], problem: str
+) -> None:
+    async with ModelServer(
+        lookup_answer(**invalid_fields), step(lookup_answer(fields=["teu"]), last=problem)
+    ) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="What is soon?")
     assert result.outputs["analysis_result"]["fields"] == ["teu"]
 
@@ -182,12 +188,12 @@ async def test_the_helpdesk_answers_from_articles_and_names_them(maritime: Marit
     assert result.status == "success"
     sources = "Sources: What is a shipment? (what-is-a-shipment)"
     assert result.outputs["answer"] == f"Goods that one shipper sends.\n\n{sources}"
-    articles = [json.loads(line) for line in data_of(server).splitlines() if '"article_id"' in line]
+    articles = [json.loads(line) for line in user_message_of(server).splitlines() if '"article_id"' in line]
     assert articles[0]["article_id"] == "what-is-a-shipment"
     assert 2 <= len(articles) <= 5
 
 
-async def test_answer_that_names_no_found_article_is_repaired(maritime: Maritime) -> None:
+async def test_answer_without_an_existing_article_is_repaired(maritime: Maritime) -> None:
     valid_answer = article_answer("Twenty feet.", "what-is-teu")
     for invalid_answer, problem in (
         (article_answer("Made up.", "no-such"), "there is no article 'no-such' among"),
@@ -230,7 +236,7 @@ async def test_ambiguity_of_a_query_becomes_a_question(maritime: Maritime) -> No
     ) as server:
         result = await call_with_model(maritime, server, clarify_question, ambiguity=ambiguity)
     assert result.outputs["clarification_message"].endswith("\n\n1. arrival_date\n2. eta_date")
-    assert '"not_clear": "Which date is meant?"' in data_of(server)
+    assert '"not_clear": "Which date is meant?"' in user_message_of(server)
 
 
 # explain_metadata
@@ -242,9 +248,9 @@ async def test_fields_are_explained_with_their_number_of_documents(maritime: Mar
         "index": maritime.indices.shipments,
         "fields": [{"name": each, "type": "date"} for each in ("arrival_date", "eta_date")],
     }
-    words = "`arrival_date` is when it did arrive, `eta_date` when it was expected."
+    explanation_text = "`arrival_date` is when it did arrive, `eta_date` when it was expected."
     invalid_answers = [json_text({"explanation": text}) for text in ("See `arrived_on`.", "About 12,345 have none.")]
-    valid_answer = step(json_text({"explanation": words}), last="no line has these figures: 12,345")
+    valid_answer = step(json_text({"explanation": explanation_text}), last="no line has these figures: 12,345")
     async with ModelServer(
         invalid_answers[0], step(invalid_answers[1], last="there is no field 'arrived_on'"), valid_answer
     ) as server:
@@ -252,7 +258,7 @@ async def test_fields_are_explained_with_their_number_of_documents(maritime: Mar
             maritime, server, explain_metadata, metadata_results=metadata, question="arrival or ETA?"
         )
     explanation = result.outputs["explanation"]
-    assert explanation.startswith(words)
+    assert explanation.startswith(explanation_text)
     assert explanation.splitlines()[2:] == [
         "- `arrival_date` (date): Day on which the shipment actually arrived; missing until then. "
         f"({arrived_count:,} of 10,000 documents have it)",
@@ -262,16 +268,18 @@ async def test_fields_are_explained_with_their_number_of_documents(maritime: Mar
 
 
 async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -> None:
-    other_data = replace(maritime, indices=Indices("odd"))
+    maritime_with_other_index = replace(maritime, indices=Indices("odd"))
     names = ["@timestamp", "arrival-date", "größe", "with blank", *(f"f{number}" for number in range(30))]
     mappings = {"properties": {name: {"type": "keyword"} for name in names}, "_meta": {"fields": ["f1"], "loaded": 3}}
     async with open_client(maritime.search.address) as client:
-        await client.indices.create(index=other_data.indices.shipments, body={"mappings": mappings})
+        await client.indices.create(index=maritime_with_other_index.indices.shipments, body={"mappings": mappings})
         for number, name in enumerate(names[:3]):
-            await client.index(index=other_data.indices.shipments, id=str(number), body={name: "a"}, refresh=True)
+            await client.index(
+                index=maritime_with_other_index.indices.shipments, id=str(number), body={name: "a"}, refresh=True
+            )
     async with ModelServer(step(json_text({"explanation": "All of them."}))) as server:
-        metadata = {"index": other_data.indices.shipments, "fields": []}
-        result = await call_with_model(other_data, server, explain_metadata, metadata_results=metadata)
+        metadata = {"index": maritime_with_other_index.indices.shipments, "fields": []}
+        result = await call_with_model(maritime_with_other_index, server, explain_metadata, metadata_results=metadata)
     lines = result.outputs["explanation"].splitlines()
     counts = {name: 1 if name in names[:3] else 0 for name in names}
     description = "The mapping has no description."
@@ -289,7 +297,7 @@ async def test_fields_of_another_index_are_not_explained(maritime: Maritime) -> 
 # analyze_results
 
 
-async def results_of(maritime: Maritime, carrier: str) -> Any:
+async def carrier_results(maritime: Maritime, carrier: str) -> Any:
     terms = [{"term": {"carrier_name": carrier}}, {"term": {"destination_port_code": "USLAX"}}]
     body = {
         "size": 0,
@@ -304,30 +312,29 @@ async def results_of(maritime: Maritime, carrier: str) -> Any:
 
 def volumes(maritime: Maritime) -> Iterator[int]:
     for carrier in ("MAERSK", "EVERGREEN"):
-        of_carrier = (shipment for shipment in maritime.shipments() if shipment["carrier_name"] == carrier)
-        yield sum(each["teu"] for each in of_carrier if each["destination_port_code"] == "USLAX")
+        carrier_shipments = (shipment for shipment in maritime.shipments() if shipment["carrier_name"] == carrier)
+        yield sum(each["teu"] for each in carrier_shipments if each["destination_port_code"] == "USLAX")
 
 
-async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -> None:
-    first, second = volumes(maritime)
-    results = [await results_of(maritime, carrier) for carrier in ("MAERSK", "EVERGREEN")]
-    words = f"MAERSK carried {first:,} TEU, {first - second:,} more than EVERGREEN ({100 * first / second:.1f} %)."
-    invalid_answer = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
-    valid_answer = step(json_text({"text": words}), last=f"no line has these figures of your text: {first + 1:,}")
+async def test_results_are_compared_with_figures_of_the_data(maritime: Maritime) -> None:
+    maersk_teu, evergreen_teu = volumes(maritime)
+    results = [await carrier_results(maritime, carrier) for carrier in ("MAERSK", "EVERGREEN")]
+    difference, ratio = maersk_teu - evergreen_teu, maersk_teu / evergreen_teu
+    text = f"MAERSK carried {maersk_teu:,} TEU, {difference:,} more than EVERGREEN ({100 * ratio:.1f} %)."
+    invalid_answer = json_text({"text": f"MAERSK carried {maersk_teu + 1:,} TEU."})
+    valid_answer = step(json_text({"text": text}), last=f"no line has these figures of your text: {maersk_teu + 1:,}")
     async with ModelServer(invalid_answer, valid_answer) as server:
         result = await call_with_model(
             maritime, server, analyze_results, es_results=results, question="Who carried more to LA?"
         )
     analysis = result.outputs["analysis"]
-    assert analysis.startswith(
-        f"{words}\n\n**All matching documents**\n\n| figure | MAERSK | EVERGREEN | MAERSK minus "
-    )
+    assert analysis.startswith(f"{text}\n\n**All matching documents**\n\n| figure | MAERSK | EVERGREEN | MAERSK minus ")
     row = next(line for line in analysis.splitlines() if line.startswith("| volume | "))
-    assert row.startswith(f"| volume | {first:,} | {second:,} | {first - second:,} | ")
+    assert row.startswith(f"| volume | {maersk_teu:,} | {evergreen_teu:,} | {maersk_teu - evergreen_teu:,} | ")
 
 
 async def test_figures_are_reported_without_text_if_the_model_invents_numbers(maritime: Maritime) -> None:
-    results = await results_of(maritime, "ZIM")
+    results = await carrier_results(maritime, "ZIM")
     async with ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=MAX_ANSWERS)) as server:
         result = await call_with_model(maritime, server, analyze_results, es_results=results, question="How much?")
     assert (result.status, "77,777" in result.outputs["analysis"]) == ("partial", False)
@@ -337,14 +344,14 @@ async def test_figures_are_reported_without_text_if_the_model_invents_numbers(ma
 
 
 async def test_empty_results_are_reported_without_a_model_call(maritime: Maritime) -> None:
-    results = await results_of(maritime, "NOBODY")
+    results = await carrier_results(maritime, "UNKNOWN")
     async with ModelServer() as server:
         result = await call_with_model(maritime, server, analyze_results, es_results=results)
     assert result.outputs["analysis"] == "Nothing matches, so there is nothing to compare."
 
 
 async def test_number_of_labels_must_equal_the_number_of_results(maritime: Maritime) -> None:
-    results = [await results_of(maritime, "ZIM")] * 2
+    results = [await carrier_results(maritime, "ZIM")] * 2
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="labels has 1 texts for 2 results"):
             await call_with_model(maritime, server, analyze_results, es_results=results, labels=["ZIM"])

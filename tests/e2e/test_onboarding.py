@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, line_with, wait_for_exit
+from tests.e2e.command import ROOT, CommandLine, read_line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -22,19 +22,23 @@ async def test_invalid_request_starts_no_run(command_line: CommandLine) -> None:
     assert (status_result.code, status_result.document["status"]) == (2, "not_found")
 
 
-async def test_unknown_party_in_an_answer_opens_a_new_request(own_command_line: CommandLine) -> None:
-    maria = "lookup:person:Maria Garcia"
-    assert (await own_command_line("entities", "load", str(EXAMPLES / "parties.csv"))).code == 0
-    run = await own_command_line.start("run", str(EXAMPLES / "which_director.json"), "--id", "again")
-    await line_with(run, f"{maria} waits for anyone: Which person is meant by 'Maria Garcia'?")
-    invalid_result = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
-    feedback_result = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
-    run_result = await wait_for_exit(run)
-    message = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
+async def test_unknown_party_in_an_answer_opens_a_new_request(commands_with_private_server: CommandLine) -> None:
+    request_id = "lookup:person:Maria Garcia"
+    assert (await commands_with_private_server("entities", "load", str(EXAMPLES / "parties.csv"))).code == 0
+    run_process = await commands_with_private_server.start(
+        "run", str(EXAMPLES / "which_director.json"), "--id", "again"
+    )
+    await read_line_with(run_process, f"{request_id} waits for anyone: Which person is meant by 'Maria Garcia'?")
+    invalid_result = await commands_with_private_server("feedback", "again", request_id, "--text", "Quentin Zzyx")
+    feedback_result = await commands_with_private_server("feedback", "again", f"{request_id}#2", "--text", "Sarah Chen")
+    run_result = await wait_for_exit(run_process)
+    message = f"{request_id!r} is answered; new request: {request_id}#2 waits for anyone: No party found for person "
     assert (invalid_result.code, invalid_result.stdout.startswith(message)) == (0, True)
-    assert (feedback_result.code, feedback_result.stdout) == (0, f"{maria + '#2'!r} is answered\n")
-    status, explanation = [await own_command_line(command, "again") for command in ("status", "explain")]
-    for each in (run_result, status, explanation):
+    assert (feedback_result.code, feedback_result.stdout) == (0, f"{request_id + '#2'!r} is answered\n")
+    status_result, explain_result = [
+        await commands_with_private_server(command, "again") for command in ("status", "explain")
+    ]
+    for each in (run_result, status_result, explain_result):
         each.check_success()
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in each.stdout
     # The output also lists the result of each intent.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, line_with, wait_for_exit
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
+from tests.e2e.conftest import WritePlan, calculation
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -38,14 +38,14 @@ async def _wait_for_requests(command_line: CommandLine, workflow_id: str, count:
     return actual
 
 
-async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("sum", "2 + 3"),
         _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
         calculation("after", "7", when="check.result.approved"),
     )
     run = await command_line.start("run", plan, "--id", "asks")
-    await line_with(run, "check waits for ann: Total 5. Publish?")
+    await read_line_with(run, "check waits for ann: Total 5. Publish?")
     [request] = await _wait_for_requests(command_line, "asks")
     status_text = await command_line("status", "asks")
     status = await command_line("status", "asks", "--json")
@@ -80,9 +80,9 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     assert result.document["waiting_for"] == []
 
 
-async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLine, write_plan: WritePlan) -> None:
     run = await command_line.start("run", write_plan(_human_node()), "--id", "asks-alone")
-    await line_with(run, "check waits for ann")
+    await read_line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
     await wait_for_exit(run)
     invalid_result = await command_line("feedback", "asks-alone", "check", "--text", "yes")
@@ -102,7 +102,7 @@ async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLi
     assert (watch_result.code, watch_result.document["nodes"]["check"]["result"]["approved"]) == (0, True)
 
 
-async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine, write_plan: WritePlan) -> None:
     sub_plan = {"plan": 1, "inputs": {"x": {}}, "nodes": [_human_node()], "output": "{{check.result.reason}}"}
     map_node = {
         "id": "each",
@@ -145,7 +145,7 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     assert result.document["output"] == ["fine", "fine", "fine"]
 
 
-async def test_feedback_without_a_terminal_requires_an_answer(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_feedback_without_a_terminal_requires_an_answer(command_line: CommandLine, write_plan: WritePlan) -> None:
     form = {"type": "object", "properties": {"size": {"enum": ["S", "L"]}, "hat": {}}, "required": ["size"]}
     human_nodes = [
         _human_node("a"),
@@ -153,7 +153,7 @@ async def test_feedback_without_a_terminal_requires_an_answer(command_line: Comm
         _human_node("c", type="INFORMATION", schema=form),
     ]
     run = await command_line.start("run", write_plan(*human_nodes), "--id", "must-give")
-    await line_with(run, "c waits for ann")
+    await read_line_with(run, "c waits for ann")
     form_result = await command_line("feedback", "must-give", "c")
     status_result = await command_line("status", "must-give")
     missing_answer = await command_line("feedback", "must-give", "b")
@@ -175,7 +175,7 @@ async def test_feedback_without_a_terminal_requires_an_answer(command_line: Comm
     assert await _inbox_of(command_line, "must-give") == []
 
 
-async def test_default_at_the_deadline_and_pause_are_noted(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_default_at_the_deadline_and_pause_are_noted(command_line: CommandLine, write_plan: WritePlan) -> None:
     default = {"default": {"approved": True, "reason": "by the plan"}}
     plan = write_plan(_human_node("late", deadline="1s", on_timeout=default), _human_node("open"))
     run = await command_line.start("run", plan, "--id", "deadline")
@@ -198,10 +198,12 @@ async def test_default_at_the_deadline_and_pause_are_noted(command_line: Command
     ), explanation.stdout
 
 
-async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_guidance_takes_nodes_from_a_file(
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+) -> None:
     plan = write_plan(calculation("sum", "2 + 3"), _human_node("hint", type="GUIDANCE"))
     run = await command_line.start("run", plan, "--id", "guided")
-    await line_with(run, "hint waits for ann")
+    await read_line_with(run, "hint waits for ann")
     nodes_file = tmp_path / "more.json"
     nodes_file.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
     invalid_result = await command_line("feedback", "guided", "hint", "--nodes", str(nodes_file), "--json")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, line_with, wait_for_exit
+from tests.e2e.command import ROOT, CommandLine, read_line_with, wait_for_exit
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
 
@@ -33,7 +33,7 @@ async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: Co
     database = tmp_path / "orders.db"
     options = ("--api", address, "--database", str(database), "--id", f"etl-{tmp_path.name}")
     first_process = await command_line.start(*options, program=("examples/python/etl.py",))
-    await line_with(first_process, "feedback.requested approve")
+    await read_line_with(first_process, "feedback.requested approve")
     first_process.kill()
     await wait_for_exit(first_process)
     second_result = await wait_for_exit(

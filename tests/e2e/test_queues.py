@@ -11,8 +11,8 @@ import pytest
 
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.e2e.command import CommandLine, line_with, wait_for_exit
-from tests.e2e.conftest import Plans, pause
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
+from tests.e2e.conftest import WritePlan, pause
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -54,7 +54,9 @@ async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str,
     return document
 
 
-async def test_two_terminals_with_different_tools(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_two_terminals_with_different_tools(
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+) -> None:
     # The same tool name with different code: on a shared queue, each worker would execute calls of the other run.
     left, right = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
     right.write_text(right.read_text().replace("mark of", "the other of"), encoding="utf-8")
@@ -86,7 +88,7 @@ async def test_two_terminals_with_different_tools(command_line: CommandLine, wri
 
 
 async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     served_tools, unserved_tools = (
         _write_tools(tmp_path / "served", "mark"),
@@ -102,12 +104,12 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
     )
     tool_options = ["--tools", str(served_tools), "--tools", str(unserved_tools)]
     run_process = await command_line.start("run", plan, "--id", "no-worker", *tool_options)
-    await line_with(run_process, "running    first")
+    await read_line_with(run_process, "running    first")
     run_process.send_signal(signal.SIGKILL)
     await wait_for_exit(run_process)
     first_worker = await command_line.start("--tools", str(served_tools), "--json", program=("worker.py",))
     try:
-        worker_document = json.loads(await line_with(first_worker, "serving"))
+        worker_document = json.loads(await read_line_with(first_worker, "serving"))
         assert (worker_document["status"], worker_document["task_queues"]) == (
             "serving",
             ["dagwright", _queue_of(served_tools)],
@@ -120,7 +122,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
             command_line("graph", "no-worker", "--format", "json"),
         )
         watch_process = await command_line.start("watch", "no-worker", "--no-worker")
-        assert "waiting    own" in await line_with(watch_process, "no worker for stamp")
+        assert "waiting    own" in await read_line_with(watch_process, "no worker for stamp")
         command = shlex.join(["dagwright", "worker", *tool_options])
         note = (
             f"no worker serves the queue {_queue_of(unserved_tools)!r} of stamp; start one with "

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.conftest import WritePlan, calculation
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
 
-async def test_read_commands_report_the_same_run(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_read_commands_report_the_same_run(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a <1>", "1 + 1"),
         calculation("b", "1 / 0", depends_on=["a <1>"]),
@@ -68,7 +68,7 @@ async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine
     assert result.stderr == f"{message}\n"
 
 
-async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, write_plan: Plans) -> None:
+async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, write_plan: WritePlan) -> None:
     variables = {"DAGWRIGHT_STATE_DIR": str(tmp_path / "none"), "DAGWRIGHT_TASK_QUEUE": "linked"}
     environment = {**server.environment(), "TEMPORAL_ADDRESS": server.address, **variables}
     commands_with_link = CommandLine(tmp_path, {**environment, "DAGWRIGHT_UI_URL": "https://temporal.example.com/ui/"})
@@ -89,7 +89,7 @@ async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, 
     ]
 
 
-async def test_list_counts_ended_nodes_and_node_shows_a_node(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_list_counts_ended_nodes_and_node_shows_a_node(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a", "2", title="Two"),
         calculation("bad", "1 / 0", depends_on=["a"]),
@@ -124,7 +124,7 @@ async def test_list_counts_ended_nodes_and_node_shows_a_node(command_line: Comma
     assert (unknown_node.code, unknown_node.document) == (2, {"status": "not_found", "message": message})
 
 
-async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation(
             "each", "100 / {{item}}", for_each=list(range(501)), when="item in [0, 300, 500]", retry={"max_attempts": 1}
@@ -164,7 +164,7 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
     assert unknown_item.stderr == "the run 'chunks' has no node 'each[501]'; did you mean 'each'?\n"
 
 
-async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("a", "1 + 1"), name="adding.json")
     run_result = await command_line("run", plan, "--id", "untitled", "--json")
     list_result = await command_line("list", "--json")

@@ -59,7 +59,7 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as server:
-        code, screen = await with_model(command_line, server).on_terminal(*ask)
+        code, screen = await with_model(command_line, server).run_on_terminal(*ask)
     assert code == 0
     frames, _, end_of_screen = screen.partition("completed")
     # The earlier frames depend on timing.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.e2e.conftest import Plans, calculation, pause
+from tests.e2e.conftest import WritePlan, calculation, pause
 
 pytestmark = pytest.mark.server
 
@@ -22,7 +22,7 @@ def greet(name: str, count: int = 1) -> list[str]:
 
 
 @pytest.mark.fresh
-async def test_json_is_exactly_the_document(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_json_is_exactly_the_document(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_n}} + 1"),
         calculation("b", "{{a.result}} * 2"),
@@ -49,7 +49,9 @@ async def test_json_is_exactly_the_document(command_line: CommandLine, write_pla
     assert {name: node["result"] for name, node in document["nodes"].items()} == {"a": 21, "b": 42}
 
 
-async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_without_a_terminal_every_change_of_state_is_a_line(
+    command_line: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(
         calculation("fan", "10 / {{item}}", for_each=[1, 2]),
         calculation("bad", "1 / 0"),
@@ -88,7 +90,7 @@ output: "{{hi.result}}"
     assert (result.code, result.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
 
 
-async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     (tmp_path / "calculating.py").write_text(
         _TOOLS.replace(
             "greet(name: str, count: int = 1)", 'calculator(expression: str, name: str = "", count: int = 1)'
@@ -119,7 +121,7 @@ async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_pla
     assert other_plan.stderr.strip() == other_plan.document["message"]
 
 
-async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(pause("long", "10m"))
     result = await command_line("run", plan, "--deadline", "500ms", "--json")
 
@@ -128,14 +130,14 @@ async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, w
     assert result.document["nodes"]["long"]["status"] == "cancelled"
 
 
-async def test_terminal_prompts_for_inputs_and_shows_progress(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_terminal_prompts_for_inputs_and_shows_progress(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("double", "{{PLACEHOLDER_n}} * 2"),
         calculation("fan", "{{item}} + {{double.result}}", for_each=[1, 2, 3]),
         inputs={"n": {"type": "integer", "prompt": "Which number?"}},
         output="{{fan.result}}",
     )
-    code, screen = await command_line.on_terminal("run", plan, answers="many\n21\n")
+    code, screen = await command_line.run_on_terminal("run", plan, answers="many\n21\n")
 
     assert code == 0
     assert "Which number? (a whole number): " in screen
@@ -148,18 +150,18 @@ async def test_terminal_prompts_for_inputs_and_shows_progress(command_line: Comm
     assert (len(links), screen.count("http://")) == (1, 1)
 
 
-async def test_colours_are_off_by_option_and_by_variable(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_colours_are_off_by_option_and_by_variable(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(calculation("a", "1 + 1"))
-    _, option_screen = await command_line.on_terminal("run", plan, "--no-color")
+    _, option_screen = await command_line.run_on_terminal("run", plan, "--no-color")
     command_line.environment["NO_COLOR"] = "1"
-    _, variable_screen = await command_line.on_terminal("run", plan)
+    _, variable_screen = await command_line.run_on_terminal("run", plan)
 
     assert "✓" in option_screen
     assert "✓" in variable_screen
     assert re.findall(r"\x1b\[3\dm", option_screen + variable_screen) == []
 
 
-async def test_unreachable_server_is_reported_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_unreachable_server_is_reported_in_one_sentence(command_line: CommandLine, write_plan: WritePlan) -> None:
     command_line.environment["TEMPORAL_ADDRESS"] = "127.0.0.1:1"
     result = await command_line("run", write_plan(calculation("a", "1")), "--json")
 
@@ -235,15 +237,15 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_declares(command_lin
     assert (session_result.code, "a .jsonl file has one run per line" in session_result.stderr) == (2, True)
 
 
-async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:
+async def test_detached_batch_names_its_runs(commands_with_private_server: CommandLine) -> None:
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
-    result = await own_command_line(
-        "run", _write_batch(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json"
+    result = await commands_with_private_server(
+        "run", _write_batch(commands_with_private_server.folder, plan, plan), "--detach", "--id", "d", "--json"
     )
     entries = [json.loads(line) for line in result.stdout.splitlines()]
     reported_runs = [(entry["line"], entry["run_id"], entry["ok"]) for entry in entries]
     assert (result.code, reported_runs) == (0, [(1, "d-1", True), (2, "d-2", True)])
-    watch_result = await own_command_line("watch", "d-2", "--json")
+    watch_result = await commands_with_private_server("watch", "d-2", "--json")
     assert (watch_result.code, watch_result.document["output"]) == (0, {"a": 2})
 
 

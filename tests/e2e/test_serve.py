@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.command import CommandLine, line_with, wait_for_exit
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
 from tests.e2e.conftest import calculation
 
 pytestmark = pytest.mark.server
@@ -29,7 +29,7 @@ async def test_serve_answers_and_ends_cleanly(
     command_line: CommandLine, tmp_path: Path, stop_signal: signal.Signals
 ) -> None:
     process = await command_line.start("serve", "--port", "0", "--plans", _publish(tmp_path), "--json")
-    document = json.loads(await line_with(process, '"status"'))
+    document = json.loads(await read_line_with(process, '"status"'))
     async with httpx.AsyncClient(timeout=60) as client:
         response = await client.post(f"{document['url']}/chat/completions", json=_ASK)
         # A client that waits for a stream does not delay the exit.
@@ -51,13 +51,13 @@ async def test_serve_reports_problems_before_it_starts(command_line: CommandLine
     assert (missing_plans.code, missing_plans.document["status"]) == (2, "unreadable")
 
 
-async def test_up_has_a_gateway_until_down(own_command_line: CommandLine, tmp_path: Path) -> None:
+async def test_up_has_a_gateway_until_down(commands_with_private_server: CommandLine, tmp_path: Path) -> None:
     plans = _publish(tmp_path)
-    up_result = await own_command_line("up", "--plans", plans, "--port", "0", "--json")
-    repeated_result = await own_command_line("up", "--plans", plans, "--port", "0", "--json")
+    up_result = await commands_with_private_server("up", "--plans", plans, "--port", "0", "--json")
+    repeated_result = await commands_with_private_server("up", "--plans", plans, "--port", "0", "--json")
     async with httpx.AsyncClient(timeout=60) as client:
         response = await client.post(f"{up_result.document['url']}/chat/completions", json=_ASK)
-        down_result = await own_command_line("down", "--json")
+        down_result = await commands_with_private_server("down", "--json")
         with pytest.raises(httpx.ConnectError):
             await client.get(up_result.document["url"])
     assert (up_result.code, repeated_result.document) == (0, up_result.document)
@@ -65,16 +65,16 @@ async def test_up_has_a_gateway_until_down(own_command_line: CommandLine, tmp_pa
     assert down_result.document["ended"] == ["gateway", "worker", "server"]
 
 
-async def test_running_gateway_follows_changes_of_keys(own_command_line: CommandLine) -> None:
+async def test_running_gateway_follows_changes_of_keys(commands_with_private_server: CommandLine) -> None:
     options = ("--host", "0.0.0.0", "--port", "0", "--no-worker", "--no-auth", "--json")
-    process = await own_command_line.start("serve", *options)
-    url = json.loads(await line_with(process, '"status"'))["url"]
-    key_document = (await own_command_line("keys", "add", "ann", "--scope", "run", "--json")).document
+    process = await commands_with_private_server.start("serve", *options)
+    url = json.loads(await read_line_with(process, '"status"'))["url"]
+    key_document = (await commands_with_private_server("keys", "add", "ann", "--scope", "run", "--json")).document
     statuses = []
     async with httpx.AsyncClient(timeout=60) as client:
         ann_headers = {"Authorization": f"Bearer {key_document['key']}"}
         statuses += [(await client.get(f"{url}/runs", headers=headers)).status_code for headers in ({}, ann_headers)]
-        remove_result = await own_command_line("keys", "remove", key_document["id"], "--json")
+        remove_result = await commands_with_private_server("keys", "remove", key_document["id"], "--json")
         statuses.append((await client.get(f"{url}/runs", headers=ann_headers)).status_code)
     process.terminate()
     await wait_for_exit(process)

@@ -82,15 +82,15 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
     assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]
 
 
-async def test_plan_reads_and_adds_names_of_a_session(own_command_line: CommandLine) -> None:
+async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_server: CommandLine) -> None:
     def plan(name: str, *intents: Any) -> str:
-        path = own_command_line.folder / f"{name}.json"
+        path = commands_with_private_server.folder / f"{name}.json"
         path.write_text(json.dumps({"intents": intents}), encoding="utf-8")
         return str(path)
 
     create_plan = plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
     extend_plan = plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
-    commands = own_command_line
+    commands = commands_with_private_server
     without_session = await commands("run", extend_plan, "--json")
     in_empty_session = await commands("run", extend_plan, "--session", "plans", "--json")
     first_result = await commands("run", create_plan, "--session", "plans", "--json")
@@ -111,10 +111,10 @@ async def test_plan_reads_and_adds_names_of_a_session(own_command_line: CommandL
     assert [(turn["request"], turn["status"]) for turn in session_result.document["turns"]] == expected
 
 
-async def test_second_request_waits_or_is_rejected_with_detach(own_command_line: CommandLine) -> None:
+async def test_second_request_waits_or_is_rejected_with_detach(commands_with_private_server: CommandLine) -> None:
     first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(first_plan, "One.", second_plan, "Two.") as server:
-        commands = with_model(own_command_line, server)
+        commands = with_model(commands_with_private_server, server)
         arguments = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
         first_result, repeated_result = await commands(*arguments), await commands(*arguments)
         assert (first_result.code, first_result.document["ok"], repeated_result.document) == (
@@ -128,7 +128,7 @@ async def test_second_request_waits_or_is_rejected_with_detach(own_command_line:
         with_tools = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other_tools_result = await commands("ask", "--session", "s", "Second.", *with_tools)
         assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")
-        assert len([*(own_command_line.folder / "state" / "workers").glob("*.lock")]) == 1
+        assert len([*(commands_with_private_server.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting_process = await commands.start("ask", "--session", "s", "Second.")
         assert waiting_process.stderr is not None
         line = (await asyncio.wait_for(waiting_process.stderr.readline(), 120)).decode()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, line_with, wait_for_exit
-from tests.e2e.conftest import Plans, calculation, pause
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit
+from tests.e2e.conftest import WritePlan, calculation, pause
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -29,7 +29,9 @@ async def _wait_for_states(command_line: CommandLine, run: str, **states: str) -
     await eventually(has_states)
 
 
-async def test_run_is_repaired_while_it_continues(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_run_is_repaired_while_it_continues(
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+) -> None:
     plan = write_plan(
         calculation("sum", "1 / 0"),
         calculation("after", "{{sum.result}} + 1"),
@@ -111,7 +113,7 @@ async def test_json_that_no_history_can_hold_and_empty_ids_are_rejected(command_
     assert all(message.startswith("there is no run ''") for message in messages[3:])
 
 
-async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLine, write_plan: WritePlan) -> None:
     nodes = [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), pause("long", "1h")]
     sub_plan = {"plan": 1, "nodes": nodes}
     plan = write_plan({"id": "archive", "plan": {**sub_plan, "output": "{{double.result}}"}})
@@ -137,7 +139,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     assert (missing_node.code, missing_node.document) == (2, {"status": "not_found", "message": message})
 
 
-async def test_running_run_is_steered(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_running_run_is_steered(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
     run = await command_line.start("run", plan, "--id", "governed", "--deadline", "2h")
     await _wait_for_states(command_line, "governed", long="running")
@@ -193,10 +195,10 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
     assert [note["message"] for note in document["notes"]] == [*notes[:3], *end_notes]
 
 
-async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}})
     run = await command_line.start("run", plan, "--id", "unserved-run")
-    await line_with(run, "check waits for ann")
+    await read_line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
     await wait_for_exit(run)
 

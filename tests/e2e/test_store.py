@@ -10,7 +10,7 @@ from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 from dagwright.store.folder import FolderStore
 from tests.e2e.command import CommandLine, wait_for_exit
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.conftest import WritePlan, calculation
 
 pytestmark = pytest.mark.server
 
@@ -29,8 +29,10 @@ async def _stored_refs(folder: Path) -> set[str]:
     return {entry.ref async for entry in FolderStore(folder).list_payloads()}
 
 
-async def test_clean_up_removes_only_unneeded_payloads(own_command_line: CommandLine, write_plan: Plans) -> None:
-    folder = own_command_line.folder / "state" / "payloads"
+async def test_clean_up_removes_only_unneeded_payloads(
+    commands_with_private_server: CommandLine, write_plan: WritePlan
+) -> None:
+    folder = commands_with_private_server.folder / "state" / "payloads"
     oldest = _days_ago(300)
     for days in (300, 150, 90, 60):
         await _put(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
@@ -38,15 +40,17 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
     await FolderStore(folder).put_cache_entry("a" * 64, b"old", expires_at=_days_ago(1))
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
-    prune_without_worker = await own_command_line("store", "prune", "--yes", "--json")
+    prune_without_worker = await commands_with_private_server("store", "prune", "--yes", "--json")
     assert (prune_without_worker.code, prune_without_worker.document["status"]) == (1, "need_unknown")
     assert prune_without_worker.document["message"].startswith(
         "nothing is removed: no worker of the namespace default ("
     )
 
-    await own_command_line("up", "--json")
-    assert (await own_command_line("run", write_plan(calculation("a", "1 + 1", cache="off")), "--json")).code == 0
-    shown_store = {**(await own_command_line("store", "show", "--json")).document, "renewed_before": None}
+    await commands_with_private_server("up", "--json")
+    assert (
+        await commands_with_private_server("run", write_plan(calculation("a", "1 + 1", cache="off")), "--json")
+    ).code == 0
+    shown_store = {**(await commands_with_private_server("store", "show", "--json")).document, "renewed_before": None}
     assert shown_store == {
         "store": str(folder),
         "payloads": 4,
@@ -57,17 +61,17 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
         "reason": "the namespace default retains runs for 90 days, and a day is added",
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
-    dry_run = (await own_command_line("store", "prune", "--json")).document
+    dry_run = (await commands_with_private_server("store", "prune", "--json")).document
     nothing_removed = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
     assert {**dry_run, "renewed_before": None} == {**shown_store, **nothing_removed, "status": "dry_run"}
     assert len(await _stored_refs(folder)) == 4
 
-    pruned_store = (await own_command_line("store", "prune", "--yes", "--json")).document
+    pruned_store = (await commands_with_private_server("store", "prune", "--yes", "--json")).document
     removed = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
     assert {**pruned_store, "renewed_before": None} == {**shown_store, **removed, "status": "cleaned"}
     assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
-    second_prune = await own_command_line("store", "prune")
+    second_prune = await commands_with_private_server("store", "prune")
     lines = ["cache: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
     assert second_prune.stdout.splitlines()[1:3] == lines
 
@@ -88,7 +92,7 @@ async def test_store_is_shown_even_if_no_server_is_reachable(command_line: Comma
     assert len(await _stored_refs(folder)) == 1
 
 
-async def test_unusable_store_starts_no_run(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_unusable_store_starts_no_run(command_line: CommandLine, write_plan: WritePlan) -> None:
     (command_line.folder / "file").write_text("", encoding="ascii")
     command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "file/payloads"
     plan = write_plan(calculation("a", "1 + 1"))
@@ -105,19 +109,21 @@ async def test_unusable_store_starts_no_run(command_line: CommandLine, write_pla
     assert (show_result.code, show_result.document["status"]) == (1, "no_store")
 
 
-async def test_processes_with_another_store_are_rejected(own_command_line: CommandLine, write_plan: Plans) -> None:
+async def test_processes_with_another_store_are_rejected(
+    commands_with_private_server: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(calculation("a", "1 + 1"))
-    assert (await own_command_line("run", plan, "--json", "--keep-server")).code == 0
-    own_command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
-    worker = await wait_for_exit(await own_command_line.start("--json", program=("worker.py",)))
-    gateway = await own_command_line("serve", "--no-worker", "--port", "0", "--json")
-    preview = await own_command_line("store", "adopt", "--json")
+    assert (await commands_with_private_server("run", plan, "--json", "--keep-server")).code == 0
+    commands_with_private_server.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
+    worker = await wait_for_exit(await commands_with_private_server.start("--json", program=("worker.py",)))
+    gateway = await commands_with_private_server("serve", "--no-worker", "--port", "0", "--json")
+    preview = await commands_with_private_server("store", "adopt", "--json")
     for each in (worker, gateway):
         assert (each.code, each.document["status"]) == (2, "other_store")
         assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in each.document["message"]
-    assert preview.document["before"]["store"] == str(own_command_line.folder / "state" / "payloads")
+    assert preview.document["before"]["store"] == str(commands_with_private_server.folder / "state" / "payloads")
 
-    adopt_result = await own_command_line("store", "adopt", "--yes", "--json")
+    adopt_result = await commands_with_private_server("store", "adopt", "--yes", "--json")
     assert (adopt_result.code, adopt_result.document["status"]) == (0, "adopted")
-    assert (await own_command_line("run", plan, "--json")).code == 0
-    await own_command_line("down")
+    assert (await commands_with_private_server("run", plan, "--json")).code == 0
+    await commands_with_private_server("down")

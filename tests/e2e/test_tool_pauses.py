@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.command import CommandLine, wait_for_exit
-from tests.e2e.conftest import Plans, calculation
+from tests.e2e.conftest import WritePlan, calculation
 from tests.support.eventually import eventually
 from tests.support.server import live_server
 
@@ -46,7 +46,7 @@ async def _wait_until_waiting(command_line: CommandLine, run: str) -> None:
     await eventually(is_waiting)
 
 
-async def test_commands_show_the_paused_tool(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_commands_show_the_paused_tool(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     plan = write_plan(
         {"id": "send", "tool": name, "arguments": {"text": "hello"}},
@@ -109,7 +109,7 @@ async def test_invalid_pause_or_ramp_is_rejected(command_line: CommandLine, tmp_
     assert invalid_ramp.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
 
-async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: Plans, tmp_path: Path) -> None:
+async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: WritePlan, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     plan = write_plan({"id": "send", "tool": name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as live:

@@ -9,7 +9,7 @@ from dagwright.core.expressions.references import Lookup, ResultOf, Scope, resol
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
 from dagwright_onboarding.entity_types import RESOLVER
-from tests.conformance.kit import check, codes_of, problems_of
+from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 
 ENSURE: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}
 JOHN = {"search_text": "John Smith", "entity_type": "person"}
@@ -49,7 +49,7 @@ def test_explanation_and_confidence_are_metadata() -> None:
     }
     assert check(intents(ENSURE, explanation=None, confidence=None)).plan.metadata == {}
     expected = [("invalid_field", "/extra"), ("invalid_field", "/explanation"), ("invalid_field", "/confidence")]
-    assert codes_of(intents(ENSURE, explanation=7, confidence=True, extra=1)) == expected
+    assert codes_and_pointers_of(intents(ENSURE, explanation=7, confidence=True, extra=1)) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
 def test_duplicate_key_is_rejected_at_its_second_location() -> None:
     entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
     expected = [("invalid_field", "/intents/1/refs/a"), ("invalid_field", "/intents/1/lookups/b")]
-    assert codes_of(intents(ENSURE, entry)) == expected
+    assert codes_and_pointers_of(intents(ENSURE, entry)) == expected
 
 
 def test_unknown_session_name_is_missing_context() -> None:

@@ -11,7 +11,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
 from dagwright.dialects.reading import inline_files
 from dagwright.plans.preparation import check_plan, check_written_plan
-from tests.conformance.kit import check, codes_of, problems_of
+from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 
 
 def declare_tool(name: str, **types: str) -> ToolDeclaration:
@@ -147,7 +147,7 @@ def test_ambiguous_generated_reference_is_rejected() -> None:
         {"task": "c", "id": 2, "dep": [0, 1], "args": {"text": "<GENERATED>"}},
         {"task": "d", "id": 3, "dep": [-1, 0], "args": {"text": "<GENERATED>-9"}},
     ]
-    assert codes_of(raw) == [
+    assert codes_and_pointers_of(raw) == [
         ("invalid_reference", "/2/args/text"),
         ("invalid_field", "/3/dep/0"),
         ("invalid_reference", "/3/args/text"),
@@ -177,7 +177,7 @@ def test_ambiguous_taskbench_link_or_value_is_rejected() -> None:
         "task_nodes": [node, node, {"task": "b", "arguments": [{"name": "x", "value": "a"}]}],
         "task_links": [{"source": "a", "target": "b"}, {"source": "c", "target": "b"}, 7],
     }
-    assert codes_of(raw) == [
+    assert codes_and_pointers_of(raw) == [
         ("invalid_field", "/task_links/2"),
         ("invalid_reference", "/task_links/0/source"),
         ("invalid_reference", "/task_links/1/source"),
@@ -232,7 +232,7 @@ def test_unknown_nestful_label_is_reported_with_the_most_similar_label() -> None
     ids=["llmcompiler", "rewoo", "hugginggpt", "taskbench", "nestful"],
 )
 def test_backslash_right_before_a_reference_is_rejected(raw: Any) -> None:
-    assert [code for code, _ in codes_of(raw)][:1] == ["invalid_reference"]
+    assert [code for code, _ in codes_and_pointers_of(raw)][:1] == ["invalid_reference"]
 
 
 def test_sub_plan_in_a_text_file_is_rejected(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Scope, resolve_bindings
 from dagwright.dialects import to_document
-from tests.conformance.kit import check, codes_of, problems_of
+from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 
 STEP = {"id": "a", "intent": "Find it", "tool": "t", "arguments": {"input": {}}}
 AGENT = {"id": "a", "agent": "w", "objective": ""}
@@ -34,7 +34,7 @@ def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, at: str) -> 
 def test_dependency_problems_after_an_invalid_entry_have_the_right_index(entry: Any, key: str, at: str) -> None:
     entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
     raw = {at[1:]: entries} if at else entries
-    assert codes_of(raw) == [
+    assert codes_and_pointers_of(raw) == [
         ("invalid_field", f"{at}/1/{key}/1"),
         ("invalid_field", f"{at}/1/{key}/3"),
         ("unknown_dependency", f"{at}/1/{key}/2"),
@@ -45,7 +45,7 @@ def test_dependency_problems_after_an_invalid_entry_have_the_right_index(entry: 
 def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
     raw = [{"id": "", "intent": 7, "tool": " ", "arguments": [], "depends_on": "b", "title": "x"}]
     names = ["arguments", "depends_on", "id", "intent", "title", "tool"]
-    assert sorted(codes_of(raw)) == [("invalid_field", f"/0/{name}") for name in names]
+    assert sorted(codes_and_pointers_of(raw)) == [("invalid_field", f"/0/{name}") for name in names]
 
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:
@@ -57,7 +57,7 @@ def test_agents_keep_objective_dependencies_and_metadata() -> None:
         node,
         *({**independent_node, "depends_on": []} for independent_node in independent_nodes),
     ]
-    assert codes_of({"nodes": [AGENT], "metadata": []}) == [("invalid_field", "/metadata")]
+    assert codes_and_pointers_of({"nodes": [AGENT], "metadata": []}) == [("invalid_field", "/metadata")]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,11 @@ def test_task_id_with_invalid_characters_is_rejected(task_id: str) -> None:
 
 def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
     raw = {"dag": [task("a", "{{c.result}}", ["b", "d"]), task("b")]}
-    assert codes_of(raw) == [("invalid_reference", "/dag/0/query"), ("unknown_dependency", "/dag/0/dependencies/1")]
-    assert codes_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
+    assert codes_and_pointers_of(raw) == [
+        ("invalid_reference", "/dag/0/query"),
+        ("unknown_dependency", "/dag/0/dependencies/1"),
+    ]
+    assert codes_and_pointers_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
     unnamed: Any = {"dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]}
     assert [node["id"] for node in to_document(unnamed).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
 
@@ -142,7 +145,7 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
     assert (problem.code, problem.pointer) == ("invalid_reference", "/sub_goals/1/inputs/x/0/slot")
     assert problem.hint == "did you mean 'plain'?"
     raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "params": {"x": 1}, "inputs": {"x": ref("plain")}}]}
-    assert codes_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
+    assert codes_and_pointers_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
     (problem,) = problems_of({"sub_goals": [SOURCE, SOURCE]})
     assert (problem.code, problem.pointer, problem.node) == ("duplicate_id", "/sub_goals/1/id", "sg1")
 
@@ -159,21 +162,21 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
 )
 def test_malformed_input_is_reported_at_its_key(value: Any, code: str, pointer: str) -> None:
     raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": value}}]}
-    assert codes_of(raw) == [(code, f"/sub_goals/1/inputs/x{pointer}")]
+    assert codes_and_pointers_of(raw) == [(code, f"/sub_goals/1/inputs/x{pointer}")]
 
 
 def test_action_and_reasoning_of_a_planner_response_are_checked() -> None:
     checked = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
     assert checked.plan.metadata == {"reasoning": "Look first."}
     expected = [("invalid_field", "/action"), ("invalid_field", "/reasoning")]
-    assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
+    assert codes_and_pointers_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
 
 
 def test_sub_goal_with_an_execution_state_is_rejected() -> None:
     pending = {**SOURCE, "status": "pending", "result": None, "error": None}
     assert check({"sub_goals": [pending]}).levels == [["sg1"]]
     executed = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
-    assert codes_of({"sub_goals": [executed]}) == [
+    assert codes_and_pointers_of({"sub_goals": [executed]}) == [
         ("invalid_field", "/sub_goals/0/result"),
         ("invalid_field", "/sub_goals/0/status"),
         ("invalid_field", "/sub_goals/0/goal_type"),

@@ -7,7 +7,7 @@ import pytest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.dialect import Dialect
 from dagwright.dialects import detect_dialect, to_document
-from tests.conformance.kit import check, codes_of, problems_of
+from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 
 TASKS = {"dag": [{"id": "t", "tool": "t", "query": "{{u.result}}", "dependencies": []}]}
 
@@ -21,11 +21,11 @@ def test_sub_plans_of_other_dialects_are_converted_with_notes_and_context() -> N
     document = to_document(raw)
     assert [node["plan"]["plan"] for node in document.plan["nodes"]] == [1, 1]
     assert document.plan["nodes"][1]["plan"]["nodes"][0]["plan"]["nodes"][0]["id"] == "t"
-    assert codes_of(raw) == [("invalid_reference", "/nodes/1/plan/nodes/0/plan/dag/0/query")]
+    assert codes_and_pointers_of(raw) == [("invalid_reference", "/nodes/1/plan/nodes/0/plan/dag/0/query")]
     tasks = {"dag": [*TASKS["dag"], {"id": "u", "tool": "t", "query": "", "dependencies": []}]}
     assert [note.code for note in check(plan_of(tasks)).notes] == ["added_edge"]
     raw = plan_of({"intents": [{"verb": "v", "refs": {"a": "@cbu"}}]})
-    assert codes_of(raw) == [("missing_context", "/nodes/0/plan/intents/0/refs/a")]
+    assert codes_and_pointers_of(raw) == [("missing_context", "/nodes/0/plan/intents/0/refs/a")]
     assert check(raw, context={"cbu": 7}).sub_plans[0].nodes[0].arguments == {"a": 7}
 
 
@@ -34,7 +34,7 @@ def test_too_deeply_nested_sub_plans_are_rejected() -> None:
     for added_levels in (32, 300):
         for _ in range(added_levels):
             raw = plan_of(raw)
-        assert {code for code, _ in codes_of(raw)} == {"too_large"}
+        assert {code for code, _ in codes_and_pointers_of(raw)} == {"too_large"}
 
 
 _EMPTY: list[Any] = [
@@ -48,7 +48,7 @@ _EMPTY: list[Any] = [
     [*((raw, "empty_plan") for raw in _EMPTY), ({"plan": 1}, "invalid_field"), (plan_of({"x": 1}), "invalid_field")],
 )
 def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
-    assert [actual for actual, _ in codes_of(raw)] == [code]
+    assert [actual for actual, _ in codes_and_pointers_of(raw)] == [code]
 
 
 @pytest.mark.parametrize("raw", [None, True, 7, {"sub_goal": []}])
