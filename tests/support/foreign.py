@@ -34,8 +34,8 @@ async def _echo(arguments: dict[str, Any]) -> RawValue:
     return RawValue(Payload(metadata={"encoding": b"json/plain", wire.METADATA_STORED: b"1"}, data=data))
 
 
-@activity.defn(name="foreign.refuse")
-async def _refuse(arguments: dict[str, Any]) -> None:
+@activity.defn(name="foreign.fail")
+async def _fail(arguments: dict[str, Any]) -> None:
     """Fail permanently with a message of the given number of bytes."""
     raise ApplicationError("x" * arguments["size"], type="Foreign", non_retryable=True)
 
@@ -53,8 +53,8 @@ async def _sleep_without_heartbeats(arguments: dict[str, Any]) -> str:
     return "done"
 
 
-_ACTIVITIES = (_text, _echo, _refuse, _later, _sleep_without_heartbeats)
-_NAMES = ("foreign.text", "foreign.echo", "foreign.refuse", "foreign.later", "foreign.deaf")
+_ACTIVITIES = (_text, _echo, _fail, _later, _sleep_without_heartbeats)
+_NAMES = ("foreign.text", "foreign.echo", "foreign.fail", "foreign.later", "foreign.deaf")
 
 
 @asynccontextmanager

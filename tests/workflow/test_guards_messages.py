@@ -37,7 +37,7 @@ pytestmark = pytest.mark.server
 _MAX_CONCURRENT_CALLS = 100
 
 
-async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def _await_calls(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Await calls, up to a hundred concurrently, and return the result or exception of each call."""
     outcomes: list[Any] = []
     for first in range(0, len(calls), _MAX_CONCURRENT_CALLS):
@@ -45,7 +45,7 @@ async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     return outcomes
 
 
-def _held_plan(name: str) -> dict[str, Any]:
+def _plan_with_held_node(name: str) -> dict[str, Any]:
     return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}]}
 
 
@@ -71,9 +71,9 @@ async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
     strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique_name: str
 ) -> None:
     """Guard S13, F14: the server rejects every signal above the limit, also the signal `cancel`."""
-    handle = await strict_runs.start(_held_plan(unique_name))
+    handle = await strict_runs.start(_plan_with_held_node(unique_name))
     await eventually(lambda: unique_name in bench.entered)
-    outcomes = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
+    outcomes = await _await_calls([handle.signal("unknown_signal", number) for number in range(130)])
     assert Counter(type(outcome) for outcome in outcomes) == {type(None): 100, RPCError: 30}
     with pytest.raises(RPCError):
         await handle.signal(wire.CANCEL, {})
@@ -88,9 +88,9 @@ async def test_rejected_updates_do_not_count_towards_the_update_limit(
     strict_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     """Guard S17: the server limits the accepted updates of a run."""
-    handle = await strict_runs.start(_held_plan(unique_name))
+    handle = await strict_runs.start(_plan_with_held_node(unique_name))
     await eventually(lambda: unique_name in bench.entered)
-    outcomes = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
+    outcomes = await _await_calls([handle.execute_update("unknown_update", number) for number in range(130)])
     assert {type(outcome) for outcome in outcomes} == {WorkflowUpdateFailedError}
     bench.open(unique_name)
     document = await document_of(handle)
@@ -100,7 +100,7 @@ async def test_rejected_updates_do_not_count_towards_the_update_limit(
     await strict_runs.check_runs()
 
 
-async def test_run_has_one_timer_and_none_for_its_nodes(runs: Runs) -> None:
+async def test_run_with_many_timeouts_has_only_the_timer_of_its_deadline(runs: Runs) -> None:
     """Guard F17: a timer for each of a thousand nodes would add two thousand events."""
     nodes = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": 1, "right": 1}, "timeout": "5s"}
@@ -124,7 +124,9 @@ async def test_run_upserts_its_search_attributes_once(runs: Runs) -> None:
     assert len(upserts) == 1
 
 
-async def test_run_on_a_server_without_search_attributes_writes_none(cached_runs: Runs, server: LiveServer) -> None:
+async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_server(
+    cached_runs: Runs, server: LiveServer
+) -> None:
     """Guard S9, F18: a search attribute that is not registered would block the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
@@ -136,13 +138,15 @@ async def test_run_on_a_server_without_search_attributes_writes_none(cached_runs
         await client.list_runs()
 
 
-async def test_raw_run_writes_no_unknown_search_attributes(server: LiveServer, bench: Bench, tmp_path: Path) -> None:
-    """A worker compiles the plan, and reads which search attributes the namespace has."""
+async def test_raw_run_does_not_upsert_unregistered_search_attributes(
+    server: LiveServer, bench: Bench, tmp_path: Path
+) -> None:
+    """The worker compiles a raw plan, and checks which search attributes are registered in the namespace."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await prepare_namespace(client)
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
-        await eventually(partial(_is_known, client))
-        for tool in ("echo", "nobody"):
+        await eventually(partial(_accepts_requests, client))
+        for tool in ("echo", "unknown_tool"):
             handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": tool}]}})
             await document_of(handle)
             history = await handle.fetch_history()
@@ -150,8 +154,8 @@ async def test_raw_run_writes_no_unknown_search_attributes(server: LiveServer, b
         await runs.check_runs()
 
 
-async def _is_known(client: temporalio.client.Client) -> bool:
-    """Return whether the server accepts requests for a new namespace, which takes some seconds."""
+async def _accepts_requests(client: temporalio.client.Client) -> bool:
+    """Return whether the server accepts requests for a new namespace. It may reject them for some seconds."""
     try:
         await client.count_workflows()
     except RPCError:

@@ -20,9 +20,9 @@ _SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
 """A node whose result is small enough to be inlined in arguments."""
 
 
-def _texts(count: int) -> str:
-    """Return a text with `count` copies of the result of `small`."""
-    return "{{small.result}}" * count
+def _large_text(copies: int) -> str:
+    """Return a text with `copies` copies of the result of `small`."""
+    return "{{small.result}}" * copies
 
 
 async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
@@ -30,27 +30,27 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
     plan = {
         "nodes": [
             _SMALL,
-            {"id": "large", "tool": "echo", "arguments": {"text": _texts(300)}},
-            {"id": "beside", "tool": "echo", "arguments": {"text": "small"}},
+            {"id": "large", "tool": "echo", "arguments": {"text": _large_text(300)}},
+            {"id": "independent", "tool": "echo", "arguments": {"text": "small"}},
         ]
     }
     document = await runs.run(plan)
     assert document["status"] == "completed_with_failures"
     assert document["nodes"]["large"]["status"] == "failed"
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
-    assert document["nodes"]["beside"] == completed_node({"text": "small"})
+    assert document["nodes"]["independent"] == completed_node({"text": "small"})
 
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
     """Guard S1: activities of other programs receive all values inline, up to a limit."""
-    node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _texts(300)}}
+    node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _large_text(300)}}
     document = await foreign_runs.run({"nodes": [_SMALL, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
 
 
 async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
     """Guard S2: the server would terminate a run with such a large result."""
-    handle = await runs.start({"nodes": [_SMALL], "output": [_texts(100)] * 4})
+    handle = await runs.start({"nodes": [_SMALL], "output": [_large_text(100)] * 4})
     document = await document_of(handle)
     assert document["status"] == "completed"
     assert document["output"].keys() == {"ref", "bytes", "preview"}
@@ -60,10 +60,10 @@ async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
 async def test_document_over_three_megabytes_has_only_counts_of_its_nodes(runs: Runs) -> None:
     """Guard S2: titles and small results of many nodes also add up."""
     items = [f"{number} {'x' * 3_000}" for number in range(200)]
-    each = {"tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}
+    echo_each = {"tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}
     plan = {
         "title": "t" * 100_000,
-        "nodes": [{"id": "each", **each}, {"id": "more", **each}],
+        "nodes": [{"id": "each", **echo_each}, {"id": "more", **echo_each}],
         "output": "{{each.status}}",
     }
     document = await document_of(await runs.start(plan))
@@ -76,11 +76,11 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
     """Guard S3: the server rejects the result, and the run continues without it."""
     nodes = [
         {"id": "large", "tool": "foreign.text", "arguments": {"size": 3_000_000}, "retry": {"max_attempts": 1}},
-        {"id": "beside", "tool": "foreign.text", "arguments": {"size": 3}},
+        {"id": "independent", "tool": "foreign.text", "arguments": {"size": 3}},
     ]
     document = await foreign_runs.run({"nodes": nodes})
     assert document["nodes"]["large"]["status"] == "failed"
-    assert document["nodes"]["beside"]["status"] == "completed"
+    assert document["nodes"]["independent"]["status"] == "completed"
 
 
 async def test_input_that_the_server_would_reject_is_reported_by_the_client(runs: Runs) -> None:
@@ -93,7 +93,7 @@ async def test_input_that_the_server_would_reject_is_reported_by_the_client(runs
 
 async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(runs: Runs) -> None:
     """Guard S5: over 4 MB in one workflow task would block the run."""
-    nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _texts(25)}} for number in range(40)]
+    nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _large_text(25)}} for number in range(40)]
     small_nodes = [{"id": f"u{number}", "tool": "add", "arguments": {"left": 1, "right": 1}} for number in range(5)]
     handle = await runs.start({"nodes": [_SMALL, *nodes, *small_nodes], "output": "{{n0.status}}"})
     document = await document_of(handle)
@@ -134,38 +134,37 @@ async def test_foreign_results_near_the_server_limit_do_not_terminate_the_run(fo
 
 async def test_foreign_failure_messages_of_any_size_fail_only_their_node(foreign_runs: Runs) -> None:
     """Guard S14, F16: the server rejects a message of over 4 MB, so the attempt times out."""
-    once = {"retry": {"max_attempts": 1}, "timeout": "2s"}
+    single_attempt = {"retry": {"max_attempts": 1}, "timeout": "2s"}
     nodes = [
-        {"id": f"mb{size}", "tool": "foreign.refuse", "arguments": {"size": size * 1_000_000}, **once}
+        {"id": f"mb{size}", "tool": "foreign.fail", "arguments": {"size": size * 1_000_000}, **single_attempt}
         for size in (1, 3, 5)
     ]
-    document = await foreign_runs.run({"nodes": [*nodes, {"id": "beside", "tool": "add", **_ONE_AND_ONE}]})
-    codes = {name: node.get("error", "").partition(":")[0] for name, node in document["nodes"].items()}
+    document = await foreign_runs.run(
+        {"nodes": [*nodes, {"id": "independent", "tool": "add", "arguments": {"left": 1, "right": 1}}]}
+    )
+    codes = {node_id: node.get("error", "").partition(":")[0] for node_id, node in document["nodes"].items()}
     assert codes["mb1"] == "Foreign"
     assert len(document["nodes"]["mb1"]["error"]) < 5_000
     assert codes["mb3"]
     assert codes["mb5"] == "timeout"
-    assert document["nodes"]["beside"] == completed_node(2.0)
+    assert document["nodes"]["independent"] == completed_node(2.0)
 
 
-_ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
-
-
-def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Return a chain of pure nodes; `first` has more fields of the first node."""
-    later = [
+def _region(first_fields: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Return a chain of `count` pure nodes. `first_fields` are extra fields of the first node."""
+    later_nodes = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
         for number in range(1, count)
     ]
-    return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first}, *later]
+    return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first_fields}, *later_nodes]
 
 
 async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs) -> None:
     """Guard S1: the run does not know which inputs the nodes of an offloaded region read."""
-    first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
+    first_fields = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
         "inputs": {"text": {"type": "string"}},
-        "nodes": _region(first, _REGION_NODES),
+        "nodes": _region(first_fields, _REGION_NODES),
         "output": f"{{{{n{_REGION_NODES - 1}.result}}}}",
     }
     document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * 999_000}))
@@ -173,18 +172,21 @@ async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs
     await cached_runs.check_runs()
 
 
-async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(cached_runs: Runs) -> None:
+async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_large(cached_runs: Runs) -> None:
     """Guard S1: small values are inline in the call, and the total size would terminate the run."""
     count = 270
     texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
-    beside = {"id": "beside", "tool": "echo", "arguments": {"text": "small"}, "depends_on": ["t0"]}
-    plan = {"nodes": [*texts, *_region({"when": condition}, _REGION_NODES), beside], "output": "{{beside.result}}"}
+    independent_node = {"id": "independent", "tool": "echo", "arguments": {"text": "small"}, "depends_on": ["t0"]}
+    plan = {
+        "nodes": [*texts, *_region({"when": condition}, _REGION_NODES), independent_node],
+        "output": "{{independent.result}}",
+    }
     document = await document_of(await cached_runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
     view = await RunReader(cached_runs.client, document["run_id"]).read()
-    region = await hydrated_document(view, cached_runs.store, only_node="n0")
-    error = region["nodes"]["n0"]["error"]
+    region_document = await hydrated_document(view, cached_runs.store, only_node="n0")
+    error = region_document["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("its 410 pure nodes read 2,1")
     await cached_runs.check_runs()

@@ -31,12 +31,12 @@ pytestmark = pytest.mark.server
 
 
 @asynccontextmanager
-async def _serving(client: Client, registry: ToolRegistry, *, queue: str, folder: Path) -> AsyncIterator[Runs]:
-    """Serve plans on a queue that other workers may serve earlier or later."""
+async def _serve(client: Client, registry: ToolRegistry, *, queue: str, folder: Path) -> AsyncIterator[Runs]:
+    """Serve plans on a queue. Later workers of the same queue continue its runs."""
     toolset = with_tools(load_toolset(Settings(state_dir=folder)), registry, queue=f"{queue}-tools")
     async with AsyncExitStack() as stack:
-        for each in worker.create_workers(client, toolset, task_queue=queue):
-            await stack.enter_async_context(each)
+        for queue_worker in worker.create_workers(client, toolset, task_queue=queue):
+            await stack.enter_async_context(queue_worker)
         yield Runs(client, task_queue=queue, tools=toolset.declarations(), store=toolset.store)
 
 
@@ -45,11 +45,11 @@ def queue() -> str:
     return f"guards-{uuid4().hex}"
 
 
-def _times(document: dict[str, Any], field: str) -> dict[str, datetime]:
-    return {name: datetime.fromisoformat(node[field]) for name, node in document["nodes"].items() if node[field]}
+def _times_by_node_id(document: dict[str, Any], field: str) -> dict[str, datetime]:
+    return {node_id: datetime.fromisoformat(node[field]) for node_id, node in document["nodes"].items() if node[field]}
 
 
-async def test_long_chain_of_pure_steps_does_not_delay_other_nodes(cached_runs: Runs) -> None:
+async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(cached_runs: Runs) -> None:
     """Guard F1: local activities would extend the workflow task and delay every other node."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
@@ -58,9 +58,9 @@ async def test_long_chain_of_pure_steps_does_not_delay_other_nodes(cached_runs: 
     first, second = {"id": "first", "tool": "echo"}, {"id": "second", "tool": "echo", "depends_on": ["first"]}
     handle = await cached_runs.start({"nodes": [*chain, first, second]})
     document = await document_of(handle)
-    ended = _times(document, "ended_at")
+    end_times = _times_by_node_id(document, "ended_at")
     assert document["status"] == "completed"
-    assert ended["second"] < ended["c29"] - timedelta(seconds=1)
+    assert end_times["second"] < end_times["c29"] - timedelta(seconds=1)
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_MARKER_RECORDED) == []
     await cached_runs.check_runs()
 
@@ -72,7 +72,7 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
         {"id": "idempotent", "tool": "return_key", "arguments": {"name": f"beats {uuid4().hex}"}},
         {"id": "write", "tool": "write", "arguments": {"name": f"beats {uuid4().hex}"}},
         {"id": "foreign", "tool": "foreign.text", "arguments": {"size": 1}},
-        {"id": "own", "tool": "echo", "heartbeat": "7s"},
+        {"id": "custom", "tool": "echo", "heartbeat": "7s"},
     ]
     async with foreign_worker(client) as tools:
         runs = with_foreign(cached_runs, tools)
@@ -83,12 +83,14 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
         event.activity_task_scheduled_event_attributes
         for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     ]
-    timeouts = {each.activity_id: each.heartbeat_timeout.ToTimedelta().total_seconds() for each in scheduled}
-    assert timeouts == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
+    timeouts = {
+        attributes.activity_id: attributes.heartbeat_timeout.ToTimedelta().total_seconds() for attributes in scheduled
+    }
+    assert timeouts == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "custom": 7}
 
 
 async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) -> None:
-    """Guard F19: eager starts may ignore the priorities of the server, so the order of commands matters."""
+    """Guard F19: eager activity execution may ignore the priorities, so the order of commands matters."""
     nodes = [
         {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
     ]
@@ -110,34 +112,34 @@ async def test_stopping_worker_waits_for_running_tools(
             {"id": "after", "tool": "echo", "depends_on": ["held"]},
         ]
     }
-    async with _serving(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
+    async with _serve(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
         await eventually(lambda: unique_name in bench.entered)
         # The worker stops at the end of the block, while the tool still runs.
         asyncio.get_running_loop().call_later(1, bench.open, unique_name)
-    async with _serving(client, bench.registry(), queue=queue, folder=tmp_path):
+    async with _serve(client, bench.registry(), queue=queue, folder=tmp_path):
         document = await document_of(handle)
     expected = {"held": ("completed", 1), "after": ("completed", 1)}
-    assert {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()} == expected
+    assert {node_id: (node["status"], node["attempts"]) for node_id, node in document["nodes"].items()} == expected
     assert bench.effects[unique_name] == [bench.effects[unique_name][0]]
 
 
-_RUNS = 3 * WORKFLOW_SLOTS
+_RUN_COUNT = 3 * WORKFLOW_SLOTS
 _TASK_S = 0.2
 """Duration of each workflow task: long enough that all tasks would run concurrently without a limit."""
 
 
 async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Bench, tmp_path: Path) -> None:
     slow_code = _SlowWorkflowCode()
-    with patch.object(run_plan, "run_input_from_json", slow_code.read):
+    with patch.object(run_plan, "run_input_from_json", slow_code.read_input):
         async with serving_runs(
             client, bench.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
         ) as runs:
             plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "hello"}}]}
-            handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUNS)))
+            handles = await asyncio.gather(*(runs.start(plan) for _ in range(_RUN_COUNT)))
             documents = [await document_of(handle) for handle in handles]
 
-    assert [document["status"] for document in documents] == ["completed"] * _RUNS
+    assert [document["status"] for document in documents] == ["completed"] * _RUN_COUNT
     assert 1 < slow_code.max_running <= WORKFLOW_SLOTS
 
 
@@ -147,13 +149,13 @@ class _SlowWorkflowCode:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running = self.max_running = 0
-        self._read = run_input_from_json
+        self._read_input = run_input_from_json
 
-    def read(self, *arguments: Any) -> Any:
+    def read_input(self, *arguments: Any) -> Any:
         with self._lock:
             self._running += 1
             self.max_running = max(self.max_running, self._running)
         time.sleep(_TASK_S)
         with self._lock:
             self._running -= 1
-        return self._read(*arguments)
+        return self._read_input(*arguments)

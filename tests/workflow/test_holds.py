@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 RETRY_AFTER_S = 3.0
 PROPAGATION_S = 1.5
 """Maximum time until every worker without a cache applies a hold."""
-CALLS = 10
+CALL_COUNT = 10
 
 
 class BusyService:
@@ -34,7 +34,7 @@ class BusyService:
 
     def __init__(self) -> None:
         self.url = ""
-        self.busy_from: list[float] = []
+        self.busy_period_starts: list[float] = []
         self.calls: list[float] = []
         self._lock = threading.Lock()
 
@@ -43,19 +43,23 @@ class BusyService:
         with self._lock:
             now = time.monotonic()
             self.calls.append(now)
-            if not self.busy_from or (len(self.busy_from) < 2 and now > self.busy_from[-1] + RETRY_AFTER_S):
-                self.busy_from.append(now)
-            return now <= self.busy_from[-1] + RETRY_AFTER_S
+            if not self.busy_period_starts or (
+                len(self.busy_period_starts) < 2 and now > self.busy_period_starts[-1] + RETRY_AFTER_S
+            ):
+                self.busy_period_starts.append(now)
+            return now <= self.busy_period_starts[-1] + RETRY_AFTER_S
 
-    def calls_in_holds(self) -> int:
+    def count_calls_in_holds(self) -> int:
         """Return the number of calls at times when every worker must hold its calls."""
         return sum(
-            start + PROPAGATION_S < call < start + RETRY_AFTER_S for start in self.busy_from for call in self.calls
+            start + PROPAGATION_S < call < start + RETRY_AFTER_S
+            for start in self.busy_period_starts
+            for call in self.calls
         )
 
 
 @contextmanager
-def _serving(service: BusyService) -> Iterator[None]:
+def _serve(service: BusyService) -> Iterator[None]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             is_busy = service.is_busy() if self.path == "/busy" else False
@@ -78,11 +82,11 @@ async def _connect_again(client: Client) -> Client:
     return await Client.connect(address, namespace=client.namespace, data_converter=client.data_converter)
 
 
-def _request(name: str, url: str, **fields: Any) -> dict[str, Any]:
-    return {"id": name, "tool": "http_request", "arguments": {"url": url}, "retry": {"max_attempts": 1}, **fields}
+def _request_node(node_id: str, url: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "http_request", "arguments": {"url": url}, "retry": {"max_attempts": 1}, **fields}
 
 
-async def _reasons(runs: Runs, handle: Handle) -> list[str]:
+async def _read_reasons(runs: Runs, handle: Handle) -> list[str]:
     nodes = (await view_of(runs, handle)).document()["nodes"]
     return [node["reason"] for node in nodes.values() if node["reason"]]
 
@@ -91,16 +95,16 @@ async def _reasons(runs: Runs, handle: Handle) -> list[str]:
 async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: Client, tmp_path: Path) -> None:
     service, queue = BusyService(), f"holds-{uuid4().hex}"
     settings = Settings(state_dir=tmp_path, allow_private_addresses=True)
-    with _serving(service):
+    with _serve(service):
         free_url = service.url.replace("127.0.0.1", "localhost")
         async with (
             serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
             serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
-            plan = {"nodes": [_request("each", f"{service.url}/busy", for_each=[*range(CALLS)])]}
+            plan = {"nodes": [_request_node("each", f"{service.url}/busy", for_each=[*range(CALL_COUNT)])]}
             handle = await runs.start(plan)
-            await eventually(lambda: bool(service.busy_from))
-            assert (await runs.run({"nodes": [_request("a", f"{free_url}/free")]}))["status"] == "completed"
+            await eventually(lambda: bool(service.busy_period_starts))
+            assert (await runs.run({"nodes": [_request_node("a", f"{free_url}/free")]}))["status"] == "completed"
 
             async def is_held() -> bool:
                 uses = await list_uses(client)
@@ -109,12 +113,12 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
             await eventually(is_held)
             document = await document_of(handle)
             assert document["status"] == "completed"
-            attempts = [node["attempts"] for name, node in document["nodes"].items() if name != "each"]
-            assert attempts == [1] * CALLS
-            assert len(service.busy_from) == 2
-            assert service.calls_in_holds() == 0
+            attempts = [node["attempts"] for node_id, node in document["nodes"].items() if node_id != "each"]
+            assert attempts == [1] * CALL_COUNT
+            assert len(service.busy_period_starts) == 2
+            assert service.count_calls_in_holds() == 0
             # After the holds, calls do not start at the same moment.
-            late_calls = [call for call in service.calls if call > service.busy_from[1] + RETRY_AFTER_S]
+            late_calls = [call for call in service.calls if call > service.busy_period_starts[1] + RETRY_AFTER_S]
             assert late_calls[-1] - late_calls[0] > 0.5
             await runs.check_runs()
 
@@ -134,7 +138,7 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
             serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
             serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
-            first_run = await runs.start({"nodes": [summarize_node]})
+            first_handle = await runs.start({"nodes": [summarize_node]})
             await eventually(lambda: bool(server.calls))
             called_at = time.monotonic()
 
@@ -142,14 +146,19 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
                 return any(use.hold_reason for use in await list_uses(client))
 
             await eventually(is_held)
-            later_runs = [await runs.start({"nodes": [summarize_node]}) for _ in range(3)]
+            later_handles = [await runs.start({"nodes": [summarize_node]}) for _ in range(3)]
 
             async def are_waiting() -> bool:
-                return all(["was asked to wait until" in " ".join(await _reasons(runs, run)) for run in later_runs])
+                return all(
+                    [
+                        "was asked to wait until" in " ".join(await _read_reasons(runs, handle))
+                        for handle in later_handles
+                    ]
+                )
 
             await eventually(are_waiting)
             assert len(server.calls) == 1
-            documents = [await document_of(each) for each in [first_run, *later_runs]]
+            documents = [await document_of(handle) for handle in [first_handle, *later_handles]]
             assert [document["nodes"]["short"]["attempts"] for document in documents] == [1] * 4
             assert time.monotonic() - called_at > RETRY_AFTER_S
             await runs.check_runs()

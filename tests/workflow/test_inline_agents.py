@@ -25,19 +25,23 @@ ALLOWING_POLICY = Policy((Rule("run", tool="agent.inline"), *ASK_FOR_WRITES.rule
 _REJECTION = "the policy of the run allows no inline agents"
 
 
-def _inline(node: str, objective: str, *tools: str, **fields: Any) -> Document:
-    return {"id": node, "agent": {"prompt": f"You {node}.", "tools": list(tools), **fields}, "objective": objective}
+def _inline_agent_node(node_id: str, objective: str, *tools: str, **fields: Any) -> Document:
+    return {
+        "id": node_id,
+        "agent": {"prompt": f"You {node_id}.", "tools": list(tools), **fields},
+        "objective": objective,
+    }
 
 
 async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
     client: Client, serve_script: Scripted
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    count = _inline("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
+    count = _inline_agent_node("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
     nodes = [
-        _inline("look", "Look for tea.", "echo", max_turns=3),
-        {"id": "below", "plan": {"nodes": [{**count, "for_each": ["a", "b"]}]}},
-        {"id": "last", "tool": "echo", "arguments": {"found": "{{look.result}}", "n": "{{below.result}}"}},
+        _inline_agent_node("look", "Look for tea.", "echo", max_turns=3),
+        {"id": "child", "plan": {"nodes": [{**count, "for_each": ["a", "b"]}]}},
+        {"id": "last", "tool": "echo", "arguments": {"found": "{{look.result}}", "n": "{{child.result}}"}},
     ]
     steps = (
         step(tool_call("echo", what="tea"), last="Look for tea."),
@@ -52,21 +56,23 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
     outputs = {"count": [{"n": 0}, {"n": 1}]}
     assert document["nodes"] == {
         "look": completed_node("Green tea."),
-        "below": completed_node(outputs),
+        "child": completed_node(outputs),
         "last": completed_node({"found": "Green tea.", "n": outputs}),
     }
     assert child.workflow_type == wire.WORKFLOW_RUN_AGENT
-    expected = {"look (inline)": 2, "below/count (inline)": 2}
-    assert {name: used["calls"] for name, used in usage["agents"].items()} == expected
-    [first] = [call for call in model.calls if call.tools and messages_of(call)[-1] == ("user", "Look for tea.")]
-    assert (messages_of(first), first.tools) == (
+    call_counts = {"look (inline)": 2, "child/count (inline)": 2}
+    assert {name: agent_usage["calls"] for name, agent_usage in usage["agents"].items()} == call_counts
+    [first_call] = [call for call in model.calls if call.tools and messages_of(call)[-1] == ("user", "Look for tea.")]
+    assert (messages_of(first_call), first_call.tools) == (
         [("system", "You look."), ("user", "Look for tea.")],
         ["echo", "ask_person"],
     )
 
 
 async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serve_script: Scripted) -> None:
-    plan = {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline("in", "Do it.")]}}]}
+    plan = {
+        "nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline_agent_node("inner", "Do it.")]}}]
+    }
     async with serve_script() as (_, runs):
         options: list[Any] = [{"policy": DENYING_POLICY}, {"approve_plan": True}]
         handles = [await runs.start_raw({"plan": plan, "options": option}) for option in options]
@@ -81,10 +87,13 @@ async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serv
 
 async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_script: Scripted, unique_name: str) -> None:
     bench = Bench()
-    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
+    hold_node = {"id": "hold", "tool": "hold", "arguments": {"name": unique_name}}
     nodes = [
-        hold,
-        *({**agent, "depends_on": ["on"]} for agent in (_inline("asked", "Do it."), _inline("late", "Do it.", "echo"))),
+        hold_node,
+        *(
+            {**agent_node, "depends_on": ["hold"]}
+            for agent_node in (_inline_agent_node("asked", "Do it."), _inline_agent_node("denied", "Do it.", "echo"))
+        ),
     ]
     policy = {
         "rules": [
@@ -96,7 +105,7 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_scri
         handle = await runs.start({"nodes": nodes})
         await eventually(lambda: unique_name in bench.entered)
         await handle.execute_update(wire.SET_POLICY, {"policy": policy, "by": "ann"})
-        command = {"nodes": [_inline("more", "Do more.", "hold")]}
+        command = {"nodes": [_inline_agent_node("more", "Do more.", "hold")]}
         rejection = await rejection_of(handle, command, update=wire.ADD_NODES)
         assert rejection.startswith(f"not_allowed at /nodes/0/agent: {_REJECTION}")
         bench.open(unique_name)
@@ -104,11 +113,11 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_scri
         await answer(handle, "asked", {"approved": True})
         document = await checked_agent_document(runs, handle)
     assert document["nodes"]["asked"] == completed_node("It is done.")
-    assert document["nodes"]["late"]["error"].startswith(f"not_allowed: {_REJECTION}")
+    assert document["nodes"]["denied"]["error"].startswith(f"not_allowed: {_REJECTION}")
 
 
 async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them(serve_script: Scripted) -> None:
-    invalid_text = plan_text(_inline("look", "Look.", "echo"))
+    invalid_text = plan_text(_inline_agent_node("look", "Look.", "echo"))
     valid_text = plan_text({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
     async with serve_script(invalid_text, valid_text, "Tea.") as (model, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "echo")))
@@ -121,8 +130,8 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
     client: Client, serve_script: Scripted, unique_name: str
 ) -> None:
     bench = Bench()
-    plan_with_more_tools = plan_text(_inline("look", "Look.", "echo", "hold"))
-    valid_text = plan_text({**_inline("look", "Look.", "write"), "approval": "never"})
+    plan_with_more_tools = plan_text(_inline_agent_node("look", "Look.", "echo", "hold"))
+    valid_text = plan_text({**_inline_agent_node("look", "Look.", "write"), "approval": "never"})
     steps = (
         step(plan_with_more_tools, last="Look."),
         step(valid_text, last="needs an unknown tool"),
@@ -146,7 +155,7 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
     assert "needs an unknown tool 'hold'" in model.calls[1].text
 
 
-def test_policy_for_inline_agents_is_unchanged_after_a_round_trip_through_json() -> None:
+def test_policies_for_inline_agents_have_verdicts_and_a_json_form() -> None:
     assert policy_from_json(ALLOWING_POLICY.to_json()) == ALLOWING_POLICY
     assert ASK_FOR_WRITES.verdict_on_inline_agent(["echo"]) == "deny"
     assert Policy().verdict_on_inline_agent([]) == "run"

@@ -20,16 +20,16 @@ _SECRET = "s3cr3t-value"
 
 
 @tool(effects="read", secrets=["TOKEN"])
-def look(at: str) -> str:
+def look(location: str) -> str:
     """Record a read."""
-    context().record_read(at)
-    return at
+    context().record_read(location)
+    return location
 
 
 @tool(effects="read", secrets=["TOKEN"])
-def look_and_fail(at: str) -> str:
+def look_and_fail(location: str) -> str:
     """Record a read, and fail."""
-    context().record_read(at)
+    context().record_read(location)
     raise ValueError("nothing there")
 
 
@@ -38,12 +38,12 @@ def _settings(folder: Path, model: ModelServer | None = None) -> Settings:
     return Settings(state_dir=folder, model="small", openai_base_url=base_url)
 
 
-def _lineage(document: Document, node: str) -> dict[str, Any]:
-    result: dict[str, Any] = document["nodes"][node]["lineage"]
+def _lineage_fields(document: Document, node_id: str) -> dict[str, Any]:
+    lineage: dict[str, Any] = document["nodes"][node_id]["lineage"]
     return {
-        name: result[name]
-        for name in ("agent", "model_calls", "tool_calls", "files", "urls", "omitted")
-        if name in result
+        field: lineage[field]
+        for field in ("agent", "model_calls", "tool_calls", "files", "urls", "omitted")
+        if field in lineage
     }
 
 
@@ -52,27 +52,27 @@ async def test_lineage_of_a_node_has_its_files_and_urls_without_secrets(
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", _SECRET)
     url_with_secrets = "https://ann:pw@x.example/{{secret.TOKEN}}?q=tea&api_key=abc&of={{secret.TOKEN}}#there"
-    child_plan = {"nodes": [{"id": "in", "tool": "look", "arguments": {"at": "in.txt"}}]}
+    child_plan = {"nodes": [{"id": "inner", "tool": "look", "arguments": {"location": "in.txt"}}]}
     nodes = [
-        {"id": "file", "tool": "look", "arguments": {"at": "notes/tea.txt"}},
-        {"id": "address", "tool": "look", "arguments": {"at": url_with_secrets}},
-        {"id": "failed", "tool": "look_and_fail", "arguments": {"at": "gone.txt"}},
-        {"id": "each", "tool": "look", "for_each": ["a", "b"], "arguments": {"at": "{{item}}.txt"}},
-        {"id": "below", "plan": child_plan},
+        {"id": "file", "tool": "look", "arguments": {"location": "notes/tea.txt"}},
+        {"id": "address", "tool": "look", "arguments": {"location": url_with_secrets}},
+        {"id": "failed", "tool": "look_and_fail", "arguments": {"location": "gone.txt"}},
+        {"id": "each", "tool": "look", "for_each": ["a", "b"], "arguments": {"location": "{{item}}.txt"}},
+        {"id": "child", "plan": child_plan},
     ]
     registry = ToolRegistry.of(look, look_and_fail)
     async with serving_runs(client, registry, settings=_settings(tmp_path)) as runs:
         document = await ended_document(runs, await runs.start({"nodes": nodes}))
         await runs.check_runs()
     redacted_url = "https://x.example/***?q=tea&api_key=***&of=***"
-    assert {name: _lineage(document, name) for name in document["nodes"]} == {
+    assert {node_id: _lineage_fields(document, node_id) for node_id in document["nodes"]} == {
         **{
             "file": {"files": ["notes/tea.txt"]},
             "address": {"urls": [redacted_url]},
             "failed": {"files": ["gone.txt"]},
         },
         **{"each": {}, "each[0]": {"files": ["a.txt"]}},
-        **{"each[1]": {"files": ["b.txt"]}, "below": {"files": ["in.txt"]}},
+        **{"each[1]": {"files": ["b.txt"]}, "child": {"files": ["in.txt"]}},
     }
     run_lineage = document["lineage"]
     assert (sorted(run_lineage["files"]), run_lineage["urls"]) == (
@@ -83,16 +83,16 @@ async def test_lineage_of_a_node_has_its_files_and_urls_without_secrets(
 
 async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(client: Client, tmp_path: Path) -> None:
     card = card_of("llm", name="looker", prompt="You look.", tools=["look", "look_and_fail"])
-    inline = {"prompt": "You look too.", "tools": ["look"]}
+    inline_agent = {"prompt": "You look too.", "tools": ["look"]}
     nodes = [
         {"id": "first", "agent": "looker", "objective": "Look."},
-        {"id": "second", "agent": inline, "objective": "Look again.", "depends_on": ["first"]},
+        {"id": "second", "agent": inline_agent, "objective": "Look again.", "depends_on": ["first"]},
         {"id": "third", "agent": "looker", "objective": "And again.", "depends_on": ["second"]},
     ]
-    calls = tool_calls(("look", {"at": "https://x.example/tea"}), ("look_and_fail", {"at": "gone.txt"}))
+    calls = tool_calls(("look", {"location": "https://x.example/tea"}), ("look_and_fail", {"location": "gone.txt"}))
     steps = (
-        *(calls, "I looked.", tool_call("look", at="tea.txt"), "I looked too."),
-        *(tool_call("look", at="more.txt"), step(HttpError(400), last="more.txt")),
+        *(calls, "I looked.", tool_call("look", location="tea.txt"), "I looked too."),
+        *(tool_call("look", location="more.txt"), step(HttpError(400), last="more.txt")),
     )
     registry = ToolRegistry.of(look, look_and_fail)
     async with (
@@ -103,7 +103,7 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
         handle = await runs.start({"nodes": nodes}, tools=tools)
         document = await ended_document(runs, handle)
         await runs.check_runs()
-    assert _lineage(document, "first") == {
+    assert _lineage_fields(document, "first") == {
         "agent": "looker",
         "model_calls": ["turn1", "turn2"],
         "tool_calls": [
@@ -113,7 +113,7 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
         "files": ["gone.txt"],
         "urls": ["https://x.example/tea"],
     }
-    assert _lineage(document, "second") == {
+    assert _lineage_fields(document, "second") == {
         "agent": "second (inline)",
         "model_calls": ["turn1", "turn2"],
         "tool_calls": [{"node_id": "turn1.1", "tool": "look", "status": "completed"}],
@@ -125,4 +125,4 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
         "failed",
         "the agent 'looker' failed",
     )
-    assert _lineage(document, "third")["files"] == ["more.txt"]
+    assert _lineage_fields(document, "third")["files"] == ["more.txt"]

@@ -41,13 +41,13 @@ def give_up(item: str) -> str:
     raise dagwright.GiveUp(f"no {item}")
 
 
-LOOK = {"id": "look", "tool": "stock", "arguments": {"item": "lamp"}}
-ASK = {"id": "ask", "human": {"type": "APPROVAL", "prompt": "Buy?", "assignee": "ann"}, "depends_on": ["look"]}
-NESTED = {"id": "below", "plan": {"title": "Below", "nodes": [{**ASK, "depends_on": []}]}}
-FAILING = {"id": "fail", "tool": "give_up", "arguments": {"item": "lamp"}, "depends_on": ["look"]}
+LOOK_NODE = {"id": "look", "tool": "stock", "arguments": {"item": "lamp"}}
+REQUEST_NODE = {"id": "ask", "human": {"type": "APPROVAL", "prompt": "Buy?", "assignee": "ann"}, "depends_on": ["look"]}
+SUB_PLAN_NODE = {"id": "child", "plan": {"title": "Child", "nodes": [{**REQUEST_NODE, "depends_on": []}]}}
+FAILING_NODE = {"id": "fail", "tool": "give_up", "arguments": {"item": "lamp"}, "depends_on": ["look"]}
 
 
-SUM = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}
+SUM_NODE = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}
 
 
 @pytest.fixture
@@ -62,27 +62,27 @@ def _services(shop: Client) -> Services:
     return shop._services
 
 
-async def _is_listed(shop: Client, tag: str, states: set[str]) -> bool:
-    runs = await shop.list_runs(tags={"of": tag})
-    return {run.status.value for run in runs} == states
+async def _have_statuses(shop: Client, tag: str, statuses: set[str]) -> bool:
+    runs = await shop.list_runs(tags={"test": tag})
+    return {run.status.value for run in runs} == statuses
 
 
 async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
     tag = uuid4().hex
     async with Worker(shop, tools=[stock, give_up]):
-        options: Any = {"tags": {"of": tag}}
-        await shop.start({"title": f"{tag} asks", "nodes": [LOOK, ASK]}, **options)
-        outer = await shop.start({"title": f"{tag} has a sub-plan", "nodes": [NESTED]}, **options)
-        await (await shop.start({"title": f"{tag} looks", "nodes": [LOOK]}, **options)).result()
-        failed_run = await shop.start({"title": f"{tag} fails", "nodes": [LOOK, FAILING]}, **options)
+        options: Any = {"tags": {"test": tag}}
+        await shop.start({"title": f"{tag} asks", "nodes": [LOOK_NODE, REQUEST_NODE]}, **options)
+        parent_run = await shop.start({"title": f"{tag} has a sub-plan", "nodes": [SUB_PLAN_NODE]}, **options)
+        await (await shop.start({"title": f"{tag} looks", "nodes": [LOOK_NODE]}, **options)).result()
+        failed_run = await shop.start({"title": f"{tag} fails", "nodes": [LOOK_NODE, FAILING_NODE]}, **options)
         with pytest.raises(dagwright.RunFailed):
             await failed_run.result()
-        await eventually(lambda: _is_listed(shop, tag, {"waiting", "running", "completed", "failed"}))
+        await eventually(lambda: _have_statuses(shop, tag, {"waiting", "running", "completed", "failed"}))
         with counted_rpcs(shop.temporal) as rpcs:
-            runs = await shop.list_runs(tags={"of": tag})
+            runs = await shop.list_runs(tags={"test": tag})
             assert rpcs == ["list_workflow_executions"]
         by_title = {(run.title or "").removeprefix(tag): run for run in runs}
-        assert {name: (run.status.value, run.nodes_done, run.nodes_total) for name, run in by_title.items()} == {
+        assert {title: (run.status.value, run.nodes_done, run.nodes_total) for title, run in by_title.items()} == {
             " asks": ("waiting", 1, 2),
             # Only the history of the run shows that its sub-plan waits.
             " has a sub-plan": ("running", 0, 1),
@@ -96,32 +96,38 @@ async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
         for run_filter in (
             {"title": f"{tag} as"},
             {"title": waiting_run_id},
-            {"status": "waiting", "tags": {"of": tag}},
+            {"status": "waiting", "tags": {"test": tag}},
         ):
             assert [run.run_id for run in await shop.list_runs(**cast(Any, run_filter))] == [waiting_run_id]
         assert await shop.list_runs(title=f"{tag} asks", since="2100-01-01") == []
-        with pytest.raises(OptionInvalid, match=r"^tags: tag key 'of run' is invalid"):
-            await shop.list_runs(tags={"of run": tag})
+        with pytest.raises(OptionInvalid, match=r"^tags: tag key 'test run' is invalid"):
+            await shop.list_runs(tags={"test run": tag})
 
-        run_ids = (waiting_run_id, outer.id)
+        run_ids = (waiting_run_id, parent_run.id)
 
-        async def are_both_listed() -> bool:
+        async def are_both_requests_listed() -> bool:
             page = await _services(shop).runs.inbox(limit=1_000)
-            return {"ask", "below/ask"} == {
+            return {"ask", "child/ask"} == {
                 request.id for request in page.requests if request.document["run_id"] in run_ids
             }
 
-        await eventually(are_both_listed)
+        await eventually(are_both_requests_listed)
         with counted_rpcs(shop.temporal) as rpcs:
             page = await _services(shop).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
         by_id = {request.id: request for request in page.requests if request.document["run_id"] in run_ids}
-        assert {name: each.title for name, each in by_id.items()} == {"ask": f"{tag} asks", "below/ask": "Below"}
-        for name, run in (("ask", shop.get_run(waiting_run_id)), ("below/ask", outer)):
+        assert {request_id: request.title for request_id, request in by_id.items()} == {
+            "ask": f"{tag} asks",
+            "child/ask": "Child",
+        }
+        for request_id, run in (("ask", shop.get_run(waiting_run_id)), ("child/ask", parent_run)):
             [request] = await _services(shop).runs.feedback.requests_of(run.id)
-            assert (by_id[name].document, by_id[name].request_ref) == (request.document, request.request_ref)
-            await run.feedback(name, approved=True)
+            assert (by_id[request_id].document, by_id[request_id].request_ref) == (
+                request.document,
+                request.request_ref,
+            )
+            await run.feedback(request_id, approved=True)
             assert (await run.result()).status == "completed"
 
 
@@ -131,20 +137,20 @@ async def test_pages_of_a_list_have_each_run_once(shop: Client) -> None:
     plan.add(stock, item="lamp")
     async with Worker(shop, tools=[stock]):
         for _ in range(5):
-            await (await shop.start(plan, tags={"of": tag})).result()
+            await (await shop.start(plan, tags={"test": tag})).result()
 
         async def are_listed() -> bool:
-            return len(await shop.list_runs(tags={"of": tag}, status="completed")) == 5
+            return len(await shop.list_runs(tags={"test": tag}, status="completed")) == 5
 
         await eventually(are_listed)
     run_ids: list[str] = []
     with counted_rpcs(shop.temporal) as rpcs:
-        page = await shop.list_runs(tags={"of": tag}, limit=2)
+        page = await shop.list_runs(tags={"test": tag}, limit=2)
         while page:
             run_ids += [run.run_id for run in page]
             if (cursor := page[-1].cursor) is None:
                 break
-            page = await shop.list_runs(tags={"of": tag}, limit=2, after=cursor)
+            page = await shop.list_runs(tags={"test": tag}, limit=2, after=cursor)
     assert (len(run_ids), len({*run_ids}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
 
 
@@ -153,11 +159,11 @@ async def test_start_with_an_api_key_sends_at_most_three_requests(
 ) -> None:
     settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
     connection = await connection_of(client)
-    toolset, plan = load_toolset(settings, ()), {"nodes": [SUM]}
+    toolset, plan = load_toolset(settings, ()), {"nodes": [SUM_NODE]}
     async with open_context(settings, connection, toolset) as context:
-        key, text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(KeyScope))
+        key, key_text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(KeyScope))
         transport = httpx.ASGITransport(create_app(context))
-        headers = {"Authorization": f"Bearer {text}"}
+        headers = {"Authorization": f"Bearer {key_text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
             with counted_rpcs(connection.client) as rpcs:
                 response = await http.post("/v1/runs", json={"plan": plan})
@@ -171,22 +177,22 @@ async def test_start_with_an_api_key_sends_at_most_three_requests(
 
             await eventually(is_counted)
             page = (await http.get("/v1/runs")).json()
-            assert [line["run_id"] for line in page["data"]] == [run_id]
+            assert [run["run_id"] for run in page["data"]] == [run_id]
             run_filter = RunFilter(owner="ann-unknown")
             assert await context.runs.list_runs(run_filter=run_filter) == []
     await client.get_workflow_handle(run_id).terminate()
 
 
-async def test_run_with_long_names_completes(shop: Client) -> None:
+async def test_run_with_long_title_tags_and_assignees_completes(shop: Client) -> None:
     """The server terminates a workflow that writes over 2,048 bytes of JSON to a search attribute."""
-    names = [f"Иван Петров {number}" for number in range(100)]
-    ask = {"id": "ask", "for_each": names, "human": {"prompt": "?", "assignee": "{{item}}"}}
-    tags = {"of": uuid4().hex, "team": "\U0001f600" * 150}
+    assignees = [f"Иван Петров {number}" for number in range(100)]
+    request_node = {"id": "ask", "for_each": assignees, "human": {"prompt": "?", "assignee": "{{item}}"}}
+    tags = {"test": uuid4().hex, "team": "\U0001f600" * 150}
     async with Worker(shop):
-        run = await shop.start({"title": "\U0001f600" * 300, "nodes": [ask]}, tags=tags)
-        await eventually(lambda: _is_listed(shop, tags["of"], {"waiting"}))
-        assert await shop.inbox(assignee=names[0])
-        turn = await shop.start({"nodes": [SUM]}, session=uuid4().hex, tags=tags)
+        run = await shop.start({"title": "\U0001f600" * 300, "nodes": [request_node]}, tags=tags)
+        await eventually(lambda: _have_statuses(shop, tags["test"], {"waiting"}))
+        assert await shop.inbox(assignee=assignees[0])
+        turn = await shop.start({"nodes": [SUM_NODE]}, session=uuid4().hex, tags=tags)
         assert (await turn.result()).output == {"sum": 3}
         await run.cancel()
 
@@ -194,19 +200,21 @@ async def test_run_with_long_names_completes(shop: Client) -> None:
 async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Client, shop: Client) -> None:
     connection = await connection_of(client)
     runs = create_services(connection, shop.settings).runs
-    name = f"damaged-{uuid4().hex}"
-    await client.start_workflow("RunPlan", {}, id=name, task_queue="nobody", memo={"dagwright_title": {"no": "text"}})
+    run_id = f"damaged-{uuid4().hex}"
+    await client.start_workflow(
+        "RunPlan", {}, id=run_id, task_queue="queue-without-workers", memo={"dagwright_title": {"no": "text"}}
+    )
 
     async def is_listed() -> bool:
-        return [(run.run_id, run.status.value) for run in await runs.list_runs(run_filter=RunFilter(title=name))] == [
-            (name, "running")
+        return [(run.run_id, run.status.value) for run in await runs.list_runs(run_filter=RunFilter(title=run_id))] == [
+            (run_id, "running")
         ]
 
     await eventually(is_listed)
-    await client.get_workflow_handle(name).terminate()
+    await client.get_workflow_handle(run_id).terminate()
 
     async def has_ended() -> bool:
-        [run] = await runs.list_runs(run_filter=RunFilter(title=name))
+        [run] = await runs.list_runs(run_filter=RunFilter(title=run_id))
         return run.error is not None and run.error.code == "terminated"
 
     await eventually(has_ended)

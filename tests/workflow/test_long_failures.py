@@ -1,4 +1,4 @@
-"""Failures with long texts: history has the start, and the payload store has the whole text and the traceback."""
+"""Failures with long texts: history has the beginning, and the payload store has the full text and the traceback."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,14 +34,14 @@ def _registry(bench: Bench) -> ToolRegistry:
     return bench.registry().merge(ToolRegistry.of(long_failure, pure_long_failure))
 
 
-async def _node(runs: Runs, handle: Handle, node: str) -> Document:
+async def _read_error_and_notes(runs: Runs, handle: Handle, node_id: str) -> Document:
     view = await view_of(runs, handle)
-    document = await hydrated_document(view, runs.store, only_node=node)
-    return {"error": document["nodes"][node]["error"], "notes": document["notes"]}
+    document = await hydrated_document(view, runs.store, only_node=node_id)
+    return {"error": document["nodes"][node_id]["error"], "notes": document["notes"]}
 
 
-def _failing(node: str, **arguments: Any) -> Document:
-    return {"id": node, "tool": "long_failure", "arguments": {"size": 10_000, **arguments}}
+def _failing_node(node_id: str, **arguments: Any) -> Document:
+    return {"id": node_id, "tool": "long_failure", "arguments": {"size": 10_000, **arguments}}
 
 
 async def test_document_of_a_node_has_the_full_text_of_its_failure(
@@ -49,11 +49,11 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
 ) -> None:
     text = "begin ***" + "x" * 10_000 + "end"
     nodes = [
-        _failing("bad", secret="{{secret.TOKEN}}"),
+        _failing_node("bad", secret="{{secret.TOKEN}}"),
         {"id": "reads", "tool": "echo", "arguments": {"why": "{{bad.error.message}}"}, "join": "all_done"},
         {"id": "short", "tool": "long_failure", "arguments": {"size": 4_000}},
         {"id": "pure", "tool": "pure_long_failure", "arguments": {"size": 10_000}},
-        {"id": "other pure", "tool": "pure_long_failure", "arguments": {"size": 10}},
+        {"id": "short pure", "tool": "pure_long_failure", "arguments": {"size": 10}},
     ]
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
@@ -65,33 +65,35 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
             assert document["nodes"]["reads"]["result"] == {"why": short_error["message"]}
             for failure in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED):
                 assert failure.ByteSize() < MESSAGE_LIMIT_BYTES + 3_000
-            result = await _node(runs, handle, "bad")
+            result = await _read_error_and_notes(runs, handle, "bad")
             assert (result["error"]["message"], result["notes"]) == (text, [])
             assert "raise GiveUp(" in result["error"]["traceback"]
-            pure = await _node(runs, handle, "pure")
-            assert pure["error"]["message"] == "begin " + "y" * 10_000 + "end"
-            assert "raise ValueError(" in pure["error"]["traceback"]
-            for node in ("short", "other pure"):
-                error = (await _node(runs, handle, node))["error"]
+            pure_node = await _read_error_and_notes(runs, handle, "pure")
+            assert pure_node["error"]["message"] == "begin " + "y" * 10_000 + "end"
+            assert "raise ValueError(" in pure_node["error"]["traceback"]
+            for node_id in ("short", "short pure"):
+                error = (await _read_error_and_notes(runs, handle, node_id))["error"]
                 assert (error.keys(), error["message"][-3:]) == ({"code", "message", "retryable"}, "end")
     payloads = [path.read_bytes() for path in (tmp_path / "payloads").rglob("sha256-*")]
     assert len(payloads) == 2
     assert not any(b"hunter22" in content for content in payloads)
 
 
-async def test_clean_up_keeps_the_full_text_and_its_loss_is_noted(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
-        handle = await runs.start({"nodes": [_failing("bad")]})
+        handle = await runs.start({"nodes": [_failing_node("bad")]})
         short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
-        retained = await read_retention(client)
+        retention = await read_retention(client)
         later = datetime.now(UTC) + timedelta(days=300)
-        bound = removal_bound(retained, owners=await runs.store.owners(), now=later)
+        bound = removal_bound(retention, owners=await runs.store.owners(), now=later)
         assert (await remove_payloads(runs.store, bound)).count == 0
-        assert (await _node(runs, handle, "bad"))["error"]["message"].endswith("end")
+        assert (await _read_error_and_notes(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):
             path.write_bytes(b"something else")
-        result = await _node(runs, handle, "bad")
+        result = await _read_error_and_notes(runs, handle, "bad")
         assert result["error"] == short_error
         assert [note["code"] for note in result["notes"]] == ["value_lost"]
         assert result["notes"][0]["message"].startswith(
@@ -100,12 +102,14 @@ async def test_clean_up_keeps_the_full_text_and_its_loss_is_noted(client: Client
         await runs.check_runs()
 
 
-async def test_failure_without_the_store_has_only_its_short_text(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_failure_during_an_outage_of_the_store_has_only_a_short_text(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
         (tmp_path / "payloads").mkdir(exist_ok=True)
         (tmp_path / "payloads").rename(tmp_path / "away")
         (tmp_path / "payloads").write_text("no folder", encoding="ascii")
-        error = (await document_of(await runs.start({"nodes": [_failing("bad")]})))["nodes"]["bad"]["error"]
+        error = (await document_of(await runs.start({"nodes": [_failing_node("bad")]})))["nodes"]["bad"]["error"]
         assert error["message"].startswith("begin xxx")
         assert error.keys() == {"code", "message", "retryable"}
         await runs.check_runs()

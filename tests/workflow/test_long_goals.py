@@ -30,11 +30,11 @@ async def test_text_request_continues_as_new(client: Client, serve_script: Scrip
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled_plan(goal(runs, "Count to 8.", "plus"))
             document = await checked_document(runs, handle)
-            executions = [end_of(history) for history in await chain_of(client, handle)]
+            execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
     assert (document["status"], document["output"], document["nodes"]["n7"]["result"]) == ("completed", "It is 8.", 8)
-    assert executions[0] == "continued"
-    assert executions[-1] == "completed"
+    assert execution_ends[0] == "continued"
+    assert execution_ends[-1] == "completed"
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
@@ -49,11 +49,11 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(goal(runs, "Count to 6.", "plus", "give_up"))
             document = await checked_document(runs, handle)
-            executions = [end_of(history) for history in await chain_of(client, handle)]
+            execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
     assert (document["status"], document["output"], document["nodes"]["d"]["result"]) == ("completed", "It is 6.", 6)
     assert [document["nodes"][name]["status"] for name in "ab"] == ["superseded", "superseded"]
-    assert executions.count("continued") >= 2
+    assert execution_ends.count("continued") >= 2
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
@@ -62,16 +62,16 @@ async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: Scripted)
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."
-        full_reuse = await _draft(runs, handle.id)
-        assert [*full_reuse.prediction.reused] == ["plan", "read", "a", "b", "answer"]
-        new_answer = await _draft(runs, handle.id, "answer")
-        assert [*new_answer.prediction.reused] == ["plan", "read", "a", "b"]
-        document = bare(await document_of(await _start_fork(runs, new_answer)))
+        full_reuse_draft = await _draft(runs, handle.id)
+        assert [*full_reuse_draft.prediction.reused] == ["plan", "read", "a", "b", "answer"]
+        new_answer_draft = await _draft(runs, handle.id, "answer")
+        assert [*new_answer_draft.prediction.reused] == ["plan", "read", "a", "b"]
+        document = bare(await document_of(await _start_fork(runs, new_answer_draft)))
     assert (document["status"], document["output"]) == ("completed", "Second.")
 
 
 @pytest.mark.parametrize("rerun", ["plan", "read#2"])
-async def test_fork_with_a_selected_plan_node_runs_the_resulting_plan(serve_script: Scripted, rerun: str) -> None:
+async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_script: Scripted, rerun: str) -> None:
     first_text = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
     second_text = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
     second_responses = [] if rerun == "read#2" else [second_text]
@@ -102,9 +102,9 @@ async def test_fork_with_a_selected_plan_node_runs_the_resulting_plan(serve_scri
     assert document["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_continue_as_new_and_in_forks(client: Client, serve_script: Scripted) -> None:
-    first = intents_answer(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
-    script = (intents_answer(*seed("circular")), first, intents_answer(fund("Other")))
+async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_script: Scripted) -> None:
+    valid_intents = intents_answer(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
+    script = (intents_answer(*seed("circular")), valid_intents, intents_answer(fund("Other")))
     async with serve_script(*script) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(
@@ -113,28 +113,34 @@ async def test_intents_continue_as_new_and_in_forks(client: Client, serve_script
             await wait_for_requests(runs.client, handle.id, "approve")
             await answer(handle, "approve", {"approved": True})
             document = await checked_document(runs, handle)
-            executions = [end_of(history) for history in await chain_of(client, handle)]
+            execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
         assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
-        same_plan = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2"))))
+        same_plan_document = bare(
+            await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2")))
+        )
         fork = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
         await wait_for_requests(runs.client, fork.id, "approve")
         await answer(fork, "approve", {"approved": True})
-        new_plan = bare(await document_of(fork))
-    assert (document["status"], executions[0], executions[-1]) == ("completed", "continued", "completed")
+        new_plan_document = bare(await document_of(fork))
+    assert (document["status"], execution_ends[0], execution_ends[-1]) == ("completed", "continued", "completed")
     assert [*intent_statuses(document)] == ["@result_1", "@result_2", "@result_3"]
     # The repeated intent finds the existing product.
     expected_result = {**document["nodes"]["@result_2"]["result"], "created": False}
-    assert same_plan["nodes"]["@result_2"]["result"] | {"created": False} == expected_result
+    assert same_plan_document["nodes"]["@result_2"]["result"] | {"created": False} == expected_result
     expected = ("completed", {"@result_1": "completed"}, "Other")
-    assert (new_plan["status"], intent_statuses(new_plan), new_plan["nodes"]["@result_1"]["result"]["name"]) == expected
+    assert (
+        new_plan_document["status"],
+        intent_statuses(new_plan_document),
+        new_plan_document["nodes"]["@result_1"]["result"]["name"],
+    ) == expected
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
 async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripted) -> None:
-    invalid_text = plan_text({**call("a", "give_up", message="no response"), "on_error": "replan"})
-    valid_text = plan_text(call("a", "plus", left=1, right=1))
-    async with serve_script(invalid_text, valid_text, "It is 2.", valid_text, "Two.") as (_, runs):
+    failing_plan = plan_text({**call("a", "give_up", message="no response"), "on_error": "replan"})
+    successful_plan = plan_text(call("a", "plus", left=1, right=1))
+    async with serve_script(failing_plan, successful_plan, "It is 2.", successful_plan, "Two.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
@@ -152,7 +158,7 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripte
     assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
 
-async def test_fork_with_a_selected_replan_reuses_the_earlier_results(serve_script: Scripted) -> None:
+async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script: Scripted) -> None:
     plan, first_replan = (
         plan_text(_REPLANNED_NODE, call("b", "plus", left=1, right=2)),
         plan_text(call("a", "plus", left=1, right=1)),
@@ -172,8 +178,8 @@ async def test_fork_with_a_selected_replan_reuses_the_earlier_results(serve_scri
 
 async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
     snapshot = (await _forks(runs).create_run_input(draft)).snapshot
-    message = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
-    return await runs.start_raw(message, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
+    run_input = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
+    return await runs.start_raw(run_input, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
 
 
 async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:

@@ -84,39 +84,41 @@ async def uncached_runs(
         yield runs
 
 
-def _counting_plan(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
+def _counting_plan_and_values(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Return a plan in which every value depends on earlier values, and the expected value of every node."""
-    chance = random.Random(size)
+    random_source = random.Random(size)
     nodes: list[dict[str, Any]] = []
     values: dict[str, int] = {}
     for number in range(size):
         # The last `width` nodes may run concurrently.
-        before = (
-            sorted(chance.sample(range(max(0, number - 3 * width), number - width + 1), 2)) if number > width else []
+        earlier_numbers = (
+            sorted(random_source.sample(range(max(0, number - 3 * width), number - width + 1), 2))
+            if number > width
+            else []
         )
-        needed = [f"{prefix}{earlier}" for earlier in before]
-        name = f"{prefix}{number}"
-        values[name] = 1 + sum(values[earlier] for earlier in needed) % 1_000_003
-        arguments = {"name": name, "values": [f"{{{{{earlier}.result}}}}" for earlier in needed]}
-        nodes.append({"id": name, "tool": "count", "arguments": arguments})
-    last = list(values)[-width:]
-    return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in last}}, values
+        needed_ids = [f"{prefix}{earlier}" for earlier in earlier_numbers]
+        node_id = f"{prefix}{number}"
+        values[node_id] = 1 + sum(values[needed_id] for needed_id in needed_ids) % 1_000_003
+        arguments = {"name": node_id, "values": [f"{{{{{needed_id}.result}}}}" for needed_id in needed_ids]}
+        nodes.append({"id": node_id, "tool": "count", "arguments": arguments})
+    last_ids = list(values)[-width:]
+    return {"nodes": nodes, "output": {node_id: f"{{{{{node_id}.result}}}}" for node_id in last_ids}}, values
 
 
 async def test_each_step_runs_once_across_executions(
     cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
-    plan, values = _counting_plan(140, width=10, prefix="w")
+    plan, values = _counting_plan_and_values(140, width=10, prefix="w")
     handle = await cached_runs.start(plan)
     document = await document_of(handle)
     chain = await chain_of(cached_runs.client, handle)
     assert len(chain) > 2
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
-    assert {name: keys[name] for name in values} == {
-        name: [idempotency_key(str(handle.first_execution_run_id), [["node", name]])] for name in values
+    assert {node_id: keys[node_id] for node_id in values} == {
+        node_id: [idempotency_key(str(handle.first_execution_run_id), [["node", node_id]])] for node_id in values
     }
-    assert document["output"] == {name: values[name] for name in document["output"]}
+    assert document["output"] == {node_id: values[node_id] for node_id in document["output"]}
     assert document["execution_id"] == chain[-1].run_id
     memo = await (await handle.describe()).memo()
     started = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
@@ -130,14 +132,14 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
     """Each unknown signal adds a note to the run, so that the number of notes shows lost signals."""
     monkeypatch.setattr(limits, "MAX_NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
-    plan, _ = _counting_plan(110, width=10, prefix="s")
+    plan, _ = _counting_plan_and_values(110, width=10, prefix="s")
     handle = await cached_runs.start(plan)
     sent_count = 0
     with suppress(RPCError):
         # An ended run accepts no more signals.
         while True:
-            name = ("odd", wire.SIGNAL_SUB_PLAN_ENDED)[sent_count % 2]
-            await cached_runs.client.get_workflow_handle(handle.id).signal(name, {"task": "s1"})
+            signal = ("unknown_signal", wire.SIGNAL_SUB_PLAN_ENDED)[sent_count % 2]
+            await cached_runs.client.get_workflow_handle(handle.id).signal(signal, {"task": "s1"})
             sent_count += 1
     document = await document_of(handle)
     assert document["status"] == "completed"
@@ -149,18 +151,18 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
 async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
-        handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
+        handle = await runs.start({"nodes": [*_chains(60, "n"), after]})
         document = bare(await document_of(handle))
         assert document["output"] == {"after": {}}
         chain = await chain_of(runs.client, handle)
         await runs.check_runs()
-    started = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
-    snapshots = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in started]
+    start_attributes = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
+    snapshots = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in start_attributes]
     assert all(len(snapshot["refs"]) > 1 and "state" not in snapshot for snapshot in snapshots)
     assert len(chain) > 1
 
 
-async def _put_activity_ids(handle: Handle) -> list[str]:
+async def _snapshot_activity_ids(handle: Handle) -> list[str]:
     """Return the IDs of the activities that store the snapshot of a run."""
     history = await handle.fetch_history()
     scheduled = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
@@ -174,23 +176,23 @@ async def test_deadline_applies_during_an_outage_of_the_store(
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, outage(tmp_path):
-            handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
+            handle = await runs.start({"deadline": "9s", "nodes": _chains(40, "n")})
             document = bare(await document_of(handle))
             await runs.check_runs()
     message = "deadline_exceeded: the run exceeded its deadline"
     assert (document["status"], document["error"]) == ("failed", message)
-    assert await _put_activity_ids(handle) == ["~put state 1"]
+    assert await _snapshot_activity_ids(handle) == ["~put state 1"]
 
 
-async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results(
+async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_results(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    """Guard: an error of the store or an operator is not reported as a bug."""
+    """Guard F21: neither an error of the store nor an operator's action is reported as a bug."""
     error = ApplicationError("given up manually", non_retryable=True)
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
-            handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]})
+            handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_chains(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_runs()
     message = "the history is full, and the payload store permanently rejected the state of the run: given up manually"
@@ -204,7 +206,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    plan = {"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]}
+    plan = {"nodes": [_held_sub_plan(unique_name), *_chains(60, "n")]}
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots:
@@ -212,28 +214,28 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
                 handle = await runs.start(plan)
                 first_run = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
 
-                async def has_put(count: int) -> bool:
-                    return len(await _put_activity_ids(first_run)) >= count
+                async def has_snapshot_activities(count: int) -> bool:
+                    return len(await _snapshot_activity_ids(first_run)) >= count
 
-                await eventually(partial(has_put, 1), timeout_s=30)
+                await eventually(partial(has_snapshot_activities, 1), timeout_s=30)
                 bench.open(unique_name)
-                await eventually(partial(has_put, 2), timeout_s=30)
+                await eventually(partial(has_snapshot_activities, 2), timeout_s=30)
             document = bare(await document_of(handle))
             await runs.check_runs()
     assert document["output"] == {"sub": unique_name, "n59": 60.0}
-    puts = await _put_activity_ids(first_run)
-    assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
+    activity_ids = await _snapshot_activity_ids(first_run)
+    assert activity_ids == [f"~put state {number}" for number in range(1, len(activity_ids) + 1)]
 
 
 # Sub-plans of runs that continue as new.
 
 
-def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
-    """Return `width` chains of steps, which let a run reach its history limits."""
+def _chains(count: int, prefix: str, *, width: int = 1) -> list[dict[str, Any]]:
+    """Return `count` nodes in `width` chains, enough for a run to reach its history limits."""
     nodes = []
-    for number in range(size):
-        left: Any = f"{{{{{name}{number - width}.result}}}}" if number >= width else 0
-        nodes.append({"id": f"{name}{number}", "tool": "plus", "arguments": {"left": left, "right": 1}})
+    for number in range(count):
+        left: Any = f"{{{{{prefix}{number - width}.result}}}}" if number >= width else 0
+        nodes.append({"id": f"{prefix}{number}", "tool": "plus", "arguments": {"left": left, "right": 1}})
     return nodes
 
 
@@ -252,13 +254,13 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
         "arguments": {"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
     }
     after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
-    handle = await cached_runs.start({"nodes": [map_node, *_steps(60, "n"), after], "output": "{{after.result}}"})
+    handle = await cached_runs.start({"nodes": [map_node, *_chains(60, "n"), after], "output": "{{after.result}}"})
     document = await document_of(handle)
     assert document["output"] == {"last": 201}
     assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
     executed_items = [*range(50), *range(191, 201)]
-    restored = await cached_runs.read_document(handle, full=True)
-    assert restored["nodes"]["many"]["result"] == [1 + n if n in executed_items else None for n in range(201)]
+    full_document = await cached_runs.read_document(handle, full=True)
+    assert full_document["nodes"]["many"]["result"] == [1 + n if n in executed_items else None for n in range(201)]
     scope = str(handle.first_execution_run_id)
     assert {name: name_keys for name, name_keys in keys.items() if name.startswith(f"{unique_name} ")} == {
         f"{unique_name} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in executed_items
@@ -280,24 +282,24 @@ async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
 
 async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique_name: str) -> Handle:
     """Start a run with a held sub-plan, and wait until the run has continued as new."""
-    after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
+    after = {"id": "after", "tool": "echo", "arguments": {"output": "{{sub.result}}"}}
     handle = await runs.start(
-        {"nodes": [_held_sub_plan(unique_name), *_steps(60, "n"), after], "output": "{{after.result}}"}
+        {"nodes": [_held_sub_plan(unique_name), *_chains(60, "n"), after], "output": "{{after.result}}"}
     )
     await eventually(lambda: unique_name in bench.entered)
     await eventually(lambda: _has_continued_as_new(runs, handle))
     return handle
 
 
-async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest(
+async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest_execution(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     handle = await _start_with_held_sub_plan(runs, bench, unique_name)
-    forged = {"task": "n59", "status": "completed", "output": "forged"}
-    await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged)
+    forged_report = {"task": "n59", "status": "completed", "output": "forged"}
+    await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged_report)
     bench.open(unique_name)
     document = bare(await document_of(handle))
-    assert (document["status"], document["output"]) == ("completed", {"got": unique_name})
+    assert (document["status"], document["output"]) == ("completed", {"output": unique_name})
     assert document["nodes"]["n59"] == completed_node(60.0)
     note = {
         "code": "message_rejected",
@@ -310,13 +312,13 @@ async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest(
 @without_cache
 async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, bench: Bench, unique_name: str) -> None:
     handle = await _start_with_held_sub_plan(runs, bench, unique_name)
-    newest = runs.client.get_workflow_handle(handle.id)
+    newest_execution = runs.client.get_workflow_handle(handle.id)
     for output in ("first", "second"):
-        end = {"task": "sub", "status": "completed", "output": output}
-        await newest.signal(wire.SIGNAL_SUB_PLAN_ENDED, end)
+        report = {"task": "sub", "status": "completed", "output": output}
+        await newest_execution.signal(wire.SIGNAL_SUB_PLAN_ENDED, report)
     bench.open(unique_name)
     document = bare(await document_of(handle))
-    assert document["output"] == {"got": "first"}
+    assert document["output"] == {"output": "first"}
     assert "notes" not in document
 
 
@@ -335,7 +337,7 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     handle = await _start_with_held_sub_plan(runs, bench, unique_name)
-    await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("by hand")
+    await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("terminated manually")
     bench.open(unique_name)
     document = bare(await document_of(handle))
     failure = "sub_plan_failed: the sub-plan failed: the sub-plan was terminated"
@@ -349,14 +351,14 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
 async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Bench, unique_name: str) -> None:
     """The run starts no more calls at its hard history limit, and continues as new after the end of the long call."""
     held_node = hold("hold", unique_name, heartbeat="1s")
-    handle = await runs.start({"nodes": [held_node, *_steps(120, "n")]})
-    newest = runs.client.get_workflow_handle(handle.id)
+    handle = await runs.start({"nodes": [held_node, *_chains(120, "n")]})
+    newest_execution = runs.client.get_workflow_handle(handle.id)
 
-    async def has_stopped_waiting() -> bool:
-        history = await newest.fetch_history()
+    async def has_reached_hard_limit() -> bool:
+        history = await newest_execution.fetch_history()
         return len(events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)) == 1 and len(history.events) > 480
 
-    await eventually(has_stopped_waiting)
+    await eventually(has_reached_hard_limit)
     assert not await _has_continued_as_new(runs, handle)
     bench.open(unique_name)
     document = bare(await document_of(handle))
@@ -365,21 +367,25 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Be
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
     held_node = hold("hold", unique_name, "n39", heartbeat="1s")
-    handle = await runs.start({"deadline": "6s", "nodes": [*_steps(40, "n"), held_node]})
+    handle = await runs.start({"deadline": "6s", "nodes": [*_chains(40, "n"), held_node]})
     document = bare(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     started = chain[0].events[0].event_time.ToDatetime()
-    assert [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
+    assert [round((_end_of_first_timer(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(
+        chain
+    )
 
 
-async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
     held_node = hold("hold", unique_name, heartbeat="1s")
-    first, *steps = _steps(50, "n")
+    first_node, *later_nodes = _chains(50, "n")
     # Each execution loads the snapshot of the previous execution from the store.
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100):
-        handle = await runs.start({"deadline": "2s", "nodes": [held_node, {**first, "depends_on": ["hold"]}, *steps]})
+        handle = await runs.start(
+            {"deadline": "2s", "nodes": [held_node, {**first_node, "depends_on": ["hold"]}, *later_nodes]}
+        )
         started_at = time.time()
         await handle.execute_update(wire.SET_LIMITS, {"deadline": None, "by": "ann"})
         await eventually(lambda: time.time() > started_at + 2.5)
@@ -392,7 +398,7 @@ async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench
 
 async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
     held_nodes = [hold(f"h{number}", unique_name, "n49", heartbeat="1s") for number in range(3)]
-    handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *held_nodes]}, max_in_flight=1)
+    handle = await runs.start({"deadline": "1h", "nodes": [*_chains(50, "n"), *held_nodes]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
     await eventually(lambda: bench.running[unique_name] == 2)
     view = await view_of(runs, handle)
@@ -404,11 +410,11 @@ async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Ben
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     started = chain[0].events[0].event_time.ToDatetime()
-    ends = [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain[1:]]
-    assert ends == [7200.0] * len(ends)
+    timer_ends_s = [round((_end_of_first_timer(history) - started).total_seconds(), 1) for history in chain[1:]]
+    assert timer_ends_s == [7200.0] * len(timer_ends_s)
 
 
-def _first_timer_ends(history: WorkflowHistory) -> datetime:
+def _end_of_first_timer(history: WorkflowHistory) -> datetime:
     """Return when the first timer of an execution ends, by the workflow time, which is constant in a workflow task."""
     events = {event.event_id: event for event in history.events}
     timer = events_of(history, EventType.EVENT_TYPE_TIMER_STARTED)[0].timer_started_event_attributes
@@ -418,18 +424,18 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
 
 
 async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique_name: str) -> None:
-    """Some of the cancellations arrive while a run continues as new; the last node runs until the cancellation."""
+    """Some of the cancellations arrive while a run continues as new. The last node runs until the cancellation."""
     held_node = hold("hold", unique_name, "n99", heartbeat="1s")
-    handles = [await cached_runs.start({"nodes": [*_steps(100, "n", width=4), held_node]}) for _ in range(4)]
+    handles = [await cached_runs.start({"nodes": [*_chains(100, "n", width=4), held_node]}) for _ in range(4)]
 
     async def cancel_and_get_status(number: int, handle: Handle) -> str:
         await eventually(partial(_has_continued_as_new, cached_runs, handle))
-        newest = cached_runs.client.get_workflow_handle(handle.id)
-        await (newest.signal("cancel") if number % 2 else newest.cancel())
+        newest_execution = cached_runs.client.get_workflow_handle(handle.id)
+        await (newest_execution.signal("cancel") if number % 2 else newest_execution.cancel())
         return str((await document_of(handle))["status"])
 
-    ends = await asyncio.gather(*(cancel_and_get_status(number, handle) for number, handle in enumerate(handles)))
-    assert ends == ["cancelled"] * 4
+    statuses = await asyncio.gather(*(cancel_and_get_status(number, handle) for number, handle in enumerate(handles)))
+    assert statuses == ["cancelled"] * 4
     await cached_runs.check_runs()
 
 
@@ -437,9 +443,9 @@ async def test_run_with_many_signals_continues_as_new(runs: Runs, bench: Bench, 
     with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
         handle = await runs.start({"nodes": [_held_sub_plan(unique_name)]})
         await eventually(lambda: unique_name in bench.entered)
-        newest = runs.client.get_workflow_handle(handle.id)
+        newest_execution = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):
-            await newest.signal("odd")
+            await newest_execution.signal("unknown_signal")
         await eventually(lambda: _has_continued_as_new(runs, handle))
         bench.open(unique_name)
         document = await document_of(handle)

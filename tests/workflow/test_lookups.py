@@ -1,4 +1,4 @@
-"""Lookups of parties: unambiguous matches are bound, and people are asked about the others, before any node runs."""
+"""Lookups of parties: unambiguous lookups are bound, and people answer the others before any node runs."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -49,8 +49,8 @@ def database(settings: Settings) -> Any:
     database.dispose()
 
 
-def lookup(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
-    return {"search_text": text, "entity_type": kind, **more}
+def lookup(text: str, kind: str = "person", **fields: Any) -> dict[str, Any]:
+    return {"search_text": text, "entity_type": kind, **fields}
 
 
 def intent(verb: str = "echo", refs: Mapping[str, str] | None = None, **lookups: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def party_ids(database: EntityDatabase, name: str) -> list[str]:
     return [party.id for party in parties]
 
 
-async def wait_for_request_set(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]:
+async def wait_for_request_set(runs: Runs, handle: Handle, *request_ids: str) -> dict[str, Any]:
     """Wait until these are the open requests of a run, in any order, and return request ID -> request."""
     open_requests: dict[str, Any] = {}
 
@@ -72,7 +72,7 @@ async def wait_for_request_set(runs: Runs, handle: Handle, *requests: str) -> di
         listed_requests = (await view_of(runs, handle)).document()["waiting_for"]
         open_requests.clear()
         open_requests.update({request["request_id"]: request for request in listed_requests})
-        return open_requests.keys() == {*requests}
+        return open_requests.keys() == {*request_ids}
 
     await eventually(has_requests)
     return open_requests
@@ -114,7 +114,7 @@ async def test_unambiguous_party_is_bound_without_a_request(runs: Runs, database
     ]
 
 
-MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
+MARIA_REQUEST_ID, POLARIS_REQUEST_ID = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
 async def test_requests_about_ambiguous_lookups_come_before_any_node(
@@ -128,26 +128,31 @@ async def test_requests_about_ambiguous_lookups_come_before_any_node(
         ]
     }
     handle = await runs.start(plan)
-    requests = await wait_for_request_set(runs, handle, MARIA, POLARIS)
+    requests = await wait_for_request_set(runs, handle, MARIA_REQUEST_ID, POLARIS_REQUEST_ID)
     waiting_document = (await view_of(runs, handle)).document()
     assert (waiting_document["status"], {node["status"] for node in waiting_document["nodes"].values()}) == (
         "waiting",
         {"pending"},
     )
-    spanish, luxembourgish = party_ids(database, "Maria García")[0], party_ids(database, "María Garcia")[0]
-    selection, clarification = requests[MARIA], requests[POLARIS]
+    spanish_id, luxembourgish_id = party_ids(database, "Maria García")[0], party_ids(database, "María Garcia")[0]
+    selection, clarification = requests[MARIA_REQUEST_ID], requests[POLARIS_REQUEST_ID]
     assert (selection["type"], selection["allow_text"]) == ("SELECTION", True)
-    assert [option["id"] for option in selection["options"]] == [spanish, luxembourgish, "none of these", "create new"]
+    assert [option["id"] for option in selection["options"]] == [
+        spanish_id,
+        luxembourgish_id,
+        "none of these",
+        "create new",
+    ]
     assert selection["options"][0]["label"] == "Maria García (person, ES, born 1972-06-21)"
     assert (clarification["type"], clarification["options"]) == ("CLARIFICATION", None)
     assert clarification["prompt"].startswith("No party found for company 'Polaris Partners'")
-    await answer(handle, MARIA, {"selected": [luxembourgish]})
-    await answer(handle, POLARIS, {"text": "Meridian"})
+    await answer(handle, MARIA_REQUEST_ID, {"selected": [luxembourgish_id]})
+    await answer(handle, POLARIS_REQUEST_ID, {"text": "Meridian"})
     document = await document_of(handle)
     [meridian] = party_ids(database, "Meridian Fund Services S.à r.l.")
     assert results(document) == [
-        {"who": luxembourgish, "firm": meridian},
-        {"again": luxembourgish},
+        {"who": luxembourgish_id, "firm": meridian},
+        {"again": luxembourgish_id},
         {"name": unique_name},
     ]
     expected = [("chosen by a person", False), ("other name", False)]
@@ -157,12 +162,12 @@ async def test_requests_about_ambiguous_lookups_come_before_any_node(
 async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDatabase, unique_name: str) -> None:
     name = f"Ada {unique_name}"
     handle = await runs.start({"intents": [intent(who=lookup(name), other=lookup("Maria Garcia"))]})
-    request = f"lookup:person:{name}"
-    await wait_for_request_set(runs, handle, request, MARIA)
-    await answer(handle, request, {"text": "Create new"})
-    await wait_for_requests(runs.client, handle.id, MARIA)
+    request_id = f"lookup:person:{name}"
+    await wait_for_request_set(runs, handle, request_id, MARIA_REQUEST_ID)
+    await answer(handle, request_id, {"text": "Create new"})
+    await wait_for_requests(runs.client, handle.id, MARIA_REQUEST_ID)
     assert party_ids(database, name) == []
-    await answer(handle, MARIA, {"selected": party_ids(database, "Maria García")})
+    await answer(handle, MARIA_REQUEST_ID, {"selected": party_ids(database, "Maria García")})
     document = await document_of(handle)
     [ada] = party_ids(database, name)
     assert document["nodes"]["@result_1"]["result"]["who"] == ada
@@ -204,22 +209,23 @@ async def test_many_intents_share_lookups_of_the_same_name(runs: Runs, database:
     handle = await runs.start({"intents": [intent(who=lookup(name)) for name in names]})
     await wait_for_requests(runs.client, handle.id, "lookup:person:Crowd")
     await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
-    document = await runs.read_document(handle) if await document_of(handle) else {}
+    await document_of(handle)
+    document = await runs.read_document(handle)
     assert document["status"] == "completed"
-    ids = {binding["search_text"]: binding["entity"]["id"] for binding in document["lookups"]}
-    assert len(ids) == 21
-    assert [result["who"] for result in results(document)] == [ids[name] for name in names]
+    ids_by_name = {binding["search_text"]: binding["entity"]["id"] for binding in document["lookups"]}
+    assert len(ids_by_name) == 21
+    assert [result["who"] for result in results(document)] == [ids_by_name[name] for name in names]
 
 
 async def test_fork_reuses_bindings_without_a_request(runs: Runs, database: EntityDatabase) -> None:
-    [spanish] = party_ids(database, "Maria García")
+    [spanish_id] = party_ids(database, "Maria García")
     plan = {"intents": [intent(who=lookup("Maria Garcia")), intent(refs={"with": "@result_1"})]}
     handle = await runs.start(plan)
-    await wait_for_requests(runs.client, handle.id, MARIA)
-    await answer(handle, MARIA, {"selected": [spanish]})
+    await wait_for_requests(runs.client, handle.id, MARIA_REQUEST_ID)
+    await answer(handle, MARIA_REQUEST_ID, {"selected": [spanish_id]})
     await document_of(handle)
-    draft, forked = await fork(runs, handle, rerun=["@result_2"])
-    document = await document_of(forked)
+    draft, fork_handle = await fork(runs, handle, rerun=["@result_2"])
+    document = await document_of(fork_handle)
     assert draft.prediction.reused == ["@result_1"]
-    assert document["nodes"]["@result_1"]["result"] == {"who": spanish}
-    assert [binding["entity"]["id"] for binding in document["lookups"]] == [spanish]
+    assert document["nodes"]["@result_1"]["result"] == {"who": spanish_id}
+    assert [binding["entity"]["id"] for binding in document["lookups"]] == [spanish_id]

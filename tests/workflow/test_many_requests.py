@@ -15,7 +15,7 @@ from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_HALF = 500
+_REQUESTS_PER_NODE = 500
 _OPTIONS = ["x", "y", "z"]
 _MAX_CONCURRENT_ANSWERS = 40
 _INVALID_ANSWERS: tuple[Any, ...] = (
@@ -24,7 +24,7 @@ _INVALID_ANSWERS: tuple[Any, ...] = (
     {"request_id": "now[0]"},
     {"request_id": "now[1]", "answer": {"selected": ["w"]}},
     {"request_id": "now[2]", "answer": {"approved": True}},
-    {"request_id": "nobody", "answer": {"selected": ["x"]}},
+    {"request_id": "unknown", "answer": {"selected": ["x"]}},
     {"request_id": "then[7]", "answer": {"selected": ["w"]}, "by": "early and wrong"},
     {"request_id": "gate", "answer": {"approved": "maybe"}},
 )
@@ -35,8 +35,8 @@ def _plan() -> dict[str, Any]:
     return {
         "nodes": [
             {"id": "gate", "human": {"prompt": "Go on?"}},
-            {"id": "now", "for_each": [*range(_HALF)], "human": question},
-            {"id": "then", "for_each": [*range(_HALF)], "human": question, "depends_on": ["gate"]},
+            {"id": "now", "for_each": [*range(_REQUESTS_PER_NODE)], "human": question},
+            {"id": "then", "for_each": [*range(_REQUESTS_PER_NODE)], "human": question, "depends_on": ["gate"]},
         ]
     }
 
@@ -54,20 +54,22 @@ async def _wait_for_requests(runs: Runs, handle: Handle, count: int) -> None:
 
 
 class _Person:
-    """Answer by update or signal at random, and count the rejected answers."""
+    """A person who answers by update or signal, and records the rejections of updates."""
 
-    def __init__(self, handle: Handle, source: random.Random) -> None:
+    def __init__(self, handle: Handle, random_source: random.Random) -> None:
         self._handle = handle
-        self._source = source
+        self._random = random_source
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_ANSWERS)
         self.rejections: list[str] = []
 
-    def answer(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
-        """Answer a request; an update that is rejected is counted."""
-        return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
+    def answer(self, request_id: str, option: str, *, by_update: bool) -> Awaitable[None]:
+        """Answer a request, and record the rejection of an update."""
+        return self._send(
+            {"request_id": request_id, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update
+        )
 
     def send_invalid(self) -> Awaitable[None]:
-        return self._send(self._source.choice(_INVALID_ANSWERS), by_update=self._source.random() < 0.5)
+        return self._send(self._random.choice(_INVALID_ANSWERS), by_update=self._random.random() < 0.5)
 
     async def _send(self, message: Any, *, by_update: bool) -> None:
         async with self._slots:
@@ -81,42 +83,55 @@ class _Person:
 
 
 async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> None:
-    source = random.Random(5)
+    random_source = random.Random(5)
     handle = await cached_runs.start(_plan())
-    await _wait_for_requests(cached_runs, handle, _HALF + 1)
-    person = _Person(handle, source)
-    expected = {f"{node}[{number}]": source.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
+    await _wait_for_requests(cached_runs, handle, _REQUESTS_PER_NODE + 1)
+    person = _Person(handle, random_source)
+    expected = {
+        f"{node}[{number}]": random_source.choice(_OPTIONS)
+        for node in ("now", "then")
+        for number in range(_REQUESTS_PER_NODE)
+    }
     # `then[7]` has no early answer, because an invalid early answer is sent to it.
-    early = source.sample([name for name in expected if name.startswith("then") and name != "then[7]"], _HALF // 5)
+    early_ids = random_source.sample(
+        [request_id for request_id in expected if request_id.startswith("then") and request_id != "then[7]"],
+        _REQUESTS_PER_NODE // 5,
+    )
 
-    first = [name for name in expected if name.startswith("now")] + early
-    source.shuffle(first)
+    first_ids = [request_id for request_id in expected if request_id.startswith("now")] + early_ids
+    random_source.shuffle(first_ids)
     # Repeated answers are sent later, so that the expected answer of each request comes first.
-    answers = [person.answer(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
+    answers = [
+        person.answer(request_id, expected[request_id], by_update=number % 2 == 0)
+        for number, request_id in enumerate(first_ids)
+    ]
     await asyncio.gather(*answers, *(person.send_invalid() for _ in range(100)))
-    repeated = source.sample(first, 100)
+    repeated_ids = random_source.sample(first_ids, 100)
     rejected_count = len(person.rejections)
-    await asyncio.gather(*(person.answer(name, "x", by_update=True) for name in repeated))
-    assert len(person.rejections) == rejected_count + len(repeated)
+    await asyncio.gather(*(person.answer(request_id, "x", by_update=True) for request_id in repeated_ids))
+    assert len(person.rejections) == rejected_count + len(repeated_ids)
 
     await _wait_for_requests(cached_runs, handle, 1)
     assert await _open_requests(cached_runs, handle) == {"gate"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "gate", "answer": {"approved": True}})
-    await _wait_for_requests(cached_runs, handle, _HALF - len(early))
-    rest = [name for name in expected if name not in first]
-    assert await _open_requests(cached_runs, handle) == set(rest)
-    source.shuffle(rest)
-    answers = [person.answer(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
+    await _wait_for_requests(cached_runs, handle, _REQUESTS_PER_NODE - len(early_ids))
+    later_ids = [request_id for request_id in expected if request_id not in first_ids]
+    assert await _open_requests(cached_runs, handle) == set(later_ids)
+    random_source.shuffle(later_ids)
+    answers = [
+        person.answer(request_id, expected[request_id], by_update=number % 2 == 0)
+        for number, request_id in enumerate(later_ids)
+    ]
     await asyncio.gather(*answers)
 
     document = await document_of(handle)
     view = await view_of(cached_runs, handle)
     assert document["status"] == "completed"
     assert view.scheduler is not None
-    records = {name: view.scheduler.record_of(name) for name in expected}
-    assert {name: record.result["selected"] for name, record in records.items() if record} == {
-        name: [option] for name, option in expected.items()
+    records = {request_id: view.scheduler.record_of(request_id) for request_id in expected}
+    assert {request_id: record.result["selected"] for request_id, record in records.items() if record} == {
+        request_id: [option] for request_id, option in expected.items()
     }
     assert {closing.outcome for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
-    assert len(view.scheduler.features.feedback.requests.closed) == 2 * _HALF + 1
+    assert len(view.scheduler.features.feedback.requests.closed) == 2 * _REQUESTS_PER_NODE + 1
     await cached_runs.check_runs()

@@ -1,6 +1,6 @@
 """Large maps on the real server: each map batch is a child run.
 
-In these tests, maps of over 20 items are split, instead of 500; one test has the real limit.
+These tests split maps of over 20 items. One test has the production limit of 500 items.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.protocol import map_batch_runs
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
-from dagwright.tools import ToolRegistry, context, tool
+from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.runs import (
     Document,
@@ -40,7 +40,7 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-MAX_RUN_ITEMS = map_items.MAP_BATCH_ITEMS
+PRODUCTION_BATCH_ITEMS = map_items.MAP_BATCH_ITEMS
 """Maximum number of items in a map that is not split, without the patch of these tests."""
 
 
@@ -64,7 +64,7 @@ def meter() -> Meter:
 
 
 @pytest.fixture(scope="module")
-async def runs_of_maps(
+async def map_runs(
     client: Client, bench: Bench, meter: Meter, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     @tool(effects="read")
@@ -72,17 +72,7 @@ async def runs_of_maps(
         return n * n
 
     @tool(effects="read")
-    async def odd_only(n: int, wrong: list[int]) -> int:
-        if n in wrong:
-            raise ValueError(f"{n} is wrong")
-        return n
-
-    @tool(effects="idempotent")
-    async def keep_key(n: int) -> str:
-        return context().idempotency_key
-
-    @tool(effects="read")
-    async def meter_call(n: int) -> int:
+    async def measured_call(n: int) -> int:
         meter.running += 1
         meter.max_running = max(meter.max_running, meter.running)
         await asyncio.sleep(0.02)
@@ -93,43 +83,39 @@ async def runs_of_maps(
     def wide_table(rows: int, size: int) -> dict[str, Any]:
         return {"rows": [{"name": f"row {number}", "text": "x" * size} for number in range(rows)]}
 
-    @tool(effects="read", max_parallel=3)
-    async def meter_narrow_call(n: int) -> int:
-        return await meter_call(n)
-
-    registry = ToolRegistry.of(*bench.registry(), square, odd_only, keep_key, meter_call, meter_narrow_call, wide_table)
+    registry = ToolRegistry.of(*bench.registry(), square, measured_call, wide_table)
     settings = Settings(state_dir=tmp_path_factory.mktemp("maps"))
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
 
 
 @pytest.fixture
-async def runs(runs_of_maps: Runs) -> AsyncIterator[Runs]:
+async def runs(map_runs: Runs) -> AsyncIterator[Runs]:
     """Runs of a worker; at the end of a test, the histories of its runs are checked and replayed."""
-    yield runs_of_maps
-    await runs_of_maps.check_runs()
+    yield map_runs
+    await map_runs.check_runs()
 
 
-def _map_plan(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
-    """Return a plan with a map over items, and more nodes."""
-    base = {"id": "m", "tool": "square", "for_each": items, "arguments": {"n": "{{item}}"}}
-    return {"nodes": [{**base, **node}, *more]}
+def _map_plan(items: Any, *extra_nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a plan with a map over items and extra nodes. `fields` are fields of the map."""
+    map_node = {"id": "m", "tool": "square", "for_each": items, "arguments": {"n": "{{item}}"}}
+    return {"nodes": [{**map_node, **fields}, *extra_nodes]}
 
 
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", MAX_RUN_ITEMS)
-    size = MAX_RUN_ITEMS + 1
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", PRODUCTION_BATCH_ITEMS)
+    size = PRODUCTION_BATCH_ITEMS + 1
     after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
-    plan = _map_plan(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
+    plan = _map_plan(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "index": "{{index}}"})
     handle = await runs.start(plan)
     document = await document_of(handle)
-    last_result = {"n": size - 1, "at": size - 1}
-    assert document["output"] == {"after": {"ends": [{"n": 0, "at": 0}, last_result]}}
+    last_result = {"n": size - 1, "index": size - 1}
+    assert document["output"] == {"after": {"ends": [{"n": 0, "index": 0}, last_result]}}
     assert list(document["nodes"]) == ["m", "after"]
     assert document["nodes"]["m"]["items"] == {"completed": size}
-    restored = await runs.read_document(handle, full=True)
-    assert restored["nodes"]["m"]["result"] == [{"n": number, "at": number} for number in range(size)]
-    assert restored["nodes"]["m"]["items"] == {"completed": size}
+    full_document = await runs.read_document(handle, full=True)
+    assert full_document["nodes"]["m"]["result"] == [{"n": number, "index": number} for number in range(size)]
+    assert full_document["nodes"]["m"]["items"] == {"completed": size}
 
 
 async def test_condition_of_a_map_is_evaluated_for_each_item(runs: Runs) -> None:
@@ -167,17 +153,17 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     """Neither the list nor the items of a batch are inline in a run, because they are too large."""
     monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": 2_000}}
-    arguments = {"name": "{{item.name}}", "at": "{{index}}"}
+    arguments = {"name": "{{item.name}}", "index": "{{index}}"}
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
     handle = await runs.start({**plan, "output": ["{{m.result[7]}}", f"{{{{m.result[{rows - 1}]}}}}"]})
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
-    assert document["output"] == [{"name": f"row {at}", "at": at} for at in (7, rows - 1)]
+    assert document["output"] == [{"name": f"row {index}", "index": index} for index in (7, rows - 1)]
     item = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
-    assert item[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
+    assert item[1] == completed_node({"name": f"row {rows - 1}", "index": rows - 1})
 
 
-async def test_map_with_too_large_keys_fails_with_the_reason(runs: Runs) -> None:
+async def test_map_with_too_large_keys_fails_as_too_large(runs: Runs) -> None:
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 2_000, "size": 190}}
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
     document = await runs.run(plan)
@@ -205,10 +191,12 @@ async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkey
 
 async def test_map_batches_share_the_parallel_limit_of_their_run(runs: Runs, meter: Meter) -> None:
     meter.max_running = 0
-    (first,) = _map_plan(list(range(24)), tool="meter_call")["nodes"]
-    plan = {"nodes": [first, {**first, "id": "n"}, {"id": "alone", "tool": "meter_call", "arguments": {"n": 7}}]}
+    (map_node,) = _map_plan(list(range(24)), tool="measured_call")["nodes"]
+    plan = {
+        "nodes": [map_node, {**map_node, "id": "n"}, {"id": "alone", "tool": "measured_call", "arguments": {"n": 7}}]
+    }
     document = await document_of(await runs.start_raw({"plan": plan, "options": {"max_parallel": 6}}))
-    assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
+    assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == dict.fromkeys(
         ("m", "n", "alone"), "completed"
     )
     assert 2 <= meter.max_running <= 6
@@ -225,8 +213,8 @@ async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) ->
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 3, "skipped": 18}
     assert document["nodes"]["m"]["result"] == [n**2 if n in (0, 12, 20) else None for n in range(21)]
-    names = {history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)}
-    assert {"/m[0-5]/m[0]", "/m[11-15]/m[12]", "/m[16-20]/m[20]"} <= names
+    id_suffixes = {history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)}
+    assert {"/m[0-5]/m[0]", "/m[11-15]/m[12]", "/m[16-20]/m[20]"} <= id_suffixes
 
 
 async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
@@ -249,7 +237,7 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) 
 async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique_name: str) -> None:
     items = [str(number) for number in range(84)]
     node = {"tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "1s", "max_parallel": 4}
-    by_key, by_index = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_index"))
+    by_key, by_index = ({"id": node_id, "for_each": items, **node} for node_id in ("by_key", "by_index"))
     handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_index]})
     await eventually(lambda: bench.entered.count(unique_name) == 8, timeout_s=30)
     message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
@@ -278,7 +266,7 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
     plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique_name}, heartbeat="1s")
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique_name) >= 1, timeout_s=30)
-    await runs.client.get_workflow_handle(f"{handle.id}/m[0-5]").terminate("by hand")
+    await runs.client.get_workflow_handle(f"{handle.id}/m[0-5]").terminate("terminated manually")
     bench.open(unique_name)
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 18, "failed": 6}
@@ -287,8 +275,8 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
     runs.exclude_from_checks(handle)
 
 
-async def test_map_batches_whose_results_the_store_rejects_fail_with_the_reason(runs: Runs) -> None:
-    """Guard: an error of the store or an operator is not reported as a bug."""
+async def test_map_batches_whose_results_the_store_rejects_fail_as_store_rejected(runs: Runs) -> None:
+    """Guard F21: neither an error of the store nor an operator's action is reported as a bug."""
     error = ApplicationError("given up manually", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=error):
         document = await runs.run(_map_plan(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))

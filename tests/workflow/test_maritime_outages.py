@@ -49,41 +49,41 @@ async def test_additional_worker_tool_explains_a_query_without_results(
         round_of(explanation),
         done_response(why=ref(2, "why_nothing")),
     )
-    more = load_tools([str(SCRIPTS / "why_nothing.py")])
-    async with maritime_runs(client, tmp_path, maritime, *script, more_tools=more) as (server, runs):
+    additional_tools = load_tools([str(SCRIPTS / "why_nothing.py")])
+    async with maritime_runs(client, tmp_path, maritime, *script, more_tools=additional_tools) as (server, runs):
         document = await answer_question(runs, "Show shipments of Maersk to Houston")
-        result = prompt_of(server, "plan")
+        planner_prompt = prompt_of(server, "plan")
     assert document["status"] == "completed"
     assert slot(document, "sg1", "hit_count") == 0
-    to_houston = sum(shipment["destination_port_code"] == "USHOU" for shipment in maritime.shipments())
+    houston_count = sum(shipment["destination_port_code"] == "USHOU" for shipment in maritime.shipments())
     assert slot(document, "sg2", "why_nothing").splitlines() == [
-        f'- without `{{"term": {{"carrier_name": {{"value": "Maersk"}}}}}}`: {to_houston:,}',
+        f'- without `{{"term": {{"carrier_name": {{"value": "Maersk"}}}}}}`: {houston_count:,}',
         '- without `{"term": {"destination_port_code": {"value": "USHOU"}}}`: 0',
     ]
-    assert '"worker": "explain_nothing_found"' in result
-    assert "has `es_results` of a query that found nothing" in result
+    assert '"worker": "explain_nothing_found"' in planner_prompt
+    assert "has `es_results` of a query that found nothing" in planner_prompt
 
 
 async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
     client: Client, tmp_path: Path, search: LiveSearch
 ) -> None:
     maritime = await load_maritime(search, "lost", documents=10)
-    async with maritime.client() as direct:
-        await direct.indices.delete(index=maritime.indices.shipments)
+    async with maritime.client() as direct_client:
+        await direct_client.indices.delete(index=maritime.indices.shipments)
     script = (
         "Show shipments to Houston.",
         round_of(run_query(1, maritime, {"query": TO_HOUSTON}), show_query_results(2, 1)),
-        failed_response("The shipments are not loaded."),
+        failed_response("The shipments are not loaded_maritime."),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
         document = await answer_question(runs, "Show shipments to Houston")
-        result = prompt_of(server, "plan#2")
+        planner_prompt = prompt_of(server, "plan#2")
     assert (document["status"], document["error"]["code"]) == ("failed", "planner_failed")
     assert results_of(document)[0] == [(1, "failed")]
     error = document["rounds"]["rounds"][0]["results"][0]["error"]
     assert "lost-shipments" in error
     assert "python -m dagwright_maritime load" in error
-    assert "lost-shipments" in result
+    assert "lost-shipments" in planner_prompt
 
 
 OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / requests.RETRY_AFTER) + 1
@@ -112,26 +112,28 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
 ) -> None:
     monkeypatch.setattr(requests, "RETRY_AFTER", SHORT_RETRY_AFTER)
     monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
-    loaded = await load_maritime(search, "minute", documents=2_000)
-    expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded.shipments())
+    loaded_maritime = await load_maritime(search, "minute", documents=2_000)
+    expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded_maritime.shipments())
     release_answer = asyncio.Event()
     body = {"query": {"bool": {"filter": [TO_HOUSTON]}}, "size": 1}
-    generated = sub_goal(
+    query_generation = sub_goal(
         1,
         "es_query_gen",
         "the query",
         analysis_result={"intent_type": "search", "question": "shipments to Houston"},
-        metadata_results={"index": loaded.indices.shipments},
+        metadata_results={"index": loaded_maritime.indices.shipments},
     )
     script = (
         "Show shipments to Houston.",
-        round_of(generated, run_generated_query(2, 1), show_query_results(3, 2)),
+        round_of(query_generation, run_generated_query(2, 1), show_query_results(3, 2)),
         done_response(table=ref(3, "formatted_results")),
         worker_response("sg1", query(body), release_event=release_answer),
     )
     async with gate_to(search.address) as gate:
-        gated = GatedMaritime(loaded.search, loaded.indices, loaded.data, gate.address)
-        async with maritime_runs(client, tmp_path, gated, *script) as (server, runs):
+        gated_maritime = GatedMaritime(
+            loaded_maritime.search, loaded_maritime.indices, loaded_maritime.data, gate.address
+        )
+        async with maritime_runs(client, tmp_path, gated_maritime, *script) as (server, runs):
             handle = await start(runs, "Show shipments to Houston")
 
             def count_calls() -> int:

@@ -32,11 +32,11 @@ COMPANY_QUESTION = "Show the shipments of Acme Corp to Houston"
 TOP_SHIPPERS_QUESTION = "Who are the top 5 shippers to LA, and how long do their shipments take?"
 
 
-def ids(shipments: Any) -> set[str]:
+def collect_ids(shipments: Any) -> set[str]:
     return {shipment["shipment_id"] for shipment in shipments}
 
 
-def matching(maritime: Maritime, predicate: Callable[[Shipment], bool]) -> list[Shipment]:
+def matching_shipments(maritime: Maritime, predicate: Callable[[Shipment], bool]) -> list[Shipment]:
     return [shipment for shipment in maritime.shipments() if predicate(shipment)]
 
 
@@ -50,18 +50,18 @@ def table_rows(text: str) -> list[list[str]]:
 
 
 def assert_shipments(text: str, shipments: list[Shipment]) -> None:
-    """Check that the tables of an answer have these shipments, in this order."""
+    """Check that the tables of an answer have the first 20 of these shipments, in this order."""
     shipment_ids = [row[0] for row in table_rows(text) if row[0].startswith("SH-")]
     assert shipment_ids == [shipment["shipment_id"] for shipment in shipments[:20]]
     if len(shipments) > 20:
         assert f"of {len(shipments):,} are shown" in text
 
 
-def lookup_results(document: Document, node: str, *names: str) -> tuple[Any, ...]:
-    """Return the conditions of the analysis of `metadata_lookup`, then the parts with these names."""
-    analysis = slot(document, node, "analysis_result")
-    conditions = [(each["field"], each["op"], each["value"]) for each in analysis["filters"]]
-    return (conditions, *(analysis[name] for name in names))
+def lookup_results(document: Document, node_id: str, *keys: str) -> tuple[Any, ...]:
+    """Return the conditions in the analysis of `metadata_lookup`, then its values of these keys."""
+    analysis = slot(document, node_id, "analysis_result")
+    conditions = [(condition["field"], condition["op"], condition["value"]) for condition in analysis["filters"]]
+    return (conditions, *(analysis[key] for key in keys))
 
 
 # 1: two goals, one of which is ambiguous
@@ -70,14 +70,14 @@ BOTH_DATES = ["arrival_date", "eta_date"]
 WHICH_DATE = {"question": "Which of the dates is meant?", "options": BOTH_DATES}
 
 
-def assert_arrived_yesterday(document: Document) -> None:
-    """Check that the day is known, and that the meaning of the date is ambiguous."""
+def assert_date_field_of_yesterday_is_ambiguous(document: Document) -> None:
+    """Check that the lookup found the day, and that the date field is ambiguous."""
     day = {"field": None, "start": YESTERDAY, "end": YESTERDAY}
     assert lookup_results(document, "sg2", "date_range", "fields") == ([], day, BOTH_DATES)
     assert slot(document, "sg3", "ambiguity") == WHICH_DATE
 
 
-async def test_ambiguous_date_is_asked_about_and_the_other_goal_is_answered(
+async def test_clarification_of_an_ambiguous_date_and_answer_to_the_clear_goal_are_returned(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-asked") as (server, runs):
@@ -85,7 +85,7 @@ async def test_ambiguous_date_is_asked_about_and_the_other_goal_is_answered(
         planner_prompt = prompt_of(server, "plan#3")
     assert (document["status"], document["rounds"]["phase"]) == ("completed", "done")
     assert results_of(document) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
-    assert_arrived_yesterday(document)
+    assert_date_field_of_yesterday_is_ambiguous(document)
     # The prompt of the planner has the ambiguity that the query generator reported.
     assert "eta_date" in planner_prompt
     clarification = "Do you mean the day on which they arrived?\n\n1. arrival_date\n2. eta_date"
@@ -98,27 +98,27 @@ async def test_ambiguous_date_is_asked_about_and_the_other_goal_is_answered(
 async def test_ambiguous_date_is_assumed_and_the_assumption_is_stated(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
-    arrived = matching(maritime, lambda each: each.get("arrival_date") == YESTERDAY)
+    arrived_shipments = matching_shipments(maritime, lambda shipment: shipment.get("arrival_date") == YESTERDAY)
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-taken") as (server, runs):
         document = await answer_question(runs, DATE_QUESTION)
         purposes = [call.metadata["purpose"] for call in server.calls]
     assert document["status"] == "completed"
-    assert_arrived_yesterday(document)
-    assert slot(document, "sg4", "hit_count") == len(arrived) > 0
-    assert ids(slot(document, "sg4", "es_results")["hits"]) == ids(arrived)
+    assert_date_field_of_yesterday_is_ambiguous(document)
+    assert slot(document, "sg4", "hit_count") == len(arrived_shipments) > 0
+    assert collect_ids(slot(document, "sg4", "es_results")["hits"]) == collect_ids(arrived_shipments)
     assert "answer" not in purposes
     clarification = "These arrived on that day. Did you mean another date?\n\n1. arrival_date\n2. eta_date"
     table = slot(document, "sg5", "formatted_results")
     assert document["output"] == f"{slot(document, 'sg1', 'answer')}\n\n{table}\n\n{clarification}"
-    assert_shipments(table, arrived)
+    assert_shipments(table, arrived_shipments)
 
 
 # 2: one goal
 
 
 async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_path: Path, maritime: Maritime) -> None:
-    expected = matching(
-        maritime, lambda each: each["carrier_name"] == "MAERSK" and each["destination_port_code"] == "USLAX"
+    expected = matching_shipments(
+        maritime, lambda shipment: shipment["carrier_name"] == "MAERSK" and shipment["destination_port_code"] == "USLAX"
     )
     async with scenario_runs(client, tmp_path, maritime, "one-carrier") as (server, runs):
         document = await answer_question(runs, CARRIER_QUESTION)
@@ -126,12 +126,12 @@ async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_pa
     assert document["status"] == "completed"
     assert_shipments(document["output"], expected)
     # The names were found in the data, and the query generator receives their spelling in the data.
-    found_values = {(each["field"], each["value"]) for each in slot(document, "sg1", "value_results")}
+    found_values = {(value["field"], value["value"]) for value in slot(document, "sg1", "value_results")}
     assert {("carrier_name", "MAERSK"), ("destination_port", "Los Angeles")} <= found_values
     assert '"MAERSK"' in generator_prompt
     assert slot(document, "sg3", "hit_count") == len(expected) > 50
     assert [hit["shipment_id"] for hit in slot(document, "sg3", "es_results")["hits"]] == [
-        each["shipment_id"] for each in expected[:50]
+        shipment["shipment_id"] for shipment in expected[:50]
     ]
 
 
@@ -145,17 +145,17 @@ async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
     teu: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for shipment in maritime.shipments():
-        departed = LAST_QUARTER["gte"] <= shipment["departure_date"] <= LAST_QUARTER["lte"]
-        if shipment["destination_port_code"] == "USLAX" and departed:
+        departed_in_quarter = LAST_QUARTER["gte"] <= shipment["departure_date"] <= LAST_QUARTER["lte"]
+        if shipment["destination_port_code"] == "USLAX" and departed_in_quarter:
             teu[shipment["carrier_name"]] += shipment["teu"]
             counts[shipment["carrier_name"]] += 1
     async with scenario_runs(client, tmp_path, maritime, "two-carriers") as (_, runs):
         document = await answer_question(runs, COMPARISON_QUESTION)
     assert document["status"] == "completed"
     assert document["output"].startswith("The table has the volumes of both carriers side by side.\n\n")
-    for name in carriers:
-        figures = {f"{teu[name]:,}", f"{counts[name]:,}"}
-        assert [row for row in table_rows(document["output"]) if name in row and figures <= set(row)], document[
+    for carrier in carriers:
+        figures = {f"{teu[carrier]:,}", f"{counts[carrier]:,}"}
+        assert [row for row in table_rows(document["output"]) if carrier in row and figures <= set(row)], document[
             "output"
         ]
     assert [sorted(result) for result in results_of(document)] == [
@@ -165,12 +165,12 @@ async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
         [(7, "success")],
         [],
     ]
-    departed = {"field": "departure_date", "start": LAST_QUARTER["gte"], "end": LAST_QUARTER["lte"]}
+    departure_range = {"field": "departure_date", "start": LAST_QUARTER["gte"], "end": LAST_QUARTER["lte"]}
     for node, carrier in zip(("sg1", "sg2"), carriers, strict=True):
-        names = [("carrier_name", "is", carrier), ("destination_port", "is", "Los Angeles")]
+        conditions = [("carrier_name", "is", carrier), ("destination_port", "is", "Los Angeles")]
         assert lookup_results(document, node, "date_range", "metrics") == (
-            names,
-            departed,
+            conditions,
+            departure_range,
             [{"op": "sum", "field": "teu"}],
         )
     for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
@@ -186,12 +186,13 @@ async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
 # 4: several companies match, and the next turn selects one
 
 
-ACMES = ("Acme Corp LLC", "Acme Corporation", "Acme Co")
+ACME_COMPANIES = ("Acme Corp LLC", "Acme Corporation", "Acme Co")
 
 
 async def test_next_turn_selects_a_matching_company(client: Client, tmp_path: Path, maritime: Maritime) -> None:
-    expected = matching(
-        maritime, lambda each: each["shipper_name"] == "Acme Corp LLC" and each["destination_port_code"] == "USHOU"
+    expected = matching_shipments(
+        maritime,
+        lambda shipment: shipment["shipper_name"] == "Acme Corp LLC" and shipment["destination_port_code"] == "USHOU",
     )
     async with scenario_runs(client, tmp_path, maritime, "which-company") as (server, runs):
         document = await answer_question(runs, COMPANY_QUESTION)
@@ -203,11 +204,11 @@ async def test_next_turn_selects_a_matching_company(client: Client, tmp_path: Pa
         intention_prompt = prompt_of(server, "intention")
     assert document["status"] == "completed"
     heading, _, *options = clarification.splitlines()
-    assert (heading, sorted(option[3:] for option in options)) == ("Which Acme do you mean?", sorted(ACMES))
+    assert (heading, sorted(option[3:] for option in options)) == ("Which Acme do you mean?", sorted(ACME_COMPANIES))
     assert results_of(document)[0] == [(1, "partial")]
     (result,) = document["rounds"]["rounds"][0]["results"]
-    assert [name for name in ACMES if name not in result["message"]] == []
-    assert [name for name in ACMES if name not in planner_prompt] == []
+    assert [name for name in ACME_COMPANIES if name not in result["message"]] == []
+    assert [name for name in ACME_COMPANIES if name not in planner_prompt] == []
     assert second_document["status"] == "completed"
     assert_shipments(second_document["output"], expected)
     assert COMPANY_QUESTION in intention_prompt
@@ -220,43 +221,49 @@ async def test_next_turn_selects_a_matching_company(client: Client, tmp_path: Pa
 
 
 async def test_top_shippers_are_reported_with_transit_times(client: Client, tmp_path: Path, maritime: Maritime) -> None:
-    shipments_to_la = matching(maritime, lambda each: each["destination_port_code"] == "USLAX")
-    top = [name for name, _ in Counter(each["shipper_name"] for each in shipments_to_la).most_common(5)]
-    days = {
+    shipments_to_la = matching_shipments(maritime, lambda shipment: shipment["destination_port_code"] == "USLAX")
+    top_shippers = [
+        name for name, _ in Counter(shipment["shipper_name"] for shipment in shipments_to_la).most_common(5)
+    ]
+    transit_days_by_shipper = {
         name: [
-            each["transit_days"] for each in shipments_to_la if each["shipper_name"] == name and "transit_days" in each
+            shipment["transit_days"]
+            for shipment in shipments_to_la
+            if shipment["shipper_name"] == name and "transit_days" in shipment
         ]
-        for name in top
+        for name in top_shippers
     }
-    names_without_times = [name for name in top if not days[name]]
+    names_without_times = [name for name in top_shippers if not transit_days_by_shipper[name]]
     assert len(names_without_times) == 2
     async with scenario_runs(client, tmp_path, maritime, "missing-times") as (server, runs):
         document = await answer_question(runs, TOP_SHIPPERS_QUESTION)
         planner_prompt = prompt_of(server, "plan#4")
     assert document["status"] == "completed"
-    names = [("destination_port", "is", "Los Angeles")]
-    expected_lookup = (names, [{"op": "avg", "field": "transit_days"}], ["shipper_name"], 5)
+    conditions = [("destination_port", "is", "Los Angeles")]
+    expected_lookup = (conditions, [{"op": "avg", "field": "transit_days"}], ["shipper_name"], 5)
     assert lookup_results(document, "sg1", "metrics", "group_by", "top") == expected_lookup
     assert results_of(document)[2] == [(3, "partial")]
     message = document["rounds"]["rounds"][2]["results"][0]["message"]
     assert "3 of 5" in message
     # The answer names the missing part.
-    words, gaps = document["output"].split("\n\nIncomplete:\n")
+    table_text, incomplete_text = document["output"].split("\n\nIncomplete:\n")
     assert [
-        name for name in names_without_times if name not in message or name not in planner_prompt or name not in gaps
+        name
+        for name in names_without_times
+        if name not in message or name not in planner_prompt or name not in incomplete_text
     ] == []
     buckets = slot(document, "sg3", "es_results")["aggregations"]["by_shipper"]["buckets"]
-    assert [bucket["key"] for bucket in buckets] == top
+    assert [bucket["key"] for bucket in buckets] == top_shippers
     for bucket in buckets:
-        known, average = days[bucket["key"]], bucket["average_transit_days"]["value"]
-        assert average == (pytest.approx(sum(known) / len(known), abs=1e-3) if known else None)
-    rows = {row[0]: row for row in table_rows(words) if row[0] in top}
-    assert [*rows] == top
+        transit_days, average = transit_days_by_shipper[bucket["key"]], bucket["average_transit_days"]["value"]
+        assert average == (pytest.approx(sum(transit_days) / len(transit_days), abs=1e-3) if transit_days else None)
+    rows = {row[0]: row for row in table_rows(table_text) if row[0] in top_shippers}
+    assert [*rows] == top_shippers
     for name, row in rows.items():
-        number = sum(each["shipper_name"] == name for each in shipments_to_la)
-        assert f"{number:,}" in row
-        if known := days[name]:
+        shipment_count = sum(shipment["shipper_name"] == name for shipment in shipments_to_la)
+        assert f"{shipment_count:,}" in row
+        if transit_days := transit_days_by_shipper[name]:
             averages = [float(cell) for cell in row[1:] if "." in cell and "%" not in cell]
-            assert pytest.approx(sum(known) / len(known), abs=0.01) in averages
+            assert pytest.approx(sum(transit_days) / len(transit_days), abs=0.01) in averages
         else:
             assert "" in row

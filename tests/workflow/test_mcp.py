@@ -36,7 +36,7 @@ pytestmark = pytest.mark.server
 
 
 @asynccontextmanager
-async def _serving(client: Client, servers: LoadedServers, folder: Path) -> AsyncIterator[Runs]:
+async def _serve(client: Client, servers: LoadedServers, folder: Path) -> AsyncIterator[Runs]:
     async with serving_runs(client, servers.registry, settings=Settings(state_dir=folder / "state")) as runs:
         try:
             yield runs
@@ -46,14 +46,14 @@ async def _serving(client: Client, servers: LoadedServers, folder: Path) -> Asyn
 
 @pytest.fixture(scope="module")
 async def calls_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mcp") / "did"
+    return tmp_path_factory.mktemp("mcp") / "calls"
 
 
 @pytest.fixture(scope="module")
 async def mcp_runs(client: Client, calls_file: Path) -> AsyncIterator[Runs]:
     """Runs of plans that call an MCP server; the runs of all tests are checked at the end of the module."""
     servers = await asyncio.to_thread(load, calls_file.parent, srv=server_entry(calls_file))
-    async with _serving(client, servers, calls_file.parent) as runs:
+    async with _serve(client, servers, calls_file.parent) as runs:
         yield runs
         await runs.check_runs()
 
@@ -72,9 +72,11 @@ async def test_activity_type_of_a_call_is_the_name_of_the_tool(mcp_runs: Runs, c
 
 async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, calls_file: Path) -> None:
     read_node = {**_node("srv.refuse", "read", reason="tired"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
-    write = _node("srv.write", "write", text="die")
-    earlier_count = len(calls_of(calls_file))
-    nodes = (await mcp_runs.run(plan_of(read_node, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
+    write_node = _node("srv.write", "write", text="die")
+    earlier_call_count = len(calls_of(calls_file))
+    nodes = (await mcp_runs.run(plan_of(read_node, {**write_node, "depends_on": ["read"], "join": "all_done"})))[
+        "nodes"
+    ]
     assert nodes == {
         "read": failed_node("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed_node(
@@ -82,7 +84,7 @@ async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, ca
             "its last output: the disk is full"
         ),
     }
-    assert without_pids(calls_of(calls_file)[earlier_count:]) == [
+    assert without_pids(calls_of(calls_file)[earlier_call_count:]) == [
         {"refuse": "tired"},
         {"refuse": "tired"},
         {"write": "die"},
@@ -101,28 +103,28 @@ async def test_read_is_retried_on_a_restarted_server(mcp_runs: Runs, calls_file:
     assert len({call["pid"] for call in started_calls()}) == 2
 
 
-async def test_call_of_a_tool_that_no_server_has_waits(client: Client, tmp_path: Path, unique_name: str) -> None:
-    file = write_servers(tmp_path, srv=server_entry(tmp_path / "did"))
+async def test_call_waits_if_no_server_has_its_tool(client: Client, tmp_path: Path, unique_name: str) -> None:
+    file = write_servers(tmp_path, srv=server_entry(tmp_path / "calls"))
     toolset = await asyncio.to_thread(load_toolset, Settings(state_dir=tmp_path / "state"), [str(file)])
     declaration = replace(toolset.declarations()["srv.say"], name="srv.gone")
     async with AsyncExitStack() as stack:
         assert toolset.servers is not None
         stack.push_async_callback(toolset.servers.close)
-        for each in worker.create_workers(client, toolset, task_queue=unique_name):
-            await stack.enter_async_context(each)
+        for queue_worker in worker.create_workers(client, toolset, task_queue=unique_name):
+            await stack.enter_async_context(queue_worker)
         runs = Runs(client, task_queue=unique_name, tools={"srv.gone": declaration}, store=toolset.store)
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
         handle = await runs.start(plan_of(node))
 
-        async def missing_tool_notes() -> list[str]:
+        async def read_missing_tool_notes() -> list[str]:
             notes = (await RunReader(client, handle.id).read()).notes
             return [note["message"] for note in notes if note["code"] == "tool_missing"]
 
         async def has_note() -> bool:
-            return bool(await missing_tool_notes())
+            return bool(await read_missing_tool_notes())
 
         await eventually(has_note)
-        assert "has no tool 'srv.gone'; its call waits" in (await missing_tool_notes())[0]
+        assert "has no tool 'srv.gone'; its call waits" in (await read_missing_tool_notes())[0]
         await handle.signal("cancel")
         assert (await document_of(handle))["status"] == "cancelled"
         await runs.check_runs()

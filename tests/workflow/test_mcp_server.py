@@ -45,22 +45,22 @@ async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[
     await cached_runs.check_runs()
 
 
-def _sum(node: str, left: Any, right: Any, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "plus", "arguments": {"left": left, "right": right}, **fields}
+def _sum_node(node_id: str, left: Any, right: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "plus", "arguments": {"left": left, "right": right}, **fields}
 
 
 @in_both_modes
 async def test_run_plan_applies_inputs_and_reports_progress(mcp: McpBench, mode: str) -> None:
     plan = plan_of(
-        _sum("a", "{{PLACEHOLDER_n}}", 1),
-        _sum("b", "{{a.result}}", 1),
+        _sum_node("a", "{{PLACEHOLDER_n}}", 1),
+        _sum_node("b", "{{a.result}}", 1),
         inputs={"n": {"type": "number"}},
         output="{{b.result}}",
     )
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, inputs={"n": 3})
     expected = {"status": "completed", "output": 5, "node_counts": {"completed": 2}}
-    assert {name: result[name] for name in ("status", "output", "node_counts")} == expected
+    assert {key: result[key] for key in ("status", "output", "node_counts")} == expected
     messages = [message for _, _, message in call.progress if message and message.endswith("completed")]
     progress_values = [progress for progress, _, _ in call.progress]
     assert messages == ["a completed", "b completed"]
@@ -88,27 +88,27 @@ async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpBench, m
 
 
 async def test_repeated_start_with_the_same_id_or_key_returns_the_existing_run(mcp: McpBench, mode: str) -> None:
-    name = f"mine-{uuid4().hex[:8]}"
+    run_id = f"mine-{uuid4().hex[:8]}"
     async with mcp.client(mode) as call:
-        message: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": name}
+        message: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": run_id}
         started_result = await call("run_plan", **message, wait_s=0)
-        result = await call("get_run", run_id=name)
+        result = await call("get_run", run_id=run_id)
         repeated_result = await call("run_plan", **message)
 
         async def is_listed() -> bool:
-            return name in [run["run_id"] for run in (await call("list_runs", limit=200))["runs"]]
+            return run_id in [run["run_id"] for run in (await call("list_runs", limit=200))["runs"]]
 
         await eventually(is_listed)
-        key: Any = {"dagwright/idempotencyKey": name}
-        keyed_result = await call.client.call_tool("double", {"value": 4}, meta=key)
-    assert started_result["run_id"] == keyed_result.structured_content["run_id"] == name
-    assert (result["output"], repeated_result["run_id"], repeated_result["output"]) == (8, name, 8)
+        meta: Any = {"dagwright/idempotencyKey": run_id}
+        keyed_result = await call.client.call_tool("double", {"value": 4}, meta=meta)
+    assert started_result["run_id"] == keyed_result.structured_content["run_id"] == run_id
+    assert (result["output"], repeated_result["run_id"], repeated_result["output"]) == (8, run_id, 8)
 
 
 @in_both_modes
 async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) -> None:
     person = Person(lambda _: {"approved": True, "reason": "fine"})
-    plan = plan_of(human("check"), _sum("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
+    plan = plan_of(human("check"), _sum_node("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan)
     assert (result["status"], result["output"]) == ("completed", {"approved": True, "reason": "fine"})
@@ -136,42 +136,45 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, m
     person = Person(lambda _: None) if has_forms else None
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan_of(human("check"), output="{{check.result.approved}}"))
-        run = result["run_id"]
+        run_id = result["run_id"]
         assert result["status"] == "waiting"
         assert result["message"] == (
             "The run waits for people: What of check? To answer, "
-            f"call answer_feedback with run_id '{run}', request_id 'check' and approved."
+            f"call answer_feedback with run_id '{run_id}', request_id 'check' and approved."
         )
         assert [request["request_id"] for request in result["waiting_for"]] == ["check"]
-        two_answers = await call.error_result("answer_feedback", run_id=run, approved=True, text="yes")
-        wrong_type = await call.error_result("answer_feedback", run_id=run, text="yes")
-        final_result = await call("answer_feedback", run_id=run, approved=True)
-        late_answer = await call.error_result("answer_feedback", run_id=run, request_id="check", approved=True)
-    assert two_answers["message"].startswith("send exactly one of approved, selected, text, data")
-    assert wrong_type["status"] == "command_rejected"
-    assert "approved" in wrong_type["message"]
+        two_answers_error = await call.error_result("answer_feedback", run_id=run_id, approved=True, text="yes")
+        wrong_type_error = await call.error_result("answer_feedback", run_id=run_id, text="yes")
+        final_result = await call("answer_feedback", run_id=run_id, approved=True)
+        late_answer_error = await call.error_result("answer_feedback", run_id=run_id, request_id="check", approved=True)
+    assert two_answers_error["message"].startswith("send exactly one of approved, selected, text, data")
+    assert wrong_type_error["status"] == "command_rejected"
+    assert "approved" in wrong_type_error["message"]
     assert (final_result["status"], final_result["output"]) == ("completed", True)
     assert final_result["message"] == "'check' is answered. The run completed."
-    assert late_answer["message"] == f"the run '{run}' has ended; get_run returns its state"
+    assert late_answer_error["message"] == f"the run '{run_id}' has ended; get_run returns its state"
 
 
 async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: McpBench, mode: str) -> None:
-    request_of_items = human("each") | {"for_each": ["a", "b", "c"]}
+    request_node = human("each") | {"for_each": ["a", "b", "c"]}
     async with mcp.client(mode) as call:
-        result = await call("run_plan", plan=plan_of(request_of_items))
-        run = result["run_id"]
-        ambiguous = await call.error_result("answer_feedback", run_id=run, approved=True)
+        result = await call("run_plan", plan=plan_of(request_node))
+        run_id = result["run_id"]
+        ambiguous_error = await call.error_result("answer_feedback", run_id=run_id, approved=True)
         invalid_result = await call.error_result(
-            "answer_feedback", run_id=run, request_id="each[1]", text="no", value=3
+            "answer_feedback", run_id=run_id, request_id="each[1]", text="no", value=3
         )
         partial_result = await call(
-            "answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1
+            "answer_feedback", run_id=run_id, request_id="each[1]", approved=False, reason="no", wait_s=1
         )
-        final_result = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
+        final_result = await call("answer_feedback", run_id=run_id, request_id="each", all=True, approved=True)
     open_requests = "each[0], each[1], each[2]"
-    assert ambiguous["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: {open_requests}"
+    assert (
+        ambiguous_error["message"]
+        == f"the run '{run_id}' has 3 open requests; name one in `request_id`: {open_requests}"
+    )
     assert invalid_result["status"] == "command_rejected"
-    assert [each["request_id"] for each in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
+    assert [request["request_id"] for request in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
     assert final_result["status"] in ("completed", "completed_with_failures")
 
 
@@ -191,9 +194,9 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> 
     person = Person(lambda _: {"approved": False})
     plan = plan_of({"id": "send", "tool": "change", "arguments": {"name": "mcp"}})
     async with mcp.client(mode, person) as call:
-        checked = await call("check_plan", plan=plan)
+        check_result = await call("check_plan", plan=plan)
         result = await call.result("run_plan", plan=plan)
-    assert checked["approve_plan"] is True
+    assert check_result["approve_plan"] is True
     assert result.is_error
     assert result.structured_content["status"] in ("failed", "cancelled")
     assert "send" in person.forms[0][0]
@@ -206,12 +209,14 @@ async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
         repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
-        conflict = await call.error_result("run_plan", plan=plan_of(_sum("a", 1, 1)), wait_s=0, run_id=unique_name)
+        conflict_error = await call.error_result(
+            "run_plan", plan=plan_of(_sum_node("a", 1, 1)), wait_s=0, run_id=unique_name
+        )
         bench.open(unique_name)
         final_result = await call("get_run", run_id=unique_name)
     assert (result["status"], result["run_id"]) == ("running", unique_name)
     assert result["message"] == f"The run continues. Call get_run with run_id '{unique_name}' to wait for its end."
-    assert (repeated_result["status"], conflict["status"]) == ("running", "id_in_use")
+    assert (repeated_result["status"], conflict_error["status"]) == ("running", "id_in_use")
     assert (final_result["status"], final_result["output"]) == ("completed", {"long": unique_name})
 
 
@@ -243,25 +248,25 @@ async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique_name: 
 async def test_invalid_calls_are_reported_with_hints(mcp: McpBench, mode: str, unique_name: str) -> None:
     async with mcp.client(mode) as call:
         invalid_result = await call.error_result("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
-        text = await call.error_result("check_plan", plan="nodes: [")
-        missing_input_result = await call.error_result("run_plan", plan=plan_of(_sum("a", "{{PLACEHOLDER_n}}", 1)))
-        unknown_run = await call.error_result("get_run", run_id=unique_name)
-        unknown_request = await call.error_result("answer_feedback", run_id=unique_name, approved=True)
-        without_model = await call.error_result("ask", request="Do it.")
-        invalid_timeout = await call.error_result("run_plan", plan=plan_of(_sum("a", 1, 1)), timeout="soon")
+        syntax_error = await call.error_result("check_plan", plan="nodes: [")
+        missing_input_result = await call.error_result("run_plan", plan=plan_of(_sum_node("a", "{{PLACEHOLDER_n}}", 1)))
+        unknown_run_error = await call.error_result("get_run", run_id=unique_name)
+        unknown_request_error = await call.error_result("answer_feedback", run_id=unique_name, approved=True)
+        missing_model_error = await call.error_result("ask", request="Do it.")
+        invalid_timeout_error = await call.error_result("run_plan", plan=plan_of(_sum_node("a", 1, 1)), timeout="soon")
         with pytest.raises(MCPError, match="there is no tool 'fly'"):
             await call.client.call_tool("fly", {})
     assert [(error["code"], error["pointer"]) for error in invalid_result["errors"]] == [
         ("unknown_tool", "/nodes/0/tool")
     ]
     assert invalid_result["errors"][0]["hint"] == "did you mean 'plus'?"
-    assert text["errors"][0]["code"] == "invalid_syntax"
+    assert syntax_error["errors"][0]["code"] == "invalid_syntax"
     assert (missing_input_result["status"], missing_input_result["errors"][0]["hint"]) == (
         "invalid",
         "add it to the inputs",
     )
-    assert unknown_run == {"status": "not_found", "message": f"there is no run '{unique_name}'"}
-    assert unknown_request["status"] == "not_found"
+    assert unknown_run_error == {"status": "not_found", "message": f"there is no run '{unique_name}'"}
+    assert unknown_request_error["status"] == "not_found"
     expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
-    assert (without_model["status"], without_model["message"]) == expected
-    assert invalid_timeout["status"] == "bad_usage"
+    assert (missing_model_error["status"], missing_model_error["message"]) == expected
+    assert invalid_timeout_error["status"] == "bad_usage"

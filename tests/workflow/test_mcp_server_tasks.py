@@ -26,7 +26,7 @@ _MODERN = "2026-07-28"
 
 
 class _CreatedTask(types.Result):
-    """The response of a tool call that created a task."""
+    """The response of a tool call that created_task a task."""
 
     result_type: Literal["task"] = "task"
     task_id: str
@@ -35,14 +35,14 @@ class _CreatedTask(types.Result):
     poll_interval_ms: int
 
 
-class _Params(types.RequestParams):
+class _TaskParams(types.RequestParams):
     task_id: str
     input_responses: dict[str, Any] | None = None
 
 
-class _TaskRequest(types.Request[_Params, str]):
+class _TaskRequest(types.Request[_TaskParams, str]):
     method: str
-    params: _Params
+    params: _TaskParams
     name_param = "taskId"
 
 
@@ -60,14 +60,14 @@ class _Extension(ClientExtension):
     identifier = "io.modelcontextprotocol/tasks"
 
     def claims(self) -> list[ResultClaim[Any]]:
-        async def resolve(created: _CreatedTask, context: ClaimContext) -> types.CallToolResult:
+        async def resolve(created_task: _CreatedTask, context: ClaimContext) -> types.CallToolResult:
             raise AssertionError("the tests poll the task")
 
         return [ResultClaim(result_type="task", model=_CreatedTask, resolve=resolve)]
 
 
-class _Tasks:
-    """A client that declares the extension for tasks."""
+class _TaskClient:
+    """An MCP client that declares the extension for tasks."""
 
     def __init__(self, client: McpClient) -> None:
         self.client = client
@@ -75,16 +75,16 @@ class _Tasks:
     async def call(self, tool: str, /, **arguments: Any) -> Any:
         return await self.client.session.call_tool(tool, arguments, allow_claimed=True)
 
-    async def send(self, method: str, task: str, **more: Any) -> _Task:
-        request = _TaskRequest(method=method, params=_Params(task_id=task, **more))
+    async def send(self, method: str, task_id: str, **params: Any) -> _Task:
+        request = _TaskRequest(method=method, params=_TaskParams(task_id=task_id, **params))
         return await self.client.session.send_request(request, _Task)
 
-    async def wait_for_status(self, task: str, status: str) -> _Task:
+    async def wait_for_status(self, task_id: str, status: str) -> _Task:
         response = _Task()
 
         async def has_status() -> bool:
             nonlocal response
-            response = await self.send("tasks/get", task)
+            response = await self.send("tasks/get", task_id)
             return response.status == status
 
         await eventually(has_status)
@@ -98,20 +98,20 @@ async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _client_with_tasks(mcp: McpBench) -> AsyncIterator[_Tasks]:
+async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
     """Connect a client that supports tasks."""
     person = Person(lambda _: None)
     async with McpClient(
         mcp.server, mode=_MODERN, extensions=[_Extension()], elicitation_callback=person.elicit
     ) as client:
-        yield _Tasks(client)
+        yield _TaskClient(client)
 
 
 async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Bench, unique_name: str) -> None:
-    async with _client_with_tasks(mcp) as tasks:
-        created = await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
-        assert isinstance(created, _CreatedTask)
-        assert (created.task_id, created.status, created.ttl_ms) == (unique_name, "working", None)
+    async with _connect_task_client(mcp) as tasks:
+        created_task = await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
+        assert isinstance(created_task, _CreatedTask)
+        assert (created_task.task_id, created_task.status, created_task.ttl_ms) == (unique_name, "working", None)
         assert (await tasks.send("tasks/get", unique_name)).status == "working"
         bench.open(unique_name)
         final_result = await tasks.wait_for_status(unique_name, "completed")
@@ -121,24 +121,24 @@ async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Be
 
 
 async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
-    async with _client_with_tasks(mcp) as tasks:
+    async with _connect_task_client(mcp) as tasks:
         invalid_result = await tasks.call("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
-        checked = await tasks.call("check_plan", plan=plan_of(hold("long", "x")))
+        check_result = await tasks.call("check_plan", plan=plan_of(hold("long", "x")))
         assert isinstance(invalid_result, types.CallToolResult)
         assert invalid_result.structured_content["status"] == "invalid"
-        assert isinstance(checked, types.CallToolResult)
+        assert isinstance(check_result, types.CallToolResult)
 
 
 async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_name: str) -> None:
-    async with _client_with_tasks(mcp) as tasks:
+    async with _connect_task_client(mcp) as tasks:
         plan = plan_of(human("check"), output="{{check.result.approved}}")
-        created = await tasks.call("run_plan", plan=plan, run_id=unique_name)
-        assert isinstance(created, _CreatedTask)
+        created_task = await tasks.call("run_plan", plan=plan, run_id=unique_name)
+        assert isinstance(created_task, _CreatedTask)
         result = await tasks.wait_for_status(unique_name, "input_required")
         assert result.input_requests is not None
         assert result.input_requests["check"]["method"] == "elicitation/create"
         assert result.input_requests["check"]["params"]["message"] == "What of check?"
-        responses = {"check": {"action": "accept", "content": {"approved": True}}, "nobody": {"action": "decline"}}
+        responses = {"check": {"action": "accept", "content": {"approved": True}}, "unknown": {"action": "decline"}}
         await tasks.send("tasks/update", unique_name, input_responses=responses)
         final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
@@ -147,7 +147,7 @@ async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_
 
 
 async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: str) -> None:
-    async with _client_with_tasks(mcp) as tasks:
+    async with _connect_task_client(mcp) as tasks:
         await tasks.call("run_plan", plan=plan_of(human("check")), run_id=unique_name)
         await tasks.wait_for_status(unique_name, "input_required")
         with pytest.raises(MCPError, match="The answer to 'check' was rejected: "):
@@ -160,7 +160,7 @@ async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: 
 
 
 async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> None:
-    async with _client_with_tasks(mcp) as tasks:
+    async with _connect_task_client(mcp) as tasks:
         await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
         await tasks.send("tasks/cancel", unique_name)
         await tasks.wait_for_status(unique_name, "cancelled")
@@ -169,9 +169,9 @@ async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> N
 
 
 async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
-    async with _client_with_tasks(mcp) as tasks:
-        failing = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
-        await tasks.call("run_plan", plan=plan_of(human("check"), failing), run_id=unique_name)
+    async with _connect_task_client(mcp) as tasks:
+        failing_node = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
+        await tasks.call("run_plan", plan=plan_of(human("check"), failing_node), run_id=unique_name)
         await mcp.answer(unique_name, "check", {"approved": True})
         final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
@@ -180,20 +180,20 @@ async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, uniqu
 
 
 async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench, unique_name: str) -> None:
-    async with _client_with_tasks(mcp) as tasks:
+    async with _connect_task_client(mcp) as tasks:
         with pytest.raises(MCPError, match="there is no run"):
             await tasks.send("tasks/get", unique_name)
         for mode in ("legacy", _MODERN):
             async with mcp.client(mode) as connected_call:
                 with pytest.raises(MCPError, match=r"does not declare io\.modelcontextprotocol/tasks"):
-                    await _Tasks(connected_call.client).send("tasks/get", unique_name)
+                    await _TaskClient(connected_call.client).send("tasks/get", unique_name)
 
 
 # Forms.
 
 
-def _plan_with_request(*more: Any) -> dict[str, Any]:
-    return {"plan": 1, "nodes": [human("check"), *more], "output": "{{check.result.approved}}"}
+def _plan_with_request(*extra_nodes: Any) -> dict[str, Any]:
+    return {"plan": 1, "nodes": [human("check"), *extra_nodes], "output": "{{check.result.approved}}"}
 
 
 async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, unique_name: str) -> None:
@@ -220,7 +220,7 @@ async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, uniq
 @pytest.mark.parametrize("mode", MODES)
 async def test_request_of_a_sub_plan_is_shown_in_a_form(mcp: McpBench, mode: str) -> None:
     person = Person(lambda _: {"approved": True})
-    plan = {"plan": 1, "nodes": [{"id": "below", "plan": _plan_with_request()}], "output": "{{below.result}}"}
+    plan = {"plan": 1, "nodes": [{"id": "child", "plan": _plan_with_request()}], "output": "{{child.result}}"}
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan)
     assert (result["status"], result["output"], len(person.forms)) == ("completed", True, 1)
@@ -231,14 +231,14 @@ async def test_call_can_continue_on_another_server(
 ) -> None:
     arguments = {"plan": _plan_with_request(), "run_id": unique_name}
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
-        interim = await call.client.session.call_tool("run_plan", arguments, allow_input_required=True)
-    assert isinstance(interim, types.InputRequiredResult)
-    assert list(interim.input_requests or {}) == ["check"]
+        interim_result = await call.client.session.call_tool("run_plan", arguments, allow_input_required=True)
+    assert isinstance(interim_result, types.InputRequiredResult)
+    assert list(interim_result.input_requests or {}) == ["check"]
     second_server = McpBench(cached_runs, bench, tmp_path)
     answer = types.ElicitResult(action="accept", content={"approved": True})
     async with second_server.client("2026-07-28", Person(lambda _: None)) as call:
         result = await call.client.session.call_tool(
-            "run_plan", arguments, input_responses={"check": answer}, request_state=interim.request_state
+            "run_plan", arguments, input_responses={"check": answer}, request_state=interim_result.request_state
         )
     assert result.structured_content["output"] is True
     cached_runs.include_in_checks(cached_runs.client.get_workflow_handle(unique_name))

@@ -32,21 +32,21 @@ Handle = WorkflowHandle[Any, Any]
 
 
 class ModelWorkflows:
-    """Start workflows that call models."""
+    """A client that starts workflows that call models."""
 
     def __init__(self, client: Client, task_queue: str, store: MemoryStore) -> None:
         self._client = client
         self._task_queue = task_queue
         self.store = store
 
-    async def start(self, *requests: ModelRequest, **more: Any) -> Handle:
-        message = {"requests": [request_to_json(request) for request in requests], **more}
+    async def start(self, *requests: ModelRequest, **fields: Any) -> Handle:
+        workflow_input = {"requests": [request_to_json(request) for request in requests], **fields}
         return await self._client.start_workflow(
-            ASK_MODELS, message, id=f"ask-{uuid4().hex}", task_queue=self._task_queue
+            ASK_MODELS, workflow_input, id=f"ask-{uuid4().hex}", task_queue=self._task_queue
         )
 
-    async def run(self, *requests: ModelRequest, **more: Any) -> list[Any]:
-        outcomes: list[Any] = await (await self.start(*requests, **more)).result()
+    async def run(self, *requests: ModelRequest, **fields: Any) -> list[Any]:
+        outcomes: list[Any] = await (await self.start(*requests, **fields)).result()
         return outcomes
 
 
@@ -66,16 +66,16 @@ async def serve_model_calls(client: Client, server: ModelServer) -> AsyncIterato
             yield ModelWorkflows(client, queue, store)
 
 
-def request(words: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **fields: Any) -> ModelRequest:
+def request(text: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **fields: Any) -> ModelRequest:
     output = fields.pop("output", None)
-    return ModelRequest(ModelCall((user(words),), tools=tuple(tools), output=output), **fields)
+    return ModelRequest(ModelCall((user(text),), tools=tuple(tools), output=output), **fields)
 
 
-def answer_document(words: Any, **more: Any) -> Mapping[str, Any]:
-    return {"text": words, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **more}
+def answer_document(text: Any, **fields: Any) -> Mapping[str, Any]:
+    return {"text": text, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **fields}
 
 
-async def test_model_call_returns_the_response_and_names_its_run_and_node(client: Client) -> None:
+async def test_model_call_returns_the_response_and_sends_the_ids_of_its_run_and_node(client: Client) -> None:
     async with ModelServer("Hi") as server, serve_model_calls(client, server) as workflows:
         handle = await workflows.start(request())
         assert await handle.result() == [answer_document("Hi")]

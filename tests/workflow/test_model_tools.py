@@ -30,21 +30,21 @@ def add(left: float, right: float) -> float:
 
 
 @tool(effects="read", uses_models=True)
-async def echo(calculation: str) -> str:
+async def ask(prompt: str) -> str:
     """Return the response of the model."""
-    return (await context().ask_model(calculation)).text
+    return (await context().ask_model(prompt)).text
 
 
 @tool(effects="read", max_attempts=1, timeout="2s")
-async def hangs(calculation: str) -> str:
+async def ask_and_wait(prompt: str) -> str:
     """Call a model, and never end."""
-    await context().ask_model(calculation)
+    await context().ask_model(prompt)
     await asyncio.sleep(3_600)
     return "never"
 
 
 @asynccontextmanager
-async def serving(
+async def serve(
     client: Client, folder: Path, model: ModelServer, search: SearchServer | None = None
 ) -> AsyncIterator[Runs]:
     settings = Settings(
@@ -55,18 +55,18 @@ async def serving(
         serper_api_key="key",
         serper_base_url=search.base_url if search is not None else "http://127.0.0.1:1",
     )
-    registry = ToolRegistry.of(add, echo, hangs)
+    registry = ToolRegistry.of(add, ask, ask_and_wait)
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
         await runs.check_runs()
 
 
-def expression(text: str) -> Any:
+def expression_response(text: str) -> Any:
     return json_text({"is_calculation": True, "expression": text, "reason": ""}, tokens=Tokens(100, 10))
 
 
-def calculation(node: str, query: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "calculator", "arguments": {"query": query}, **fields}
+def calculation_node(node_id: str, query: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "calculator", "arguments": {"query": query}, **fields}
 
 
 async def test_age_difference_example_reads_the_complete_search_results(client: Client, tmp_path: Path) -> None:
@@ -76,15 +76,17 @@ async def test_age_difference_example_reads_the_complete_search_results(client: 
     async with (
         ModelServer(step(services["EXPRESSION"], metadata=services["LABELS"])) as model,
         SearchServer(searches) as search,
-        serving(client, tmp_path, model, search) as runs,
+        serve(client, tmp_path, model, search) as runs,
     ):
         handle = await runs.start(plan)
         document = await document_of(handle)
     assert document["status"] == "completed"
     assert document["output"] == {"calculate_difference": 14}
-    wu, caesar = (document["nodes"][node]["result"] for node in ("find_emperor_wu_age", "find_caesar_age"))
+    wu_results, caesar_results = (
+        document["nodes"][node_id]["result"] for node_id in ("find_emperor_wu_age", "find_caesar_age")
+    )
     expected = ("Emperor Wu of Han", {"title": "Julius Caesar, age at death", "link": "", "snippet": "55 years"})
-    assert (wu[0]["title"], caesar[0]) == expected
+    assert (wu_results[0]["title"], caesar_results[0]) == expected
     assert sorted(search.queries) == sorted(searches)
     [call] = model.calls
     assert call.metadata == {"run_id": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
@@ -99,24 +101,24 @@ async def test_calculation_in_words_runs_outside_of_its_region_and_reports_its_u
     plan = {
         "nodes": [
             {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
-            calculation("b", "the difference between {{a.result}} and 55"),
+            calculation_node("b", "the difference between {{a.result}} and 55"),
             {"id": "c", "tool": "calculator", "arguments": {"expression": "{{b.result}} * 2"}},
             {"id": "d", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
         ]
     }
-    async with ModelServer(expression("69 - 55")) as model, serving(client, tmp_path, model) as runs:
+    async with ModelServer(expression_response("69 - 55")) as model, serve(client, tmp_path, model) as runs:
         handle = await runs.start(plan)
         document = await document_of(handle)
         expected = {"a": 69, "b": 14, "c": 28, "d": 70}
-        assert {name: node["result"] for name, node in document["nodes"].items()} == expected
+        assert {node_id: node["result"] for node_id, node in document["nodes"].items()} == expected
         assert await calls_of_run(handle) == ["region:a", "region:a#2", "b", "c"]
     assert document["nodes"]["b"]["usage"]["completion_tokens"] == 10
     assert document["usage"]["calls"] == 1
 
 
 async def test_tools_of_an_agent_call_the_model_of_the_run(client: Client, tmp_path: Path) -> None:
-    steps = (tool_call("calculator", query="55 from 69"), expression("69 - 55"), "It is 14.")
-    async with ModelServer(*steps) as model, serving(client, tmp_path, model) as runs:
+    steps = (tool_call("calculator", query="55 from 69"), expression_response("69 - 55"), "It is 14.")
+    async with ModelServer(*steps) as model, serve(client, tmp_path, model) as runs:
         spec = AgentSpec("helper", tools={"calculator": runs.tools["calculator"]})
         plan = agent_plan(spec, prompt="Calculate.", results={})
         inputs = {"objective": "What is 69 less 55?"}
@@ -128,23 +130,23 @@ async def test_tools_of_an_agent_call_the_model_of_the_run(client: Client, tmp_p
 
 
 async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Client, tmp_path: Path) -> None:
-    child_plan = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}}]}
-    async with ModelServer("hello") as model, serving(client, tmp_path, model) as runs:
+    child_plan = {"plan": 1, "nodes": [{"id": "e", "tool": "ask", "arguments": {"prompt": "?"}}]}
+    async with ModelServer("hello") as model, serve(client, tmp_path, model) as runs:
         await document_of(await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]}, model={"model": "large"}))
     assert [call.model for call in model.calls] == ["large"]
 
 
 async def test_usage_of_a_timed_out_call_is_counted(client: Client, tmp_path: Path) -> None:
-    async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
-        handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"calculation": "?"}}]})
+    async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serve(client, tmp_path, model) as runs:
+        handle = await runs.start({"nodes": [{"id": "h", "tool": "ask_and_wait", "arguments": {"prompt": "?"}}]})
         document = await document_of(handle)
     assert document["nodes"]["h"]["error"]["code"] == "timeout"
     assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
 
 
 async def test_cached_result_uses_no_budget(client: Client, tmp_path: Path) -> None:
-    plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}, "cache": {"ttl": "1h"}}]}
-    async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
+    plan = {"nodes": [{"id": "e", "tool": "ask", "arguments": {"prompt": "?"}, "cache": {"ttl": "1h"}}]}
+    async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serve(client, tmp_path, model) as runs:
         first_document = await document_of(await runs.start(plan, budget={"calls": 1}))
         second_document = await document_of(await runs.start(plan, budget={"calls": 1}))
     assert (first_document["usage"]["calls"], first_document["nodes"]["e"]["usage"]["tokens"]) == (1, 11)

@@ -25,8 +25,8 @@ from tests.support.people import hold, view_of
 from tests.support.runs import Document, Handle, Runs, bare, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import value_of
-from tests.workflow.test_insides import COUNT, full_of, node_of
-from tests.workflow.test_insides import plan as region_plan
+from tests.workflow.test_offloaded_regions import REGION_NODE_COUNT, read_full_document, read_node
+from tests.workflow.test_offloaded_regions import plan as region_plan
 
 pytestmark = pytest.mark.server
 
@@ -61,7 +61,7 @@ def outage(folder: Path) -> Iterator[None]:
 
 def held_plan(name: str) -> Document:
     """Return a plan whose large region starts when the gate `name` is opened."""
-    plan = region_plan(COUNT)
+    plan = region_plan(REGION_NODE_COUNT)
     plan["nodes"][0]["depends_on"] = ["hold"]
     return {**plan, "nodes": [hold("hold", name), *plan["nodes"]]}
 
@@ -99,7 +99,7 @@ async def test_region_continues_when_the_store_responds(
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
     assert await notes_of(outage_runs, handle) == []
-    assert bare(await full_of(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
+    assert bare(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
 
 
 async def test_region_that_waits_for_the_store_can_be_cancelled(
@@ -111,7 +111,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
         document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert (document["nodes"]["n5"]["status"], document["nodes"]["n5"]["reason"]) == ("cancelled", "enough")
-    assert document["nodes_ref"]["counts"] == {"cancelled": COUNT - 1}
+    assert document["nodes_ref"]["counts"] == {"cancelled": REGION_NODE_COUNT - 1}
 
 
 async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
@@ -167,9 +167,9 @@ async def test_missing_or_damaged_region_fails_its_nodes(
     assert error["code"] == "region_lost"
     assert error["message"].startswith(f"the payload {region.inner} ")
     assert reason in error["message"]
-    assert document["nodes_ref"]["counts"] == {"failed": COUNT - 1}
+    assert document["nodes_ref"]["counts"] == {"failed": REGION_NODE_COUNT - 1}
     path.write_bytes(content)
-    assert (await node_of(outage_runs, handle, "n77"))["error"] == error
+    assert (await read_node(outage_runs, handle, "n77"))["error"] == error
 
 
 async def test_document_has_a_note_about_missing_or_unavailable_values(outage_runs: Runs, tmp_path: Path) -> None:
@@ -187,9 +187,9 @@ async def test_document_has_a_note_about_missing_or_unavailable_values(outage_ru
         assert note["message"].endswith("; try again later")
     for payload_file in (tmp_path / "payloads").rglob("sha256-*"):
         payload_file.unlink()
-    full_document = await full_of(outage_runs, handle)
+    full_document = await read_full_document(outage_runs, handle)
     assert sorted(full_document["nodes"]) == ["end", "n5", "start"]
-    assert full_document["nodes_ref"] == {"ref": "regions", "counts": {"completed": COUNT - 1}}
+    assert full_document["nodes_ref"] == {"ref": "regions", "counts": {"completed": REGION_NODE_COUNT - 1}}
     assert full_document["output"] == {"early": value_of(5)}
     (note,) = full_document["notes"]
     assert note["message"].endswith("; the run itself only has their counts by state")

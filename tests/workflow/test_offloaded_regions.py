@@ -37,26 +37,26 @@ from tests.workflow.building import pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
-COUNT = 500
+REGION_NODE_COUNT = 500
 
 
-def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
+def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) -> Document:
     """Return a plan with a region after an ordinary node; another ordinary node uses the result of n5."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     members = [pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
     end_node = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
-    return {"nodes": [start, *members, *more, end_node], "output": "{{end.result}}", **fields}
+    return {"nodes": [start, *members, *extra_nodes, end_node], "output": "{{end.result}}", **fields}
 
 
-async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
+async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
     """Return the document of a node, as the command `node` does."""
     view = await view_of(runs, handle)
-    document = await hydrated_document(view, runs.store, only_node=node)
-    node_document: Document = document["nodes"][node]
+    document = await hydrated_document(view, runs.store, only_node=node_id)
+    node_document: Document = document["nodes"][node_id]
     return node_document
 
 
-async def full_of(runs: Runs, handle: Handle) -> Document:
+async def read_full_document(runs: Runs, handle: Handle) -> Document:
     """Return the full document, as `result --full` does."""
     view = await view_of(runs, handle)
     output = StringIO()
@@ -72,7 +72,7 @@ async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
     document = await hydrated_document(await view_of(runs, handle), runs.store)
     assert "nodes_ref" not in document
     assert document["notes"] == []
-    assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
+    assert {node_id: (node["status"], node["result"]) for node_id, node in document["nodes"].items()} == {
         "start": ("completed", {"n": 1}),
         **{f"n{number}": ("completed", value_of(number)) for number in range(MIN_OFFLOADED_MEMBERS)},
         "bad": ("failed", None),
@@ -83,10 +83,10 @@ async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
 
 async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) -> None:
     handle = await runs.start(
-        plan(COUNT, pure_node("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"]))
+        plan(REGION_NODE_COUNT, pure_node("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"]))
     )
     document = await document_of(handle)
-    result = await node_of(runs, handle, "last")
+    result = await read_node(runs, handle, "last")
     version = runs.versions["add"]
     assert {
         **result,
@@ -112,21 +112,21 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
         },
     }
     assert document["nodes"]["start"]["started_at"] < result["started_at"] <= result["ended_at"]
-    assert (await node_of(runs, handle, "n5"))["lineage"]["inputs"] == ["n2"]
-    full_document = await full_of(runs, handle)
-    assert "nodes_ref" not in full_document
-    assert list(full_document["nodes"])[:4] == ["start", "end", "n0", "n1"]
-    assert full_document["nodes"]["last"] == result
-    assert bare(full_document)["nodes"] == {
+    assert (await read_node(runs, handle, "n5"))["lineage"]["inputs"] == ["n2"]
+    run_document = await read_full_document(runs, handle)
+    assert "nodes_ref" not in run_document
+    assert list(run_document["nodes"])[:4] == ["start", "end", "n0", "n1"]
+    assert run_document["nodes"]["last"] == result
+    assert bare(run_document)["nodes"] == {
         "start": completed_node({"n": 1}),
         "end": completed_node({"early": value_of(5)}),
-        **{f"n{n}": completed_node(value_of(n)) for n in range(COUNT)},
+        **{f"n{n}": completed_node(value_of(n)) for n in range(REGION_NODE_COUNT)},
         "last": completed_node(value_of(7) + 1),
     }
 
 
 async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench, unique_name: str) -> None:
-    last_id = f"n{COUNT - 1}"
+    last_id = f"n{REGION_NODE_COUNT - 1}"
     held_node = {
         "id": "held",
         "tool": "pure_hold",
@@ -135,19 +135,19 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench
         "depends_on": [last_id],
     }
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
-        handle = await runs.start(plan(COUNT, held_node, pure_node("after", 1, depends_on=["held"])))
+        handle = await runs.start(plan(REGION_NODE_COUNT, held_node, pure_node("after", 1, depends_on=["held"])))
         await eventually(lambda: unique_name in bench.entered)
-    assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
-    pending_node = await node_of(runs, handle, "after")
+    assert bare_node(await read_node(runs, handle, "n8")) == completed_node(value_of(8))
+    pending_node = await read_node(runs, handle, "after")
     assert (pending_node["status"], pending_node["started_at"]) == ("pending", None)
-    assert pending_node["reason"].endswith(f" of its {COUNT + 2:,} nodes have ended")
+    assert pending_node["reason"].endswith(f" of its {REGION_NODE_COUNT + 2:,} nodes have ended")
     await handle.signal("cancel", {"reason": "enough"})
     assert (await document_of(handle))["status"] == "cancelled"
-    assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
-    assert bare_node(await node_of(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
-    full_document = await full_of(runs, handle)
-    assert len(full_document["nodes"]) == COUNT + 4
-    assert full_document["nodes"]["after"]["status"] == "cancelled"
+    assert bare_node(await read_node(runs, handle, "n8")) == completed_node(value_of(8))
+    assert bare_node(await read_node(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
+    run_document = await read_full_document(runs, handle)
+    assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
+    assert run_document["nodes"]["after"]["status"] == "cancelled"
 
 
 async def test_region_ends_although_a_tool_ignores_cancellation(
@@ -156,19 +156,19 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
     gate = threading.Event()
 
     @tool(effects="pure")
-    def deaf() -> None:
+    def ignore_cancellation() -> None:
         bench.enter(unique_name)
         gate.wait()
 
-    last_id = f"n{COUNT - 1}"
-    more = [
-        {"id": "deaf", "tool": "deaf", "timeout": "10m", "depends_on": [last_id]},
-        pure_node("after", 1, depends_on=["deaf"]),
+    last_id = f"n{REGION_NODE_COUNT - 1}"
+    extra_nodes = [
+        {"id": "ignores", "tool": "ignore_cancellation", "timeout": "10m", "depends_on": [last_id]},
+        pure_node("after", 1, depends_on=["ignores"]),
     ]
-    registry = bench.registry().merge(ToolRegistry.of(deaf))
+    registry = bench.registry().merge(ToolRegistry.of(ignore_cancellation))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
-            handles = [await runs.start(plan(COUNT, *more)) for _ in range(3)]
+            handles = [await runs.start(plan(REGION_NODE_COUNT, *extra_nodes)) for _ in range(3)]
             await eventually(lambda: bench.running[unique_name] == len(handles))
         await handles[0].signal("cancel", {"reason": "enough"})
         await handles[1].cancel()
@@ -180,22 +180,22 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
         assert [document["status"] for document in documents] == ["cancelled", "cancelled", "failed"]
         assert documents[2]["error"]["code"] == "deadline_exceeded"
         for handle in handles:
-            full_document = await full_of(runs, handle)
-            assert len(full_document["nodes"]) == COUNT + 4
-            assert bare_node(full_document["nodes"]["n8"]) == completed_node(value_of(8))
-            ends = [full_document["nodes"][name]["status"] for name in (last_id, "deaf", "after")]
-            assert ends == ["completed", *["cancelled"] * 2]
+            run_document = await read_full_document(runs, handle)
+            assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
+            assert bare_node(run_document["nodes"]["n8"]) == completed_node(value_of(8))
+            statuses = [run_document["nodes"][node_id]["status"] for node_id in (last_id, "ignores", "after")]
+            assert statuses == ["completed", *["cancelled"] * 2]
         await runs.check_runs()
 
 
 async def test_failures_in_regions_are_reported_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
     extra_nodes = [
         pure_node("bad", "{{n7.result.gone}}"),
-        pure_node("hangs", "{{bad.result}}"),
-        pure_node("no", 1, when="n9.result < 0"),
+        pure_node("after bad", "{{bad.result}}"),
+        pure_node("skipped", 1, when="n9.result < 0"),
     ]
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
-        handle = await runs.start(plan(COUNT, *extra_nodes))
+        handle = await runs.start(plan(REGION_NODE_COUNT, *extra_nodes))
         await document_of(handle)
         await runs.check_runs()
     view = await RunReader(client, handle.id).read()
@@ -203,6 +203,6 @@ async def test_failures_in_regions_are_reported_without_a_worker(client: Client,
         document = await hydrated_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]
-    assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": COUNT - 1, "skipped": 1}
-    assert bare_node(await node_of(runs, handle, "hangs")) == blocked_node("bad")
-    assert bare_node(await node_of(runs, handle, "no")) == {"status": "skipped"}
+    assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": REGION_NODE_COUNT - 1, "skipped": 1}
+    assert bare_node(await read_node(runs, handle, "after bad")) == blocked_node("bad")
+    assert bare_node(await read_node(runs, handle, "skipped")) == {"status": "skipped"}
