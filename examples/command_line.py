@@ -18,13 +18,13 @@ DEFAULT_MODEL = "gpt-4o-mini"
 
 def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
     """Return the ID of the newest run if it was interrupted, else a new ID: the prefix with the next number."""
-    ended_by_number = {
+    is_ended_by_number = {
         int(number): run.ended_at is not None
         for run in client.list_runs(title=prefix, limit=1_000)
         if (number := run.run_id.removeprefix(prefix)).isdecimal()
     }
-    newest = max(ended_by_number, default=0)
-    is_new = ended_by_number.get(newest, True)
+    newest = max(is_ended_by_number, default=0)
+    is_new = is_ended_by_number.get(newest, True)
     run_id = f"{prefix}{newest + is_new}"
     output.print(f"run {run_id} starts" if is_new else f"run {run_id} was interrupted and continues")
     return run_id

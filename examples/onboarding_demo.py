@@ -37,7 +37,7 @@ def demo(output: Output, *, pace_s: float) -> int:
     database = EntityDatabase(settings.database_url)
     load_parties(database, FOLDER / "parties.csv")
     overview_before = read_overview(database)
-    output.print(f"database {settings.database_url}\nbefore: {_counts(overview_before)}")
+    output.print(f"database {settings.database_url}\nbefore: {_counts_text(overview_before)}")
     result = _run(settings, output, pace_s=pace_s)
     if result is None:
         return ExitCode.INTERRUPTED
@@ -87,13 +87,13 @@ def _show_end(result: RunResult, output: Output) -> None:
         output.print(json.dumps(result.output, ensure_ascii=False, indent=2))
 
 
-def _counts(overview: Overview) -> str:
+def _counts_text(overview: Overview) -> str:
     return ", ".join(f"{kind.value} {count}" for kind, count in overview.counts.items())
 
 
 def _show_changes(before: Overview, after: Overview, output: Output) -> None:
     changes = changed_rows(before, after)
-    output.print(f"after:  {_counts(after)}")
+    output.print(f"after:  {_counts_text(after)}")
     if not changes:
         output.print("nothing changed: every step was already done")
         return

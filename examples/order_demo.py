@@ -15,7 +15,7 @@ from dagwright.plugins.commands import ExitCode, Output, end_process, run_guarde
 from dagwright.settings import load_settings
 from examples.command_line import choose_id, started_command
 
-FILES = Path(__file__).parent / "order"
+EXAMPLE_FOLDER = Path(__file__).parent / "order"
 ID_PREFIX = "demo-order-"
 PACKED_BEFORE_KILL = 2
 KILL_DELAY_S = 1.0
@@ -30,7 +30,7 @@ def demo(output: Output) -> int:
     folder = settings.state_dir.resolve() / "orders" / run_id
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("order.yaml", "shop.py"):
-        shutil.copy(FILES / name, folder)
+        shutil.copy(EXAMPLE_FOLDER / name, folder)
     command = ("dagwright", "run", "order.yaml", "--tools", "shop.py", "--id", run_id)
     output.print(f"\n$ cd {os.path.relpath(folder)}\n$ {' '.join(command)}")
     environment = {"DAGWRIGHT_STATE_DIR": str(settings.state_dir.resolve())}

@@ -58,9 +58,9 @@ def main() -> int:
     return 1 if changed_files and options.check else 0
 
 
-def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    for name in names:
-        target = ROOT / name
+def _changed_files(path_texts: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    for path_text in path_texts:
+        target = ROOT / path_text
         for path in sorted(target.rglob("*.md")) if target.is_dir() else [target]:
             text = path.read_text(encoding="utf-8")
             formatted_text = format_markdown(text)

@@ -67,7 +67,7 @@ class Stage:
 
     name: str
     expression: str
-    processes: int
+    process_count: int
     may_retry: bool = False
     """Whether failed tests may be retried: they measure time, so other programs of the machine may disturb them."""
     duration_s: float = 0.0
@@ -132,7 +132,7 @@ def run_stage(stage: Stage, paths: list[str], ends_at: float) -> None:
     if stage.name == "foreign" and files and not install_programs():
         stage.exit_code = 1
         return
-    print(f"\n=== stage {stage.name}: {len(files)} files, {stage.processes} processes", flush=True)
+    print(f"\n=== stage {stage.name}: {len(files)} files, {stage.process_count} processes", flush=True)
     started_at = time.monotonic()
     stage.exit_code = _run_pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NO_TESTS_COLLECTED:
@@ -158,15 +158,15 @@ def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
     list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
     shutil.rmtree(claims_folder := list_file.with_suffix(".claimed"), ignore_errors=True)
     claims_folder.mkdir()
-    processes = [_PytestRun.start(stage, list_file, number) for number in range(min(stage.processes, len(tests)))]
+    pytest_runs = [_PytestRun.start(stage, list_file, number) for number in range(min(stage.process_count, len(tests)))]
     has_timed_out = _wait(
-        processes, ends_at, progress=lambda: f"{stage.name}: {len([*claims_folder.iterdir()])} of {len(tests)} files"
+        pytest_runs, ends_at, progress=lambda: f"{stage.name}: {len([*claims_folder.iterdir()])} of {len(tests)} files"
     )
-    for pytest_run in processes:
+    for pytest_run in pytest_runs:
         pytest_run.print_if_failed()
         if pytest_run.report.exists():
             _add_report(stage, pytest_run.report)
-    return TIMED_OUT if has_timed_out else max((pytest_run.exit_code for pytest_run in processes), key=abs)
+    return TIMED_OUT if has_timed_out else max((pytest_run.exit_code for pytest_run in pytest_runs), key=abs)
 
 
 @dataclass
@@ -209,7 +209,7 @@ def _group_of(test: str) -> str:
     return "search" if file.is_file() and "search" in _markers_in(file.read_text(encoding="utf-8")) else ""
 
 
-def _wait(processes: list[_PytestRun], ends_at: float, *, progress: Callable[[], str]) -> bool:
+def _wait(pytest_runs: list[_PytestRun], ends_at: float, *, progress: Callable[[], str]) -> bool:
     """Wait for processes; interrupt them when the time is over, so that they print their summaries.
 
     Returns:
@@ -217,7 +217,7 @@ def _wait(processes: list[_PytestRun], ends_at: float, *, progress: Callable[[],
     """
     printed_at = time.time()
     try:
-        while any(pytest_run.process.poll() is None for pytest_run in processes):
+        while any(pytest_run.process.poll() is None for pytest_run in pytest_runs):
             if time.time() > ends_at:
                 print("\n=== the time for tests is over: interrupting", flush=True)
                 break
@@ -229,9 +229,9 @@ def _wait(processes: list[_PytestRun], ends_at: float, *, progress: Callable[[],
             return False
     except KeyboardInterrupt:
         print("\n=== interrupted", flush=True)
-    for pytest_run in processes:
+    for pytest_run in pytest_runs:
         pytest_run.process.send_signal(signal.SIGINT)
-    for pytest_run in processes:
+    for pytest_run in pytest_runs:
         try:
             pytest_run.process.wait(timeout=GRACE_S)
         except subprocess.TimeoutExpired:

@@ -73,21 +73,21 @@ def requested_run(run_id: str, client: Annotated[Client, Depends(connected_clien
 
 
 @app.post("/refills", status_code=201)
-async def start(refill: Refill, client: Annotated[Client, Depends(connected_client)]) -> dict[str, str]:
+async def start_run(refill: Refill, client: Annotated[Client, Depends(connected_client)]) -> dict[str, str]:
     """Start a run."""
     run = await client.start(plan, inputs=refill.model_dump())
     return {"run_id": run.id}
 
 
 @app.get("/refills/{run_id}")
-async def read(run: Annotated[Run, Depends(requested_run)]) -> dict[str, Any]:
+async def read_run(run: Annotated[Run, Depends(requested_run)]) -> dict[str, Any]:
     """Return the status and output of a run."""
     snapshot = await run.snapshot()
     return {"run_id": run.id, "status": snapshot.status.value, "output": snapshot.output}
 
 
 @app.get("/refills/{run_id}/events")
-async def events(
+async def stream_events(
     run: Annotated[Run, Depends(requested_run)], last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Stream the events of a run; a client that reconnects with `Last-Event-ID` misses nothing."""

@@ -16,13 +16,13 @@ def type_name(schema: Mapping[str, Any], *, link: str | None = None) -> str:
     Args:
         link: format of a link to another type, with `{name}`; without `link`, the name is formatted as code.
     """
-    kinds = dict.fromkeys(filter(None, _kinds(schema, link)))
+    kinds = dict.fromkeys(filter(None, _type_names(schema, link)))
     # Null means that the field is not given; the column of defaults shows that.
     names = [kind for kind in kinds if kind != "null"] or list(kinds)
     return " or ".join(names) or "any JSON"
 
 
-def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
+def _type_names(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         yield "any JSON" if name == "JsonValue" else "plan" if name == "#" else _link_type(name, link)
@@ -34,10 +34,10 @@ def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
         yield ", ".join(code(json.dumps(value).strip('"')) for value in schema["enum"])
     elif alternatives := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
         for alternative in alternatives:
-            yield from _kinds(alternative, link)
+            yield from _type_names(alternative, link)
     elif isinstance(schema.get("type"), list):
         for kind in schema["type"]:
-            yield from _kinds({**schema, "type": kind}, link)
+            yield from _type_names({**schema, "type": kind}, link)
     elif schema.get("type") == "array":
         items = type_name(schema.get("items", {}), link=link)
         yield f"list of {items}" if items != "any JSON" else "list"

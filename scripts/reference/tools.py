@@ -20,8 +20,8 @@ def tool_sections() -> str:
 
 def _section(tool: ToolDeclaration) -> str:
     schema = tool.input_schema or {}
-    facts = [f"Effects: {_effects(tool)}.", *_limits(tool), f"Result: {type_name(tool.output_schema or {})}."]
-    arguments = table(("Argument", "Type", "Required", "Default", "Meaning"), _arguments(schema))
+    facts = [f"Effects: {_effects(tool)}.", *_limit_facts(tool), f"Result: {type_name(tool.output_schema or {})}."]
+    arguments = table(("Argument", "Type", "Required", "Default", "Meaning"), _argument_rows(schema))
     return section(f"`{tool.name}`", tool.description, "\n".join(f"- {fact}" for fact in facts), arguments)
 
 
@@ -34,7 +34,7 @@ def _effects(tool: ToolDeclaration) -> str:
     return f"by `{tool.effects_by['argument']}`: {effects_by_value}, {code(tool.effects)} otherwise"
 
 
-def _limits(tool: ToolDeclaration) -> Iterator[str]:
+def _limit_facts(tool: ToolDeclaration) -> Iterator[str]:
     yield (
         f"Timeout of an attempt: {duration(tool.timeout_s)}."
         if tool.timeout_s
@@ -44,7 +44,7 @@ def _limits(tool: ToolDeclaration) -> Iterator[str]:
         yield f"Attempts: at most {tool.max_attempts}."
 
 
-def _arguments(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def _argument_rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         default = field.get("default")

@@ -199,9 +199,9 @@ def test_stop_grace_periods_cover_the_shutdown(services: dict[str, dict[str, Any
 
 
 def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, Any]]) -> None:
-    files = {name: [each["path"] for each in services[name]["env_file"]] for name in ("worker", "gateway")}
+    files = {name: [entry["path"] for entry in services[name]["env_file"]] for name in ("worker", "gateway")}
     assert files == {"worker": [".env", ".worker.env"], "gateway": [".env"]}
-    assert not [each for name in files for each in services[name]["env_file"] if each["required"]]
+    assert not [entry for name in files for entry in services[name]["env_file"] if entry["required"]]
     ignored_paths = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {".env", ".worker.env"} <= set(ignored_paths)
     settings = {name.upper() for name in Settings.model_fields}

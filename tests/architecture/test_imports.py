@@ -39,5 +39,5 @@ def test_longest_chain_of_imports_does_not_grow() -> None:
 
 def test_scheduler_loads_few_modules() -> None:
     command = [sys.executable, "-c", _PRINT_MODULES]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert len(loaded) <= _MAX_SCHEDULER_MODULES, "\n".join(sorted(loaded))
+    loaded_modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert len(loaded_modules) <= _MAX_SCHEDULER_MODULES, "\n".join(sorted(loaded_modules))

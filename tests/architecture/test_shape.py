@@ -164,8 +164,8 @@ def test_no_file_has_an_option_for_a_package_registry() -> None:
 
 
 def test_no_file_holds_a_path_of_one_machine() -> None:
-    starts = ('"', "'", "`", " ", "=", "(")
-    needles = tuple(start + path for start in starts for path in _MACHINE_PATHS)
+    prefixes = ('"', "'", "`", " ", "=", "(")
+    needles = tuple(prefix + path for prefix in prefixes for path in _MACHINE_PATHS)
     assert _lines_with(needles) == []
 
 

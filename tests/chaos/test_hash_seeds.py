@@ -33,13 +33,15 @@ os._exit(0)
 
 def _first_calls(history: WorkflowHistory) -> list[str]:
     """Return the activities of the first workflow task; their order depends on the plan only."""
-    scheduled = [
+    scheduled_calls = [
         event.activity_task_scheduled_event_attributes
         for event in history.events
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     ]
-    first = scheduled[0].workflow_task_completed_event_id
-    return [call.activity_id for call in scheduled if call.workflow_task_completed_event_id == first]
+    first_task_event_id = scheduled_calls[0].workflow_task_completed_event_id
+    return [
+        call.activity_id for call in scheduled_calls if call.workflow_task_completed_event_id == first_task_event_id
+    ]
 
 
 async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:

@@ -23,17 +23,17 @@ async def test_worker_is_alive_but_not_ready_while_temporal_is_down(own_server: 
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
     ):
 
-        async def status(path: str) -> int:
+        async def get_status(path: str) -> int:
             try:
                 return (await http.get(path)).status_code
             except httpx.TransportError:
                 return 0
 
         async def is_ready() -> bool:
-            return await status("/readyz") == 200
+            return await get_status("/readyz") == 200
 
         async def is_unready() -> bool:
-            return await status("/readyz") == 503
+            return await get_status("/readyz") == 503
 
         await eventually(is_ready)
         command = [sys.executable, "-I", "-S", str(ROOT / "docker" / "probe.py"), str(port), "/readyz"]
@@ -42,7 +42,7 @@ async def test_worker_is_alive_but_not_ready_while_temporal_is_down(own_server: 
 
         await own_server.kill()
         await eventually(is_unready)
-        assert await status("/livez") == 200
+        assert await get_status("/livez") == 200
 
         await own_server.start()
         await eventually(is_ready)

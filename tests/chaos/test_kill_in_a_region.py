@@ -147,10 +147,10 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
 
 async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
     names = [f"n{number}" for number in range(MAX_INLINE_PLAN_NODES + 500)]
-    skipped = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
+    skipped_nodes = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
     first_node = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
     scene.points.hold(READING)
-    handle = await scene.start({"nodes": [first_node, *skipped], "output": "{{first.result}}"})
+    handle = await scene.start({"nodes": [first_node, *skipped_nodes], "output": "{{first.result}}"})
     await scene.kill_at(READING)
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", {"n": 1})

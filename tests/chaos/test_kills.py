@@ -37,16 +37,16 @@ async def test_cached_result_survives_the_kill_of_its_worker(
     plan = {
         "nodes": [{"id": "x", "tool": "compute", "arguments": {"name": "cached", "values": []}, "cache": {"ttl": "1h"}}]
     }
-    first = await result_within(await start_run(client, plan, workflow_id="before-the-kill"), 60)
+    first_document = await result_within(await start_run(client, plan, workflow_id="before-the-kill"), 60)
     await points.wait_for_point("cached")
     await worker.kill()
     points.forget("cached")
     # A second call of the tool would wait here until the end.
     points.hold("cached")
     await worker.start()
-    second = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)
-    assert second["output"] == first["output"]
-    assert second["nodes"]["x"]["lineage"]["cached"]["run_id"] == "before-the-kill"
+    second_document = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)
+    assert second_document["output"] == first_document["output"]
+    assert second_document["nodes"]["x"]["lineage"]["cached"]["run_id"] == "before-the-kill"
 
 
 async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
@@ -109,9 +109,9 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     }
     # The plan allows one attempt. Attempts that never called the tool do not count: they were lost with the killed
     # worker, or missed a heartbeat.
-    attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]
-    assert attempts >= 2
-    assert bare(documents["checked"])["nodes"] == {"w": completed_node("checked", attempts=attempts)}
+    checked_attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]
+    assert checked_attempts >= 2
+    assert bare(documents["checked"])["nodes"] == {"w": completed_node("checked", attempts=checked_attempts)}
 
     steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
     assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in executed_items), "made", "checked"])

@@ -151,11 +151,11 @@ async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
     await restart(own_server)
     points.release("cut")
     points.release(FORK_READ)
-    entries = [await output_of(command) for command in commands]
-    assert entries[0]["fork_run_id"] == entries[1]["fork_run_id"]
-    assert sorted("already" in entry["message"] for entry in entries) == [False, True]
+    results = [await output_of(command) for command in commands]
+    assert results[0]["fork_run_id"] == results[1]["fork_run_id"]
+    assert sorted("already" in result["message"] for result in results) == [False, True]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, entries[0]["fork_run_id"])
+    await _assert_fork_finishes_the_run(own_server, folder, results[0]["fork_run_id"])
 
 
 async def test_command_after_kills_finds_the_fork_that_was_started(
