@@ -29,33 +29,33 @@ _TOOLS: Mapping[str, ToolDeclaration] = {
 _NAMES = ["Ann Lee", "Bob Ray", "Eva Twin", "Max Ade"]
 
 
-def random_plan(source: random.Random) -> dict[str, Any]:
+def random_plan(random_source: random.Random) -> dict[str, Any]:
     """Return a plan of twelve nodes with every kind of edge; about half of these plans are invalid."""
     ids = [f"node {letter}" for letter in "abcdefghijkl"]
     nodes = []
     for number, name in enumerate(ids):
-        candidates = ids if source.random() < 0.05 else ids[:number]
-        needs = source.sample(candidates, min(len(candidates), source.randint(0, 3)))
-        reads = source.sample(candidates, min(len(candidates), source.randint(0, 2)))
+        candidates = ids if random_source.random() < 0.05 else ids[:number]
+        needs = random_source.sample(candidates, min(len(candidates), random_source.randint(0, 3)))
+        reads = random_source.sample(candidates, min(len(candidates), random_source.randint(0, 2)))
         document_node = node(
             name,
             *needs,
-            tool=source.choice(["any", "single", "pair", "make"]),
-            arguments={f"x{position}": "<{{" + need + ".result}}>" for position, need in enumerate(reads)},
-            join=source.choice(["all", "all_done"]),
-            on_error=source.choice(["block", "skip", {"value": {"b": 1, "a": 2}}]),
-            priority=source.randint(1, 5),
+            tool=random_source.choice(["any", "single", "pair", "make"]),
+            arguments={f"x{position}": "<{{" + read_id + ".result}}>" for position, read_id in enumerate(reads)},
+            join=random_source.choice(["all", "all_done"]),
+            on_error=random_source.choice(["block", "skip", {"value": {"b": 1, "a": 2}}]),
+            priority=random_source.randint(1, 5),
         )
-        if reads and source.random() < 0.3:
+        if reads and random_source.random() < 0.3:
             document_node["when"] = f'nodes["{reads[0]}"].status != "failed"'
-        if source.random() < 0.3:
+        if random_source.random() < 0.3:
             document_node |= {"for_each": [3, 1, 2], "key": "k{{item}}", "max_parallel": 2}
         nodes.append(document_node)
-    source.shuffle(nodes)
+    random_source.shuffle(nodes)
     return plan_of(*nodes)
 
 
-def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecord) -> list[Any]:
+def outputs_of(raw: dict[str, Any], random_source: random.Random, session: SessionRecord) -> list[Any]:
     """Return the problems of a plan, or its compiled form and the documents of one run.
 
     The run has lookups and compensation, and is a turn of a session.
@@ -65,7 +65,9 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
     except PlanInvalid as invalid:
         return [problem.to_json() for problem in invalid.problems]
     plan = with_lookups(
-        compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)], Resolver("find", "bind")
+        compile_plan(checked),
+        [Lookup(name, "person") for name in random_source.sample(_NAMES, 3)],
+        Resolver("find", "bind"),
     )
     outputs: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
     scheduler = started_scheduler(plan, setup={"compensate": True})
@@ -76,8 +78,8 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
             outputs.append([task.id, task.arguments])
         if not running_tasks:
             break
-        task = running_tasks.pop(source.randrange(len(running_tasks)))
-        if task.node.kind != "lookup" and source.random() < 0.05:
+        task = running_tasks.pop(random_source.randrange(len(running_tasks)))
+        if task.node.kind != "lookup" and random_source.random() < 0.05:
             scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
             scheduler.complete(task.id, _result_of(task), at=1.0)
@@ -99,9 +101,9 @@ def _result_of(task: Task) -> Any:
 
 
 def main() -> None:
-    source = random.Random(7)
+    random_source = random.Random(7)
     session = SessionRecord("seeds")
-    json.dump([outputs_of(random_plan(source), source, session) for _ in range(60)], sys.stdout)
+    json.dump([outputs_of(random_plan(random_source), random_source, session) for _ in range(60)], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A brute-force model of the final statuses of a plan, independent of the scheduler.
 
-The model has no time, queues or order: it computes the final status of a node from those of its dependencies.
+The model has no time, queues or order. The final status of a node depends on the final statuses of its dependencies.
 """
 
 from dataclasses import dataclass, field
@@ -65,41 +65,44 @@ class Step:
 
 @dataclass
 class PlanModel:
-    """The model of a plan; `ends` has the final status of every node if nothing stops the run."""
+    """Model of a plan; `final_statuses` applies to a run that is not stopped."""
 
     steps: tuple[Step, ...]
     values: dict[str, Any] = field(default_factory=dict)
     """Node ID -> result of the node, or the list of the results of its items; `None` without a result."""
 
     @cached_property
-    def ends(self) -> dict[str, FinalStatus]:
-        ends: dict[str, FinalStatus] = {}
+    def final_statuses(self) -> dict[str, FinalStatus]:
+        """Node ID -> final status."""
+        statuses: dict[str, FinalStatus] = {}
         by_id = {step.id: step for step in self.steps}
 
-        def end_of(name: str) -> FinalStatus:
-            if name not in ends:
-                ends[name] = self._end(by_id[name], {need: end_of(need) for need in by_id[name].dependencies})
-            return ends[name]
+        def status_of(name: str) -> FinalStatus:
+            if name not in statuses:
+                step = by_id[name]
+                statuses[name] = self._compute_status(step, {need: status_of(need) for need in step.dependencies})
+            return statuses[name]
 
-        return {step.id: end_of(step.id) for step in self.steps}
+        return {step.id: status_of(step.id) for step in self.steps}
 
-    def _end(self, step: Step, needs: dict[str, FinalStatus]) -> FinalStatus:
+    def _compute_status(self, step: Step, needs: dict[str, FinalStatus]) -> FinalStatus:
         by_id = {each.id: each for each in self.steps}
-        done_needs = [name for name, end in needs.items() if end in ("completed", "skipped")]
-        skips_dependents = [
+        done_needs = [name for name, status in needs.items() if status in ("completed", "skipped")]
+        skipping_needs = [
             name
-            for name, end in needs.items()
-            if end == "skipped" or (end == "failed" and by_id[name].on_error == "skip")
+            for name, status in needs.items()
+            if status == "skipped" or (status == "failed" and by_id[name].on_error == "skip")
         ]
-        blocks_dependents = [name for name in needs if name not in done_needs and name not in skips_dependents]
+        blocking_needs = [name for name in needs if name not in done_needs and name not in skipping_needs]
         required_count = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
         assert isinstance(required_count, int)
-        runs = len(done_needs) >= required_count and not (step.join == "all" and skips_dependents)
+        runs = len(done_needs) >= required_count and not (step.join == "all" and skipping_needs)
         if not runs:
-            return "blocked" if blocks_dependents else "skipped"
-        return self._end_of_running(step)
+            return "blocked" if blocking_needs else "skipped"
+        return self._run(step)
 
-    def _end_of_running(self, step: Step) -> FinalStatus:
+    def _run(self, step: Step) -> FinalStatus:
+        """Store the result of a node that runs, and return its final status."""
         self.values[step.id] = None
         if step.when is False:
             return "skipped"
@@ -124,14 +127,18 @@ class PlanModel:
         order = [step.id for step in self.steps]
         by_id = {step.id: step for step in self.steps}
 
-        def roots(name: str) -> set[str]:
-            if self.ends[name] == "failed":
+        def failed_ancestors(name: str) -> set[str]:
+            if self.final_statuses[name] == "failed":
                 return {name} if by_id[name].on_error != "skip" else set()
-            if self.ends[name] != "blocked":
+            if self.final_statuses[name] != "blocked":
                 return set()
-            return set().union(*(roots(need) for need in by_id[name].dependencies))
+            return set().union(*(failed_ancestors(need) for need in by_id[name].dependencies))
 
-        return {name: sorted(roots(name), key=order.index) for name, end in self.ends.items() if end == "blocked"}
+        return {
+            name: sorted(failed_ancestors(name), key=order.index)
+            for name, status in self.final_statuses.items()
+            if status == "blocked"
+        }
 
 
 def result_of(task: str, arguments: dict[str, Any]) -> Any:
@@ -140,7 +147,7 @@ def result_of(task: str, arguments: dict[str, Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Format a value inside a text as the contract requires: strings unchanged, other values as compact JSON."""
+    """Format a value inside a text as templates do: strings unchanged, other values as compact JSON."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool | int):

@@ -20,7 +20,7 @@ DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
     """Return the nodes of a random acyclic plan in a random order, so that a node may refer to a later node."""
     ids = [f"n{number}" for number in range(draw(st.integers(1, limit)))]
-    steps: list[Step] = []
+    drawn_steps: list[Step] = []
     for number, name in enumerate(ids):
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
         kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
@@ -43,9 +43,9 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
             max_parallel=draw(st.none() | st.integers(1, 2)) if items is not None else None,
             reads_missing_key=bool(reads) and draw(st.integers(0, 3)) == 0,
         )
-        failing = draw(st.frozensets(st.sampled_from(step.task_ids))) if step.task_ids else frozenset()
-        steps.append(Step(**{**step.__dict__, "fails": failing if draw(st.booleans()) else frozenset()}))
-    return tuple(draw(st.permutations(steps)))
+        failing_ids = draw(st.frozensets(st.sampled_from(step.task_ids))) if step.task_ids else frozenset()
+        drawn_steps.append(Step(**{**step.__dict__, "fails": failing_ids if draw(st.booleans()) else frozenset()}))
+    return tuple(draw(st.permutations(drawn_steps)))
 
 
 def without_times(value: Any) -> Any:
@@ -59,7 +59,7 @@ class Driver:
     """Run a plan as the engine does, and check the rules at every step.
 
     Args:
-        choose: return the position of the task that ends next; the argument is the number of running tasks.
+        choose_position: return the position of the task that ends next; the argument is the number of running tasks.
     """
 
     def __init__(
@@ -73,18 +73,18 @@ class Driver:
         self.running: list[Task] = []
         self.order: list[str] = []
         self.arguments: dict[str, Any] = {}
-        self.final_states: dict[str, str] = {}
+        self.final_statuses: dict[str, str] = {}
 
-    def run(self, *, before_each: Callable[[int], None] = lambda count: None) -> None:
-        """Run the plan to its end; before each end of a task, call `before_each` with the number of ended tasks."""
+    def run(self, *, before_each_end: Callable[[int], None] = lambda count: None) -> None:
+        """Run the plan to its end; before each end of a task, call `before_each_end` with the number of ended tasks."""
         self.scheduler.start(0.0)
-        count = 0
+        ended_count = 0
         self.start_all()
         while self.running:
-            before_each(count)
+            before_each_end(ended_count)
             self.end_task()
             self.start_all()
-            count += 1
+            ended_count += 1
         assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
 
     def continue_as_new(self) -> None:
@@ -104,8 +104,8 @@ class Driver:
             self.order.append(task.id)
             self.arguments[task.id] = task.arguments
             self.assert_limits()
-        self.assert_all_slots_are_used()
-        self.assert_final_states_stay()
+        self.assert_no_startable_task_waits()
+        self.assert_final_statuses_do_not_change()
 
     def end_task(self) -> None:
         task = self.running.pop(self.choose_position(len(self.running)))
@@ -115,56 +115,56 @@ class Driver:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
         assert self.scheduler.in_flight == len(self.running)
 
-    def state(self, name: str) -> NodeStatus:
+    def status_of(self, name: str) -> NodeStatus:
         record = self.scheduler.record_of(name)
         assert record is not None
         return record.status
 
     def assert_may_start(self, task: Task) -> None:
         step = self.steps[task.node.id]
-        ends = [self.state(name) for name in step.dependencies]
+        statuses = [self.status_of(name) for name in step.dependencies]
         match step.join:
             case "all":
-                assert all(end is NodeStatus.COMPLETED for end in ends)
+                assert all(status is NodeStatus.COMPLETED for status in statuses)
             case "all_done":
-                assert all(end.is_final for end in ends)
+                assert all(status.is_final for status in statuses)
             case "any":
-                assert not ends or any(end in DONE for end in ends)
+                assert not statuses or any(status in DONE for status in statuses)
             case at_least:
-                assert sum(end in DONE for end in ends) >= at_least
+                assert sum(status in DONE for status in statuses) >= at_least
         assert task.id not in self.order, "a task starts once"
 
-    def count_running(self) -> tuple[Counter[str], Counter[str]]:
-        count_of_tool = Counter(task.node.tool for task in self.running)
-        return count_of_tool, Counter(task.node.id for task in self.running)
+    def running_counts(self) -> tuple[Counter[str], Counter[str]]:
+        count_by_tool = Counter(task.node.tool for task in self.running)
+        return count_by_tool, Counter(task.node.id for task in self.running)
 
     def assert_limits(self) -> None:
-        count_of_tool, count_of_node = self.count_running()
+        count_by_tool, count_by_node = self.running_counts()
         assert len(self.running) <= self.max_in_flight
-        for name, count in count_of_tool.items():
+        for name, count in count_by_tool.items():
             assert count <= (TOOLS[name].max_parallel or self.max_in_flight)
-        for name, count in count_of_node.items():
+        for name, count in count_by_node.items():
             assert count <= (self.steps[name].max_parallel or self.max_in_flight)
 
-    def assert_all_slots_are_used(self) -> None:
-        count_of_tool, count_of_node = self.count_running()
+    def assert_no_startable_task_waits(self) -> None:
+        count_by_tool, count_by_node = self.running_counts()
         if len(self.running) >= self.max_in_flight:
             return
         for node_id, step in self.steps.items():
-            if count_of_tool[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
+            if count_by_tool[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
                 continue
-            if count_of_node[node_id] >= (step.max_parallel or self.max_in_flight):
+            if count_by_node[node_id] >= (step.max_parallel or self.max_in_flight):
                 continue
             for task in step.task_ids:
                 record = self.scheduler.record_of(task)
                 assert record is None or record.status is not NodeStatus.READY, f"{task} may start but has not started"
 
-    def assert_final_states_stay(self) -> None:
+    def assert_final_statuses_do_not_change(self) -> None:
         for name in self.steps:
-            state = self.state(name)
-            assert self.final_states.get(name, state) == state, f"{name} left its final state"
-            if state.is_final:
-                self.final_states[name] = state
+            status = self.status_of(name)
+            assert self.final_statuses.get(name, status) == status, f"{name} left its final status"
+            if status.is_final:
+                self.final_statuses[name] = status
 
     def stop(self, kind: str, *, is_cancelled: Callable[[], bool]) -> None:
         """Cancel or abort the run; `is_cancelled` decides for each running task whether it ends as cancelled."""
@@ -177,19 +177,19 @@ class Driver:
                 self.running.remove(task)
                 self.scheduler.task_cancelled(task.id, at=1.0, reason="requested")
 
-    def ends(self) -> dict[str, str]:
+    def node_statuses(self) -> dict[str, str]:
         """Return the status of every node."""
-        return {name: self.state(name).value for name in self.steps}
+        return {name: self.status_of(name).value for name in self.steps}
 
     def assert_same_as_model(self) -> None:
         """Check that the statuses, blockers, results and arguments of a complete run are those of the model."""
         model = PlanModel(tuple(self.steps.values()))
-        assert self.ends() == model.ends
+        assert self.node_statuses() == model.final_statuses
         for step in model.steps:
             record = self.scheduler.record_of(step.id)
             assert record is not None
             assert list(record.blocked_by) == model.blocked_by.get(step.id, [])
-            if model.ends[step.id] == "completed":
+            if model.final_statuses[step.id] == "completed":
                 assert record.result == model.values[step.id]
             for task in step.task_ids:
                 assert self.arguments.get(task, expected := model.arguments_of(step)) == expected

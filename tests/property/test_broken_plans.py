@@ -35,48 +35,48 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-def _mutate(encoded: Any, source: random.Random) -> Any:
-    mutated_plan = copy.deepcopy(encoded)
-    for _ in range(source.choice((1, 1, 2))):
-        *path, last_key = source.choice(paths_of(mutated_plan)[1:])
-        container = mutated_plan
+def _mutate(encoded: Any, random_source: random.Random) -> Any:
+    mutated_json = copy.deepcopy(encoded)
+    for _ in range(random_source.choice((1, 1, 2))):
+        *path, last_key = random_source.choice(paths_of(mutated_json)[1:])
+        container = mutated_json
         for step in path:
             container = container[step]
-        if isinstance(container, dict) and source.random() < 0.15:
+        if isinstance(container, dict) and random_source.random() < 0.15:
             del container[last_key]
         else:
-            container[last_key] = copy.deepcopy(source.choice(_VALUES))
-    return mutated_plan
+            container[last_key] = copy.deepcopy(random_source.choice(_VALUES))
+    return mutated_json
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_plan_with_a_changed_page_is_rejected_or_runs_to_its_end(seed: int) -> None:
-    source = random.Random(seed)
+    random_source = random.Random(seed)
     plan = compile_plan(check(_PLAN))
     head = plan_to_json(replace(plan, nodes=()))
     page = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(plan.nodes)))
     for _ in range(50):
         try:
-            plan = plan_of_pages(head, nodes_from_columns(_mutate(page, source)))
+            changed_plan = plan_of_pages(head, nodes_from_columns(_mutate(page, random_source)))
         except ValueError:
             continue
-        _run(create_scheduler(plan, {}), source)
+        _run(create_scheduler(changed_plan, {}), random_source)
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_changed_plan_is_rejected_or_runs_to_its_end(seed: int) -> None:
-    source = random.Random(seed)
+    random_source = random.Random(seed)
     encoded = plan_to_json(compile_plan(check(_PLAN)))
     for _ in range(100):
-        mutated_plan = _mutate(encoded, source)
+        mutated_json = _mutate(encoded, random_source)
         try:
-            plan = compiled_plan(mutated_plan)
+            plan = compiled_plan(mutated_json)
         except ValueError:
             continue
-        _run(create_scheduler(plan, {}), source)
+        _run(create_scheduler(plan, {}), random_source)
 
 
-def _run(scheduler: RunScheduler, source: random.Random) -> None:
+def _run(scheduler: RunScheduler, random_source: random.Random) -> None:
     now = 0.0
     scheduler.start(now)
     while not scheduler.is_finished and now < 200:
@@ -84,7 +84,7 @@ def _run(scheduler: RunScheduler, source: random.Random) -> None:
         task = scheduler.next_task(now)
         if task is None:
             break
-        if source.random() < 0.2:
+        if random_source.random() < 0.2:
             scheduler.fail(task.id, NodeError("tool_failed", "no"), at=now)
         else:
             scheduler.complete(task.id, {"n": 2, "rows": [{"k": "p", "n": 1}, {"k": "q", "n": 2}]}, at=now)

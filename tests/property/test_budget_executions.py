@@ -38,6 +38,7 @@ class BudgetedRun:
         return budget_of(self.scheduler)
 
     def apply(self, event: str, number: int) -> None:
+        """Apply an event; `number` chooses the task that ends, and is the number of its tokens."""
         self.at += 1.0
         match event:
             case "start":
@@ -69,15 +70,15 @@ class BudgetedRun:
         return [key for owner, key in self.budget.reservations if owner]
 
     def _report(self, number: int) -> None:
-        name, earlier = f"inner{self.child_calls}", f"inner{self.child_calls - 1}"
-        settled: dict[str, Usage | None] = {}
-        if ("sub", earlier) in self.budget.reservations:
-            settled[earlier] = usage = Usage(calls=1, prompt_tokens=number)
+        next_call, last_call = f"inner{self.child_calls}", f"inner{self.child_calls - 1}"
+        usage_by_call: dict[str, Usage | None] = {}
+        if ("sub", last_call) in self.budget.reservations:
+            usage_by_call[last_call] = usage = Usage(calls=1, prompt_tokens=number)
             self.used, self.reported_by_child = self.used + usage, self.reported_by_child + usage
-        if ("sub", earlier) not in self.budget.waiting_calls:
+        if ("sub", last_call) not in self.budget.waiting_calls:
             self.child_calls += 1
             self.scheduler.features.budget.handle_report(
-                "sub", BudgetReport({name: 100}, settled), added_nodes=0, at=self.at
+                "sub", BudgetReport({next_call: 100}, usage_by_call), added_nodes=0, at=self.at
             )
 
     def check(self) -> None:

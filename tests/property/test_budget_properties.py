@@ -31,7 +31,9 @@ class Run:
     budget: Budget = field(default_factory=lambda: Budget(is_child=True))
     used: Usage = NO_USAGE
     running: dict[str, int] = field(default_factory=dict)
+    """Running call -> estimated tokens."""
     waiting: dict[str, int] = field(default_factory=dict)
+    """Waiting call -> estimated tokens."""
     reports: deque[tuple[str, BudgetReport]] = field(default_factory=deque)
     grants: deque[list[str]] = field(default_factory=deque)
     has_ended: bool = False
@@ -48,9 +50,9 @@ class Run:
         for owner, key in [*self.budget.reservations]:
             if not owner and key in self.waiting:
                 self.start(key)
-        for call, keys in self.budget.next_grants().items():
-            if not tree.runs[call].has_ended:
-                tree.runs[call].grants.append(keys)
+        for child, keys in self.budget.next_grants().items():
+            if not tree.runs[child].has_ended:
+                tree.runs[child].grants.append(keys)
         if (report := self.budget.next_report()) is not None and self.parent is not None:
             self.parent.reports.append((self.name, report))
 
@@ -65,7 +67,7 @@ class Tree:
         self.runs = {run.name: run for run in (root, left, right, Run("grandchild", left))}
         self.ended: dict[str, tuple[int, int]] = {}
         """Ended call -> estimated tokens and used tokens; for a lost call, the estimate twice."""
-        self.counted = UsageTotals()
+        self.expected_totals = UsageTotals()
         """Usage of ended calls as the budget must count it: unreported usage counts as estimated."""
 
     @property
@@ -77,13 +79,13 @@ class Tree:
         if run.has_ended:
             return
         if event in ("request", "cancel", "end", "lose"):
-            self._do_call(event, run, number)
+            self._apply_to_call(event, run, number)
         else:
-            self._do_run(event, run, number)
+            self._apply_to_run(event, run, number)
         if not run.has_ended:
             run.react(self)
 
-    def _do_call(self, event: str, run: Run, number: int) -> None:
+    def _apply_to_call(self, event: str, run: Run, number: int) -> None:
         match event:
             case "request":
                 key = f"{run.name}.{number}.{len(self.ended)}.{len(run.waiting) + len(run.running)}"
@@ -101,12 +103,12 @@ class Tree:
             case "lose" if run.running and "money" not in self.limits:
                 self._lose_call(run, sorted(run.running)[number % len(run.running)])
 
-    def _do_run(self, event: str, run: Run, number: int) -> None:
+    def _apply_to_run(self, event: str, run: Run, number: int) -> None:
         match event:
             case "report" if run.reports:
-                call, report = run.reports.popleft()
-                if not self.runs[call].has_ended:
-                    run.budget.apply_report(call, report, added_nodes=0)
+                child, report = run.reports.popleft()
+                if not self.runs[child].has_ended:
+                    run.budget.apply_report(child, report, added_nodes=0)
             case "grant" if run.grants:
                 run.budget.apply_grants(run.grants.popleft())
             case "raise" if run is self.root and not ("money" in self.limits and run.budget.token_price is None):
@@ -128,17 +130,17 @@ class Tree:
         usage = Usage(calls=1, prompt_tokens=tokens, money=PRICE * tokens)
         run.used += usage
         self.ended[key] = estimate, tokens
-        self.counted.add(Reservation(tokens, usage.money))
+        self.expected_totals.add(Reservation(tokens, usage.money))
         run.budget.settle(("", key), usage)
 
     def _lose_call(self, run: Run, key: str) -> None:
         estimate = run.running.pop(key)
         self.ended[key] = estimate, estimate
-        self.counted.add(Reservation(estimate))
+        self.expected_totals.add(Reservation(estimate))
         run.budget.settle(("", key), None)
 
     def _close(self, run: Run, number: int) -> None:
-        """End a child run with all its calls at once; its end is its only report."""
+        """End a child run and all its calls at once; only the end of the run reports the usage of these calls."""
         has_open_child = any(each.parent is run and not each.has_ended for each in self.runs.values())
         if run.parent is None or has_open_child or run.waiting:
             return
@@ -154,9 +156,9 @@ class Tree:
         for (owner, key), reservation in run.parent.budget.reservations.items():
             if owner == run.name and key in self.ended:
                 estimate, tokens = self.ended[key]
-                self.counted.tokens += estimate - tokens
+                self.expected_totals.tokens += estimate - tokens
             elif owner == run.name:
-                self.counted.add(reservation)
+                self.expected_totals.add(reservation)
         for key, estimate in run.running.items():
             self.ended[key] = estimate, estimate
         run.running.clear()
@@ -178,18 +180,18 @@ class Tree:
         while run.reports:
             self.apply("report", run.name, 0)
 
-    def settle(self) -> None:
+    def end_all_calls(self) -> None:
         """Deliver all messages and end all calls, until nothing changes."""
         while self._deliver_messages() or self._end_first_call():
             pass
 
     def _deliver_messages(self) -> bool:
-        is_delivered = False
+        has_delivered = False
         for run in self.runs.values():
             while not run.has_ended and (run.reports or run.grants):
                 self.apply("report" if run.reports else "grant", run.name, 0)
-                is_delivered = True
-        return is_delivered
+                has_delivered = True
+        return has_delivered
 
     def _end_first_call(self) -> bool:
         for run in self.runs.values():
@@ -199,42 +201,42 @@ class Tree:
         return False
 
     @property
-    def running(self) -> list[int]:
+    def running_estimates(self) -> list[int]:
         """Estimates of the running calls."""
         return [tokens for run in self.runs.values() for tokens in run.running.values()]
 
     @property
-    def waiting(self) -> list[int]:
+    def waiting_estimates(self) -> list[int]:
         """Estimates of the waiting calls."""
         return [tokens for run in self.runs.values() for tokens in run.waiting.values()]
 
     @property
     def remaining(self) -> Mapping[str, Any]:
-        """Remaining part of each limit when no call runs."""
+        """Remaining part of each limit after the usage of the ended calls."""
         spent: Mapping[str, Any] = {
-            "calls": self.counted.calls,
-            "tokens": self.counted.tokens,
-            "money": self.counted.money,
+            "calls": self.expected_totals.calls,
+            "tokens": self.expected_totals.tokens,
+            "money": self.expected_totals.money,
         }
         return {kind: limit - spent[kind] for kind, limit in self.limits.items()}
 
     def assert_within_limits(self) -> None:
         """Check that spent and reserved budget is within the limits, except for usage above the estimates."""
         excess = sum(max(tokens - estimate, 0) for estimate, tokens in self.ended.values())
-        tokens = sum(tokens for _, tokens in self.ended.values()) + sum(self.running)
+        tokens = sum(tokens for _, tokens in self.ended.values()) + sum(self.running_estimates)
         if "calls" in self.limits:
-            assert len(self.ended) + len(self.running) <= self.limits["calls"]
+            assert len(self.ended) + len(self.running_estimates) <= self.limits["calls"]
         if "tokens" in self.limits:
             assert tokens <= self.limits["tokens"] + excess
         if "money" in self.limits and self.root.budget.token_price is None:
-            assert len(self.running) <= 1
+            assert len(self.running_estimates) <= 1
         elif "money" in self.limits:
             # The price was unknown until the first call ended.
-            first = next((tokens for _, tokens in self.ended.values() if tokens), 0)
-            assert PRICE * tokens <= self.limits["money"] + PRICE * (excess + first)
+            tokens_before_price = next((tokens for _, tokens in self.ended.values() if tokens), 0)
+            assert PRICE * tokens <= self.limits["money"] + PRICE * (excess + tokens_before_price)
 
     def fits(self, tokens: int) -> bool:
-        """Return whether the remaining budget is enough for a call when no call runs."""
+        """Return whether a call with this number of tokens fits into the remaining budget if no other call runs."""
         remaining = self.remaining
         price = self.root.budget.token_price
         is_affordable = "money" not in remaining or (
@@ -283,17 +285,19 @@ def test_limits_hold_and_every_affordable_call_runs(limits: Limits, events: list
     for event, name, number in events:
         tree.apply(event, name, number)
         tree.assert_within_limits()
-    tree.settle()
+    tree.end_all_calls()
     tree.assert_within_limits()
-    assert not tree.running
-    assert not [tokens for tokens in tree.waiting if tree.fits(tokens)]
-    assert bool(tree.waiting) == bool(tree.root.budget.exhausted_limits(run_usage=tree.root.used, added_nodes=0))
+    assert not tree.running_estimates
+    assert not [tokens for tokens in tree.waiting_estimates if tree.fits(tokens)]
+    assert bool(tree.waiting_estimates) == bool(
+        tree.root.budget.exhausted_limits(run_usage=tree.root.used, added_nodes=0)
+    )
     for name in ("grandchild", "left", "right"):
-        tree.settle()
+        tree.end_all_calls()
         if not (run := tree.runs[name]).has_ended:
             run.waiting.clear()
             tree.end_run(run, run.used)
-    tree.settle()
+    tree.end_all_calls()
     assert tree.root.budget.reservations == {}
     assert_remaining_budget_is_exact(tree)
 

@@ -40,25 +40,25 @@ _FACTS = RunFacts("run", "1")
 
 
 @st.composite
-def short_steps(draw: st.DrawFn) -> tuple[Step, ...]:
-    names = st.sampled_from(["any", "short", "short", "short", "single"])
-    return tuple(replace(step, tool=draw(names), max_parallel=None) for step in draw(steps(limit=10)))
+def batchable_steps(draw: st.DrawFn) -> tuple[Step, ...]:
+    tool_names = st.sampled_from(["any", "short", "short", "short", "single"])
+    return tuple(replace(step, tool=draw(tool_names), max_parallel=None) for step in draw(steps(limit=10)))
 
 
 class Run:
-    """Run a plan as the engine does, in a drawn order; without `draw`, one call after the other.
+    """Run of a plan as in the engine, in a drawn order; without `draw`, the calls run one by one and not in batches.
 
     Args:
         draw: return a number from 0 to the argument.
     """
 
-    def __init__(self, plan: CompiledPlan, fails: frozenset[str], draw: Callable[[int], int] | None) -> None:
+    def __init__(self, plan: CompiledPlan, failing_ids: frozenset[str], draw: Callable[[int], int] | None) -> None:
         self.scheduler = create_scheduler(plan, {})
-        self._fails, self._draw = fails, draw
-        self._returned: set[str] = set()
-        """Calls that a batch returned without a result."""
+        self._failing_ids, self._draw = failing_ids, draw
+        self._returned_ids: set[str] = set()
+        """Task IDs of calls that a batch returned without a result."""
         self.completed: list[str] = []
-        """Calls with a result, in order."""
+        """Task IDs of completed calls, in order."""
 
     def run(self) -> None:
         self.scheduler.start(0.0)
@@ -68,24 +68,24 @@ class Run:
             ready, restarted = restarted, []
             while (call := next_call(self.scheduler, 0.0)) is not None:
                 ready.append(call)
-            leaders = [call for call in ready if self._may_lead(call.task)]
-            running += [[call] for call in ready if not self._may_lead(call.task)]
+            leaders = [call for call in ready if self._may_start_batch(call.task)]
+            running += [[call] for call in ready if not self._may_start_batch(call.task)]
             running += [leaders] if leaders else []
             if not running:
                 break
             calls = running.pop(self._draw(len(running) - 1) if self._draw is not None else 0)
-            if self._may_lead(calls[0].task):
+            if self._may_start_batch(calls[0].task):
                 restarted = self._run_batch(calls)
             else:
-                self._end(calls[0].task)
+                self._end_task(calls[0].task)
         assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
         assert self.scheduler.in_flight == 0
 
-    def _may_lead(self, task: Task) -> bool:
-        return self._draw is not None and task.id not in self._returned and can_start_batch(self.scheduler, task)
+    def _may_start_batch(self, task: Task) -> bool:
+        return self._draw is not None and task.id not in self._returned_ids and can_start_batch(self.scheduler, task)
 
-    def _end(self, task: Task) -> None:
-        if task.id in self._fails:
+    def _end_task(self, task: Task) -> None:
+        if task.id in self._failing_ids:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
             self.completed.append(task.id)
@@ -95,29 +95,29 @@ class Run:
         """Run a batch that ends after a drawn number of calls, and return the calls that start again."""
         assert self._draw is not None
         tasks = [call.task for call in calls]
-        names, plan = followers_of(self.scheduler, tasks, task_queue=None, separate_tools=())
-        keys = dict.fromkeys(names, "key")
+        follower_ids, plan = followers_of(self.scheduler, tasks, task_queue=None, separate_tools=())
+        keys = dict.fromkeys(follower_ids, "key")
         encoded = encode_call_batch(calls, [{}] * len(calls), plan=plan, keys=keys, parallel=9, model=None)
         batch = read_call_batch(pydantic_core.from_json(encoded))
-        followers, waiting = Followers(batch), [*batch.calls]
-        ended: list[CallEnd] = []
+        followers, waiting_calls = Followers(batch), [*batch.calls]
+        call_ends: list[CallEnd] = []
         returned: dict[str, str | None] = {}
-        for _ in range(1 + self._draw(len(calls) + len(names))):
-            if not waiting:
+        for _ in range(1 + self._draw(len(calls) + len(follower_ids))):
+            if not waiting_calls:
                 break
-            call = waiting.pop(self._draw(len(waiting) - 1))
-            if call.task_id in self._fails or self._draw(5) == 0:
+            call = waiting_calls.pop(self._draw(len(waiting_calls) - 1))
+            if call.task_id in self._failing_ids or self._draw(5) == 0:
                 returned[call.task_id] = None
                 continue
-            ended.append(self._complete_call(call))
-            followers.apply_result(call.task_id, ended[-1].payload)
-            waiting += followers.next_calls()
+            call_ends.append(self._complete_call(call))
+            followers.apply_result(call.task_id, call_ends[-1].payload)
+            waiting_calls += followers.next_calls()
         result = call_batch_result_from_json(
-            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(ended, returned).to_json()))
+            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(call_ends, returned).to_json()))
         )
-        self._returned |= returned.keys()
+        self._returned_ids |= returned.keys()
         running = apply_call_batch(self.scheduler, result, calls=[task.id for task in tasks], at=1.0)
-        assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in ended), "a result was lost"
+        assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in call_ends), "a result was lost"
         return [call for call in calls if call.task.id in running]
 
     def _complete_call(self, call: BatchedCall) -> CallEnd:
@@ -136,19 +136,19 @@ class Run:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(plan_steps=short_steps(), data=st.data())
+@given(plan_steps=batchable_steps(), data=st.data())
 def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step, ...], data: st.DataObject) -> None:
-    fails = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
     plan = compiled_plan(plan_of(*(step.to_json() for step in plan_steps)), tools=_TOOLS)
-    unbatched = Run(plan, fails, None)
+    unbatched = Run(plan, failing_ids, None)
     unbatched.run()
-    batched = Run(plan, fails, lambda limit: data.draw(st.integers(0, limit)))
+    batched = Run(plan, failing_ids, lambda limit: data.draw(st.integers(0, limit)))
     batched.run()
     assert batched.document() == unbatched.document()
     assert sorted(batched.completed) == sorted(unbatched.completed), "each call completes once"
     model = PlanModel(plan_steps)
     nodes = batched.document()["nodes"]
-    assert {name: nodes[name]["status"] for name in model.ends} == model.ends
+    assert {name: nodes[name]["status"] for name in model.final_statuses} == model.final_statuses
     order = {task_id: position for position, task_id in enumerate(batched.completed)}
     for step in plan_steps:
         for task_id in step.task_ids:

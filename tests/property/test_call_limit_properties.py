@@ -31,7 +31,9 @@ _PAUSES = st.tuples(st.floats(0, 5), st.floats(0, 5))
 
 
 def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return start and end of each call; calls request as workers do, and the state passes through JSON.
+    """Return the start and end of each call.
+
+    Calls request a start as workers do. The state is encoded as JSON before each request.
 
     Args:
         pause: start and length of a pause of the workers; all steps that became due in the pause happen at its end.
@@ -46,12 +48,12 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
     spans: dict[int, tuple[float, float]] = {}
     while queue:
         now, number, has_waited, lead_s = queue.pop(0)
-        for ended_at, call in sorted(each for each in running_calls if each[0] <= now):
-            state.release(str(call), ended_at)
-            running_calls.remove((ended_at, call))
-        for _, call in running_calls:
-            if call in spans and spans[call][0] <= now:
-                state.renew(str(call), now)
+        for ended_at, call_number in sorted(each for each in running_calls if each[0] <= now):
+            state.release(str(call_number), ended_at)
+            running_calls.remove((ended_at, call_number))
+        for _, call_number in running_calls:
+            if call_number in spans and spans[call_number][0] <= now:
+                state.renew(str(call_number), now)
         state = limit_state_from_json(json.loads(json.dumps(state.to_json())))
         response = state.request(limit, str(number), now, has_waited=has_waited, lead_s=lead_s)
         start = after_pause(max(now + calls[number].latency_s, now + response.delay_s))
@@ -71,9 +73,9 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
     return [spans[number] for number in sorted(spans)]
 
 
-# A lead of only the last delay would make every other start late, without end.
+# If `lead_s` were only the last delay and not the sum, every second start would be late, without an end.
 @example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
-# At a low rate, a missed start that stays booked defers the call, and without its lead the call misses the next one.
+# At a low rate, a missed start that stays booked defers the call. Without the lead, the call also misses the next.
 @example(CallLimit(Rate(1, "min")), [_Call(1.0, 0.1, 0.0, 0.3)], (0.0, 0.0))
 @given(
     _LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_CONCURRENT_CALLS, min_size=30, max_size=40), _PAUSES

@@ -10,7 +10,7 @@ from dagwright.store.clean_up import MARGIN, ListedRun, NamespaceRetention, Rete
 from tests.support.example_counts import examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-ME = "32049b68-7872-4094-8e63-d0dd59896a83"
+NAMESPACE_ID = "32049b68-7872-4094-8e63-d0dd59896a83"
 HOURS = st.integers(0, 24 * 300).map(lambda hours: timedelta(hours=hours))
 SKEW = st.integers(-11, 11).map(lambda hours: timedelta(hours=hours))
 
@@ -33,7 +33,7 @@ class Tree:
 
 @st.composite
 def chains(draw: st.DrawFn, name: str, *, started: datetime, root_id: str | None) -> list[Execution]:
-    """Return the one to three executions of a workflow ID, each continued as new in the next; the last may be open."""
+    """Return one to three executions of a workflow ID, connected by continue-as-new; the last execution may be open."""
     executions: list[Execution] = []
     at = started
     for number in range(draw(st.integers(1, 3))):
@@ -65,9 +65,9 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
             st.sampled_from([started, started + (max(root_end, started) - started) / 2, max(root_end, started)])
         )
         executions += draw(chains(f"{name}/{number}", started=child_start, root_id=name))
-    last = max(execution.closed_at or end for execution in executions)
+    last_end = max(execution.closed_at or end for execution in executions)
     fractions = [0.0, *draw(st.lists(st.floats(0, 1), max_size=3))]
-    puts = [started + (max(last, started) - started) * fraction + draw(SKEW) for fraction in fractions]
+    puts = [started + (max(last_end, started) - started) * fraction + draw(SKEW) for fraction in fractions]
     return Tree(executions, puts)
 
 
@@ -97,7 +97,9 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         if put <= now + timedelta(hours=11)
     ]
     try:
-        bound = removal_bound(NamespaceRetention("default", ME, retention, listed_runs), owners=[ME], now=now)
+        bound = removal_bound(
+            NamespaceRetention("default", NAMESPACE_ID, retention, listed_runs), owners=[NAMESPACE_ID], now=now
+        )
     except RetentionUnknown:
         # This happens only if a listed run depends on a run that is not listed.
         assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
@@ -114,7 +116,9 @@ RUN = ListedRun("a", "a-0", "a-0", START)
 @given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
 def test_removal_bound_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
     bound = removal_bound(
-        NamespaceRetention("default", ME, timedelta(days=1), runs), owners=[ME], now=START + timedelta(days=50)
+        NamespaceRetention("default", NAMESPACE_ID, timedelta(days=1), runs),
+        owners=[NAMESPACE_ID],
+        now=START + timedelta(days=50),
     )
     assert bound.renewed_before == START - MARGIN
     assert bound.reason == "the run 'a' is still listed, and a day before its start is added"

@@ -11,22 +11,22 @@ from tests.support.example_counts import examples
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), moments=st.frozensets(st.integers(0, 12)))
-def test_continue_as_new_does_not_change_the_order_of_tasks_without_limits(
-    plan: tuple[Step, ...], max_in_flight: int, moments: frozenset[int]
+@given(plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), ended_counts=st.frozensets(st.integers(0, 12)))
+def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_limits(
+    plan: tuple[Step, ...], max_in_flight: int, ended_counts: frozenset[int]
 ) -> None:
     unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
     uninterrupted = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
     uninterrupted.run()
     continued = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
-    continued.run(before_each=lambda count: continued.continue_as_new() if count in moments else None)
+    continued.run(before_each_end=lambda count: continued.continue_as_new() if count in ended_counts else None)
     assert continued.order == uninterrupted.order
     assert continued.scheduler.records == uninterrupted.scheduler.records
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 6), kind=st.sampled_from(["cancel", "abort"]))
-def test_run_that_continues_as_new_before_and_after_a_stop_ends_as_stopped(
+def test_stopped_run_ends_cancelled_or_failed_if_it_continues_as_new(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))

@@ -15,12 +15,12 @@ from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
 from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of, restored_scheduler
 
-KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
+IDEMPOTENT_TOOLS = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
 
 
 def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
-    driver.plan = compiled_plan(plan_of(*(step.to_json() for step in plan)), tools=KEYED)
+    driver.plan = compiled_plan(plan_of(*(step.to_json() for step in plan)), tools=IDEMPOTENT_TOOLS)
     driver.scheduler = create_scheduler(driver.plan, {})
     return driver
 
@@ -84,17 +84,17 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     scopes = run_to_the_end(fork, data)
 
     model = PlanModel(changed_plan)
-    assert fork.ends() == model.ends
+    assert fork.node_statuses() == model.final_statuses
     for step in changed_plan:
         record = fork.scheduler.record_of(step.id)
         assert record is not None
-        if model.ends[step.id] == "completed":
+        if model.final_statuses[step.id] == "completed":
             assert record.result == model.values[step.id]
     for task in fork.order:
         assert arguments_of_completed.get(task) != fork.arguments[task], f"{task} was executed again"
-        had_started = task in original.arguments and task not in arguments_of_completed
-        if had_started and original.arguments[task] == fork.arguments[task]:
-            assert scopes[task] == "scope", f"{task} does not have the key of the call that had not ended"
+        has_unfinished_call = task in original.arguments and task not in arguments_of_completed
+        if has_unfinished_call and original.arguments[task] == fork.arguments[task]:
+            assert scopes[task] == "scope", f"{task} does not have the key of the unfinished call"
         elif task in original.arguments:
             assert scopes[task] is None, f"{task} is a new effect, but has an earlier key"
     for task in prediction.reused:
@@ -103,7 +103,10 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
-    """Run a started scheduler to its end, and sometimes continue as new; return the scope of the key of each task."""
+    """Run a started scheduler to its end, and sometimes continue as new.
+
+    Returns: task ID -> scope of its idempotency key.
+    """
     scopes: dict[str, Any] = {}
     while True:
         driver.start_all()

@@ -26,10 +26,10 @@ def graphs(draw: st.DrawFn, *, limit: int = 7) -> list[list[int]]:
 def acyclic_graphs(draw: st.DrawFn) -> list[list[int]]:
     """Return dependencies without a cycle; the order of the nodes is random."""
     count = draw(st.integers(1, 8))
-    names = draw(st.permutations(range(count)))
+    numbers = draw(st.permutations(range(count)))
     graph: list[list[int]] = [[] for _ in range(count)]
-    for position, number in enumerate(names):
-        graph[number] = draw(st.lists(st.sampled_from(names[:position]), unique=True)) if position else []
+    for position, number in enumerate(numbers):
+        graph[number] = draw(st.lists(st.sampled_from(numbers[:position]), unique=True)) if position else []
     return graph
 
 
@@ -44,35 +44,37 @@ def reachable(graph: list[list[int]], start: int) -> set[int]:
     return reached
 
 
-def groups_of(graph: list[list[int]]) -> list[list[int]]:
-    """Return the groups of nodes that can all reach each other, by brute force."""
+def cyclic_components(graph: list[list[int]]) -> list[list[int]]:
+    """Return the strongly connected components that have a cycle, by brute force."""
     reach = [reachable(graph, number) for number in range(len(graph))]
-    groups = {
+    components = {
         tuple(other for other in range(len(graph)) if other in reach[number] and number in reach[other])
         for number in range(len(graph))
         if number in reach[number]
     }
-    return sorted(map(list, groups))
+    return sorted(map(list, components))
 
 
-def shortest_cycle_length(graph: list[list[int]], group: list[int]) -> int:
-    for length in range(2, len(group) + 1):
-        for nodes in permutations(group, length):
+def shortest_cycle_length(graph: list[list[int]], component: list[int]) -> int:
+    for length in range(2, len(component) + 1):
+        for nodes in permutations(component, length):
             if all(after in graph[before] for before, after in zip(nodes, (*nodes[1:], nodes[0]), strict=True)):
                 return length
-    raise AssertionError("the group has no cycle")
+    raise AssertionError("the component has no cycle")
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(graph=graphs(limit=6))
-def test_each_group_has_one_shortest_cycle_that_starts_at_the_first_node(graph: list[list[int]]) -> None:
+def test_each_cyclic_component_has_one_shortest_cycle_that_starts_at_the_first_node(graph: list[list[int]]) -> None:
     cycles = cycles_of(graph)
-    groups = groups_of(graph)
+    components = cyclic_components(graph)
     assert sorted(cycles) == cycles
-    assert sorted(next(group for group in groups if cycle[0] in group) for cycle in cycles) == groups
+    assert (
+        sorted(next(component for component in components if cycle[0] in component) for cycle in cycles) == components
+    )
     for cycle in cycles:
-        group = next(group for group in groups if cycle[0] in group)
-        assert len(set(cycle)) == len(cycle) == shortest_cycle_length(graph, group)
+        component = next(component for component in components if cycle[0] in component)
+        assert len(set(cycle)) == len(cycle) == shortest_cycle_length(graph, component)
         assert all(after in graph[before] for before, after in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
         assert cycle[0] == min(cycle)
 
@@ -80,7 +82,7 @@ def test_each_group_has_one_shortest_cycle_that_starts_at_the_first_node(graph: 
 @settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs())
 def test_graph_has_levels_if_and_only_if_it_has_no_cycle(graph: list[list[int]]) -> None:
-    assert (levels_of(graph) is None) == bool(groups_of(graph)) == bool(cycles_of(graph))
+    assert (levels_of(graph) is None) == bool(cyclic_components(graph)) == bool(cycles_of(graph))
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -108,7 +110,7 @@ def test_dependents_are_the_reversed_dependencies(graph: list[list[int]]) -> Non
 
 @settings(max_examples=examples(80), deadline=None)
 @given(graph=graphs(limit=6))
-def test_check_reports_all_cycles_in_plan_order_and_no_other_problem(graph: list[list[int]]) -> None:
+def test_check_reports_the_cycles_in_plan_order_and_no_other_problem(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))
     messages = [problem.message for problem in problems_of(raw)]
     expected = [

@@ -1,4 +1,4 @@
-"""Handles with any node ID and path refer to the value at the path, and schemas have exactly the parts of a value."""
+"""A handle refers to the value at its path, for any node ID; a schema of a value has exactly the parts of the value."""
 
 from typing import Any
 
@@ -17,39 +17,39 @@ from dagwright.plans.plan import Plan
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ["in", "true", "size", "has", "a.result", "odd id", 'q"', "a\\", "}}", "{{", "a]", "é", "nodes", "map", "x-1", "{"]
 )
-_STEPS = st.lists(_TEXTS | st.integers(0, 9), max_size=3)
+_PATHS = st.lists(_TEXTS | st.integers(0, 9), max_size=3)
 
 
-def handle_of(plan: Plan, node_id: str, steps: list[str | int]) -> Any:
+def handle_of(plan: Plan, node_id: str, path: list[str | int]) -> Any:
     try:
         handle: Any = plan.add("any", id=node_id)
     except PlanInvalid:
         assume(False)
-    for step in steps:
+    for step in path:
         handle = handle[step]
     return handle
 
 
-@given(_TEXTS, _STEPS)
+@given(_TEXTS, _PATHS)
 @example("a.result", ["b"])
-def test_text_of_a_handle_parses_to_its_reference(node_id: str, steps: list[str | int]) -> None:
+def test_text_of_a_handle_parses_to_its_reference(node_id: str, path: list[str | int]) -> None:
     plan = Plan()
-    handle = handle_of(plan, node_id, steps)
+    handle = handle_of(plan, node_id, path)
     (node,) = plan.nodes
-    reference = ResultOf(node.id, "result", tuple(steps))
+    reference = ResultOf(node.id, "result", tuple(path))
     assert parse_template(str(handle), {node.id}) == (reference,)
     assert parse_template(str(plan.text("{{ {x}", x=handle)), {node.id}) == ("{ ", reference)
 
 
-@given(_TEXTS, _STEPS)
+@given(_TEXTS, _PATHS)
 @example("true", ["in", 0, "size"])
-def test_condition_reads_the_value_of_the_handle(node_id: str, steps: list[str | int]) -> None:
+def test_condition_reads_the_value_of_the_handle(node_id: str, path: list[str | int]) -> None:
     plan = Plan()
-    handle = handle_of(plan, node_id, steps)
+    handle = handle_of(plan, node_id, path)
     (node,) = plan.nodes
     condition = check_condition(str(handle == 1), {node.id}.__contains__)
     assert condition.analysis.reads == [
-        Read(condition.analysis.reads[0].variable, "nodes", node.id, ("result", *steps), "value", False)
+        Read(condition.analysis.reads[0].variable, "nodes", node.id, ("result", *path), "value", False)
     ]
 
 

@@ -33,5 +33,5 @@ def test_results_of_the_core_do_not_depend_on_the_hash_seed() -> None:
     assert later == [first] * (SEEDS - 1)
     outputs = json.loads(first)
     assert len(outputs) == 60
-    # The outputs have rejected plans with their problems, and complete runs.
+    # Some outputs are the problems of an invalid plan, the others are of a complete run.
     assert {type(output[0]["code"]) if "code" in output[0] else None for output in outputs} == {str, None}

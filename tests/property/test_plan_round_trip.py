@@ -1,4 +1,4 @@
-"""Plans, messages and deadlines survive a round trip."""
+"""YAML values, plans and deadlines are unchanged after a round trip."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_example_is_unchanged_after_a_round_trip(path: Path) -> None:
     assert Plan.parse(plan.document, dialect=plan.dialect) == plan
 
 
-_PARTS = st.sampled_from(["", ".5", ".05", ".001", ".999", ".123"])
+_FRACTIONS = st.sampled_from(["", ".5", ".05", ".001", ".999", ".123"])
 
 
 @st.composite
@@ -71,7 +71,7 @@ def _durations(draw: st.DrawFn) -> str:
     unit, max_number = draw(
         st.sampled_from([("ms", 999_999_999), ("s", 315_359_999), ("m", 5_255_999), ("h", 87_599), ("d", 3_649)])
     )
-    return f"{draw(st.integers(1, max_number))}{draw(_PARTS)}{unit}"
+    return f"{draw(st.integers(1, max_number))}{draw(_FRACTIONS)}{unit}"
 
 
 @settings(deadline=None)

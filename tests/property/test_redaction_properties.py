@@ -27,7 +27,7 @@ SECRETS = st.text(ASCII | PRINTABLE, min_size=MIN_LENGTH_INSIDE_WORDS, max_size=
 
 
 def sent_forms(secret: str) -> dict[str, str]:
-    """Return name -> text of the secret in each encoding that a request may have."""
+    """Return name of an encoding -> the encoded secret, for each encoding that a request may use."""
     forms = {
         "plain": secret,
         "quote": quote(secret),
@@ -70,12 +70,12 @@ def httpx_forms(secret: str) -> dict[str, str]:
 def test_no_encoding_of_a_secret_remains_in_a_text(secret: str, before: str, after: str) -> None:
     redaction = Redaction([secret])
     for name, form in sent_forms(secret).items():
-        for shown in (
+        for redacted_text in (
             redaction.redact_text(f"{before}={form}={after}"),
             redaction.redact_value([f"{before}={form}={after}"])[0],
         ):
-            assert form.strip() not in shown.replace(before, "", 1), (name, form, shown)
-            assert "***" in shown, (name, form, shown)
+            assert form.strip() not in redacted_text.replace(before, "", 1), (name, form, redacted_text)
+            assert "***" in redacted_text, (name, form, redacted_text)
 
 
 @settings(deadline=None)
@@ -84,8 +84,8 @@ def test_password_is_redacted_in_a_basic_authorization_header(secret: str, user:
     request = httpx.Request("GET", "http://x.example/", headers={})
     [authorized] = httpx.BasicAuth(user, secret).auth_flow(request)
     header = authorized.headers["Authorization"]
-    shown = Redaction([secret]).redact_value({"Authorization": header})["Authorization"]
-    parts = shown.removeprefix("Basic ").split("***")
+    redacted_text = Redaction([secret]).redact_value({"Authorization": header})["Authorization"]
+    parts = redacted_text.removeprefix("Basic ").split("***")
     # The parts are the user, and characters of the base64 text that also encode bits next to the secret.
     assert len(parts) == 2
     assert len(parts[0]) <= (len(user.encode()) + 1) * 4 / 3 + 1
@@ -104,21 +104,21 @@ def test_echoed_request_shows_no_secret_in_the_sent_encoding(secret: str, status
         sent_forms_of_secret.extend(form for part in parts for form in re.findall("qqq(.+?)zzz", part, re.DOTALL))
         return httpx.Response(status, text="\n".join(parts)[: 400 if status == 500 else None])
 
-    marked = f"qqq{secret}zzz"
-    headers = {"x-token": marked} if secret.isascii() else {}
-    body = json.dumps({"k": marked}, ensure_ascii=False).encode()
+    marked_secret = f"qqq{secret}zzz"
+    headers = {"x-token": marked_secret} if secret.isascii() else {}
+    body = json.dumps({"k": marked_secret}, ensure_ascii=False).encode()
     # A question mark starts the query, in which httpx omits empty parameters: "?&" is sent as "?".
-    path = "" if set("?#") & set(secret) else marked
-    address = httpx.URL(f"http://x.example/{path}").copy_merge_params({"q": marked})
-    call = HttpCall("POST", address, headers, body, frozenset(), is_repeatable=False)
+    path = "" if set("?#") & set(secret) else marked_secret
+    url = httpx.URL(f"http://x.example/{path}").copy_merge_params({"q": marked_secret})
+    call = HttpCall("POST", url, headers, body, frozenset(), is_repeatable=False)
     try:
         with tool_context():
             response = asyncio.run(_send(call, httpx.MockTransport(echo)))
-        shown = json.dumps(Redaction([secret]).redact_value(response), ensure_ascii=False)
+        redacted_text = json.dumps(Redaction([secret]).redact_value(response), ensure_ascii=False)
     except GiveUp as error:
-        shown = Redaction([secret]).redact_text(str(error))
+        redacted_text = Redaction([secret]).redact_text(str(error))
     assert sent_forms_of_secret
-    assert [form for form in sent_forms_of_secret if form in shown] == []
+    assert [form for form in sent_forms_of_secret if form in redacted_text] == []
 
 
 @settings(deadline=None)

@@ -29,9 +29,9 @@ from tests.support.example_counts import examples
 from tests.support.plan_building import node, scheduler_of, start_ready_tasks
 
 # Characters with a meaning in references, paths or JSON, and other characters.
-ODD = "ab.{}[]\"'\\$ /()\n€é日\N{ROCKET}"
-TEXTS = st.text(st.sampled_from(ODD + "resultx0"), max_size=12)
-KEYS = st.text(st.sampled_from(ODD + "k1"), min_size=1, max_size=6)
+ODD_CHARACTERS = "ab.{}[]\"'\\$ /()\n€é日\N{ROCKET}"
+TEXTS = st.text(st.sampled_from(ODD_CHARACTERS + "resultx0"), max_size=12)
+KEYS = st.text(st.sampled_from(ODD_CHARACTERS + "k1"), min_size=1, max_size=6)
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 10**6) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
@@ -45,7 +45,7 @@ def is_id(text: str) -> bool:
 
 
 IDS = (
-    st.text(st.sampled_from(ODD + ".result"), min_size=1, max_size=10)
+    st.text(st.sampled_from(ODD_CHARACTERS + ".result"), min_size=1, max_size=10)
     .map(lambda text: unicodedata.normalize("NFC", text).strip())
     .filter(is_id)
 )
@@ -73,20 +73,22 @@ def escape(text: str) -> str:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(name=IDS, drawn=values_with_paths())
-def test_single_reference_resolves_to_the_typed_value(name: str, drawn: tuple[Any, tuple[str | int, ...], Any]) -> None:
+@given(node_id=IDS, drawn=values_with_paths())
+def test_single_reference_resolves_to_the_typed_value(
+    node_id: str, drawn: tuple[Any, tuple[str | int, ...], Any]
+) -> None:
     value, path, expected = drawn
-    text = "{{" + f"{name}.result{format_path(path)}" + "}}"
-    template = parse_template(text, {name})
-    assert template == (ResultOf(name, "result", path),)
-    resolved = resolve_template(template, scope=scope_of({name: value}))
+    text = "{{" + f"{node_id}.result{format_path(path)}" + "}}"
+    template = parse_template(text, {node_id})
+    assert template == (ResultOf(node_id, "result", path),)
+    resolved = resolve_template(template, scope=scope_of({node_id: value}))
     assert (type(resolved), resolved) == (type(expected), expected)
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last=TEXTS)
+@given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last_text=TEXTS)
 def test_references_inside_text_resolve_like_in_a_simple_evaluator(
-    pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last: str
+    pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last_text: str
 ) -> None:
     text, expected, results = "", "", {}
     for number, (before, (value, path, inner)) in enumerate(pieces):
@@ -95,19 +97,19 @@ def test_references_inside_text_resolve_like_in_a_simple_evaluator(
         text += escape(prefix) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
         expected += prefix + as_text(inner)
         results[f"node {number}"] = value
-    template = parse_template(text + "." + escape(last), results)
+    template = parse_template(text + "." + escape(last_text), results)
     resolved = resolve_template(template, scope=scope_of(results))
-    assert resolved == expected + "." + last
+    assert resolved == expected + "." + last_text
 
 
 @settings(max_examples=examples(120), deadline=None)
-@example(tokens=["{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=["a.result}}{{b"])
-@example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=[])
-@example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra=["a.result}} "])
-@given(tokens=st.lists(st.sampled_from(TOKENS), max_size=14), extra=st.lists(st.text("ab.}{result ", max_size=12)))
-def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], extra: list[str]) -> None:
+@example(tokens=["{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra_ids=["a.result}}{{b"])
+@example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra_ids=[])
+@example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra_ids=["a.result}} "])
+@given(tokens=st.lists(st.sampled_from(TOKENS), max_size=14), extra_ids=st.lists(st.text("ab.}{result ", max_size=12)))
+def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], extra_ids: list[str]) -> None:
     text = "".join(tokens)
-    ids = {"a", "b", "a b", *(name for name in extra if is_id(name))}
+    ids = {"a", "b", "a b", *(name for name in extra_ids if is_id(name))}
     try:
         expected: Any = _parse_general(text, ids)
     except BadReferences as error:
@@ -120,14 +122,14 @@ def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], e
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(names=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
-def test_reference_is_to_the_longest_matching_id(names: list[str]) -> None:
-    for name in names:
-        text = "{{" + name + ".result}}"
+@given(ids=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
+def test_reference_refers_to_the_longest_matching_id(ids: list[str]) -> None:
+    for node_id in ids:
+        text = "{{" + node_id + ".result}}"
         candidates = [
-            each for each in names if re.match(re.escape(each) + r"\.(result|status|error)([.\[\s}]|$)", text[2:])
+            each for each in ids if re.match(re.escape(each) + r"\.(result|status|error)([.\[\s}]|$)", text[2:])
         ]
-        (part,) = parse_template(text, set(names))[:1]
+        (part,) = parse_template(text, set(ids))[:1]
         assert isinstance(part, ResultOf)
         assert part.node == max(candidates, key=len)
 

@@ -53,11 +53,11 @@ _TOOLS = {declaration.name: declaration for declaration in _DECLARATIONS}
 _FACTS = RunFacts("run", "1")
 
 
-def pure_tools(fails: frozenset[str]) -> ToolRegistry:
-    """Return the tools of the regions; they fail for the nodes in `fails`."""
+def pure_tools(failing_ids: frozenset[str]) -> ToolRegistry:
+    """Return the pure tools, which fail for the nodes in `failing_ids`."""
 
     def result_or_failure(arguments: dict[str, Any]) -> Any:
-        if context().node in fails:
+        if context().node in failing_ids:
             raise GiveUp(context().node)
         return result_of(context().node, arguments)
 
@@ -74,25 +74,25 @@ def pure_tools(fails: frozenset[str]) -> ToolRegistry:
 
 @st.composite
 def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
-    names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
+    tool_names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
     is_simple = st.sampled_from([True, True, False])
-    mixed = []
+    changed_steps = []
     for step in draw(steps(limit=12)):
-        changed_step = replace(step, tool=draw(names))
+        changed_step = replace(step, tool=draw(tool_names))
         if draw(is_simple):
             changed_step = replace(changed_step, items=None, join="all", max_parallel=None)
             changed_step = replace(changed_step, fails=frozenset({step.id} if step.fails else ()))
-        mixed.append(changed_step)
-    return tuple(mixed)
+        changed_steps.append(changed_step)
+    return tuple(changed_steps)
 
 
 class Run:
-    """Run a plan as the engine does, regions included, in a drawn order."""
+    """Run of a plan with its regions as in the engine, in a drawn order."""
 
     def __init__(
         self,
         plan: CompiledPlan,
-        fails: frozenset[str],
+        failing_ids: frozenset[str],
         choose_position: Callable[[int], int],
         *,
         store: PayloadStore | None = None,
@@ -100,9 +100,9 @@ class Run:
         self.store = store or MemoryStore()
         self.scheduler = create_scheduler(plan, {"word": "w"})
         self._plan = plan
-        self._fails = fails
+        self._failing_ids = failing_ids
         self._choose_position = choose_position
-        self._registry = pure_tools(fails)
+        self._registry = pure_tools(failing_ids)
         self.tools = {spec.name: spec for spec in self._registry}
         self.batches: list[list[str]] = []
 
@@ -119,36 +119,36 @@ class Run:
             if task.node.kind == "region":
                 self._run_batch(task.id, ready_call.arguments)
             else:
-                self._end(task)
+                self._end_task(task)
             if continues_as_new:
                 snapshot = state_to_json(self.scheduler)
                 self.scheduler = create_scheduler(self._plan, {"word": "w"})
                 restore_state(self.scheduler, snapshot)
         assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
 
-    def _end(self, task: Task) -> None:
+    def _end_task(self, task: Task) -> None:
         attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
-        if task.id in self._fails:
+        if task.id in self._failing_ids:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0, attempt=attempt)
         else:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0, attempt=attempt)
 
-    def run_independent_of(self, ordinary: frozenset[str]) -> dict[str, str]:
-        """Run all tasks that can run while no ordinary node ends; return the status of every node.
+    def run_pure_nodes(self, ordinary_ids: frozenset[str]) -> dict[str, str]:
+        """Run all tasks that can run while no ordinary node ends, and return the status of every node.
 
-        Ordinary nodes that are ready are returned as running, because a limit of parallel calls may delay their start.
+        A ready ordinary node is returned as running, because a limit of parallel calls may delay the start of the node.
         """
         self.scheduler.start(0.0)
         while (ready_call := next_call(self.scheduler, 0.0)) is not None:
             task = ready_call.task
             if task.node.kind == "region":
                 self._run_batch(task.id, ready_call.arguments)
-            elif task.node.id not in ordinary:
-                self._end(task)
-        states = {node.id: record.status for node, record in self.scheduler.state.visible_nodes()}
+            elif task.node.id not in ordinary_ids:
+                self._end_task(task)
+        statuses = {node.id: record.status for node, record in self.scheduler.state.visible_nodes()}
         return {
-            name: (NodeStatus.RUNNING if name in ordinary and status is NodeStatus.READY else status).value
-            for name, status in states.items()
+            name: (NodeStatus.RUNNING if name in ordinary_ids and status is NodeStatus.READY else status).value
+            for name, status in statuses.items()
         }
 
     def _run_batch(self, task_id: str, encoded: bytes) -> None:
@@ -197,6 +197,7 @@ async def offloaded_documents(offloaded: OffloadedNodes) -> dict[str, Any]:
 
 
 def plans_of(plan_steps: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
+    """Return the compiled plan without regions, and with regions."""
     plan_without_regions = compiled_plan(plan_of(*(step.to_json() for step in plan_steps), **fields), tools=_TOOLS)
     return plan_without_regions, plan_from_json(
         pydantic_core.from_json(pydantic_core.to_json(plan_to_json(with_regions(plan_without_regions))))
@@ -235,18 +236,20 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: t
 def test_plan_ends_the_same_with_and_without_regions(
     plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool
 ) -> None:
-    fails = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
     plan_without_regions, plan = plans_of(plan_steps)
-    run_without_regions = Run(plan_without_regions, fails, lambda count: 0)
+    run_without_regions = Run(plan_without_regions, failing_ids, lambda count: 0)
     run_without_regions.run()
-    run_with_regions = Run(plan, fails, lambda count: data.draw(st.integers(0, count - 1)))
+    run_with_regions = Run(plan, failing_ids, lambda count: data.draw(st.integers(0, count - 1)))
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     assert run_with_regions.document() == run_without_regions.document()
     model = PlanModel(plan_steps)
     assert {
-        name: node["status"] for name, node in run_with_regions.document()["nodes"].items() if name in model.ends
-    } == (model.ends)
+        name: node["status"]
+        for name, node in run_with_regions.document()["nodes"].items()
+        if name in model.final_statuses
+    } == model.final_statuses
     node_ids = [name for names in run_with_regions.batches for name in names]
     assert len(node_ids) == len(set(node_ids)), "a reported node ran again"
 
@@ -254,20 +257,20 @@ def test_plan_ends_the_same_with_and_without_regions(
 @settings(max_examples=examples(60), deadline=None)
 @given(plan_steps=mixed_steps())
 def test_regions_do_not_delay_pure_nodes(plan_steps: tuple[Step, ...]) -> None:
-    """While no ordinary node ends, the same nodes end as without regions."""
-    ordinary = frozenset(step.id for step in plan_steps if step.tool in ("any", "single") or step.items is not None)
-    fails = frozenset().union(*(step.fails for step in plan_steps))
+    """While no ordinary node ends, every node has the same status with and without regions."""
+    ordinary_ids = frozenset(step.id for step in plan_steps if step.tool in ("any", "single") or step.items is not None)
+    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
     plan_without_regions, plan = plans_of(plan_steps)
-    run_without_regions = Run(plan_without_regions, fails, lambda count: 0).run_independent_of(ordinary)
-    assert Run(plan, fails, lambda count: 0).run_independent_of(ordinary) == run_without_regions
+    expected_statuses = Run(plan_without_regions, failing_ids, lambda count: 0).run_pure_nodes(ordinary_ids)
+    assert Run(plan, failing_ids, lambda count: 0).run_pure_nodes(ordinary_ids) == expected_statuses
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(plan_steps=mixed_steps())
 def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) -> None:
-    fails = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
     _, plan = plans_of(plan_steps, on_failure="fail_fast")
-    run = Run(plan, fails, lambda count: 0)
+    run = Run(plan, failing_ids, lambda count: 0)
     run.run()
     statuses = {node["status"] for node in run.document()["nodes"].values()}
     assert statuses <= {"completed", "failed", "skipped", "blocked", "cancelled"}
@@ -284,9 +287,9 @@ def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) ->
 def test_plan_ends_the_same_with_and_without_offloaded_regions(
     plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool, fields: dict[str, Any]
 ) -> None:
-    fails = frozenset().union(*(step.fails for step in plan_steps))
+    failing_ids = frozenset().union(*(step.fails for step in plan_steps))
     plan_without_regions, plan = plans_of(plan_steps, **fields)
-    run_without_regions = Run(plan_without_regions, fails, lambda count: 0)
+    run_without_regions = Run(plan_without_regions, failing_ids, lambda count: 0)
     run_without_regions.run()
     store = MemoryStore()
     with (
@@ -295,7 +298,7 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
         patch.object(pages, "MAX_INLINE_PLAN_BYTES", 10**9),
     ):
         sent_plan = asyncio.run(split_for_transfer(plan, store)).plan
-    run_with_regions = Run(sent_plan, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
+    run_with_regions = Run(sent_plan, failing_ids, lambda count: data.draw(st.integers(0, count - 1)), store=store)
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     expected, actual = run_without_regions.document(), run_with_regions.document()

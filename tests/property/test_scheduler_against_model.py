@@ -1,4 +1,7 @@
-"""The scheduler ends like the brute-force model for any order of completions, limits, stops and unexpected events."""
+"""Every node statuses for any order of completions, limits, stops and unexpected events.
+
+Without a stop, it statuses as in the brute-force model.
+"""
 
 import itertools
 from dataclasses import replace
@@ -11,7 +14,7 @@ from tests.property.plan_model import PlanModel, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
 
-NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
+FINAL_STATUSES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -19,19 +22,19 @@ NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
     plan=steps(),
     data=st.data(),
     max_in_flight=st.sampled_from([1, 2, 500]),
-    moments=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
+    ended_counts=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
 )
 def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
-    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, moments: frozenset[int]
+    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, ended_counts: frozenset[int]
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
 
     def maybe_continue_as_new(count: int) -> None:
-        if count in moments:
+        if count in ended_counts:
             driver.continue_as_new()
             driver.start_all()
 
-    driver.run(before_each=maybe_continue_as_new)
+    driver.run(before_each_end=maybe_continue_as_new)
     driver.assert_same_as_model()
 
 
@@ -60,10 +63,10 @@ def test_stop_at_any_moment_ends_every_node(
         driver.end_task()
         driver.start_all()
     assert (scheduler.in_flight, scheduler.is_finished) == (0, True)
-    ends = driver.ends()
-    assert set(ends.values()) <= NODE_STATES
+    statuses = driver.node_statuses()
+    assert set(statuses.values()) <= FINAL_STATUSES
     if not scheduler.is_stopped:
-        assert ends == PlanModel(plan).ends
+        assert statuses == PlanModel(plan).final_statuses
     elif kind == "cancel":
         assert scheduler.status() == "cancelled"
     else:
@@ -95,8 +98,8 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
                     scheduler.task_cancelled(task, at=9.0)
             assert (record.status, record.result, record.error, record.attempts, scheduler.in_flight) == old_state
 
-    driver.run(before_each=send_unexpected_events)
-    assert driver.ends() == PlanModel(plan).ends
+    driver.run(before_each_end=send_unexpected_events)
+    assert driver.node_statuses() == PlanModel(plan).final_statuses
 
 
 @settings(max_examples=examples(60), deadline=None)

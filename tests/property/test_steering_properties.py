@@ -38,44 +38,46 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
     return plan_of(*nodes)
 
 
-def _draw_command(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
-    names = [name for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
-    failed_names = [name for name in names if _has_failed(scheduler, name)]
-    name = draw.draw(st.sampled_from(failed_names or names) if draw.draw(st.booleans()) else st.sampled_from(names))
+def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
+    task_ids = [task_id for node in scheduler.state.visible_nodes() for task_id in _task_ids_of(*node)]
+    failed_ids = [task_id for task_id in task_ids if _has_failed(scheduler, task_id)]
+    task_id = data.draw(
+        st.sampled_from(failed_ids or task_ids) if data.draw(st.booleans()) else st.sampled_from(task_ids)
+    )
     node_count = scheduler.plan.written_count
-    new_node = CompiledNode(f"x{node_count}", tool="any", dependencies=(draw.draw(st.integers(0, node_count - 1)),))
+    new_node = CompiledNode(f"x{node_count}", tool="any", dependencies=(data.draw(st.integers(0, node_count - 1)),))
     commands: tuple[RunCommand, ...] = (
         Pause(),
         Resume(),
-        CancelNode(name, branch=draw.draw(st.booleans())),
-        RetryNode(name),
-        RetryNode(name, {"by": "hand"}),
-        SetResult(name, "by hand"),
+        CancelNode(task_id, branch=data.draw(st.booleans())),
+        RetryNode(task_id),
+        RetryNode(task_id, {"by": "hand"}),
+        SetResult(task_id, "by hand"),
         AddNodes(Extension(node_count, (new_node,))),
         SetLimits(
-            draw.draw(st.sampled_from([None, 1, 2, 500])), draw.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))
+            data.draw(st.sampled_from([None, 1, 2, 500])), data.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))
         ),
     )
-    if draw.draw(st.integers(0, 19)) == 0:
+    if data.draw(st.integers(0, 19)) == 0:
         # A rare command, because the run ends after a cancellation.
         return Cancel()
-    return draw.draw(st.sampled_from(commands))
+    return data.draw(st.sampled_from(commands))
 
 
-def _has_failed(scheduler: RunScheduler, name: str) -> bool:
-    record = scheduler.record_of(name)
+def _has_failed(scheduler: RunScheduler, task_id: str) -> bool:
+    record = scheduler.record_of(task_id)
     return record is not None and record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)
 
 
-def _names_of(node: CompiledNode, record: Any) -> list[str]:
+def _task_ids_of(node: CompiledNode, record: Any) -> list[str]:
     return [node.id, *(f"{node.id}[{item.key}]" for item in record.items)]
 
 
-def _answer_request(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
-    request = draw.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
+def _answer_request(data: st.DataObject, scheduler: RunScheduler, at: float) -> None:
+    request_id = data.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
     old_state = state_to_json(scheduler)
-    if scheduler.features.feedback.answer(Feedback(request, draw.draw(st.sampled_from(answers))), at) is not None:
+    if scheduler.features.feedback.answer(Feedback(request_id, data.draw(st.sampled_from(answers))), at) is not None:
         assert state_to_json(scheduler) == old_state
 
 
@@ -86,10 +88,14 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     for each, record in scheduler.state.visible_nodes():
         is_ready_or_running = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
         if is_ready_or_running and each.join[0] == "all":
-            ends = [scheduler.records[needed].status for needed in each.dependencies]
-            assert all(status is NodeStatus.COMPLETED for status in ends)
-    tasks = [(name, scheduler.record_of(name)) for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
-    waiting_tasks = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
+            statuses = [scheduler.records[needed].status for needed in each.dependencies]
+            assert all(status is NodeStatus.COMPLETED for status in statuses)
+    tasks = [
+        (task_id, scheduler.record_of(task_id))
+        for node in scheduler.state.visible_nodes()
+        for task_id in _task_ids_of(*node)
+    ]
+    waiting_tasks = [task_id for task_id, record in tasks if record is not None and record.status is NodeStatus.WAITING]
     assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(
         waiting_tasks
     )
@@ -104,17 +110,17 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(document=_plans(), draw=st.data())
-def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any], draw: st.DataObject) -> None:
+@given(document=_plans(), data=st.data())
+def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any], data: st.DataObject) -> None:
     plan = compiled_form(check(document))
-    scheduler = started_scheduler(plan, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
+    scheduler = started_scheduler(plan, max_in_flight=data.draw(st.sampled_from([1, 2, 500])))
     remaining_commands, at = 8, 0.0
     while not scheduler.is_finished:
         at += 1.0
         scheduler.advance(at)
-        if remaining_commands and draw.draw(st.booleans()):
+        if remaining_commands and data.draw(st.booleans()):
             remaining_commands -= 1
-            command, old_state = _draw_command(draw, scheduler), state_to_json(scheduler)
+            command, old_state = _draw_command(data, scheduler), state_to_json(scheduler)
             if apply_command(command, scheduler, at=at) is not None:
                 assert state_to_json(scheduler) == old_state
             _assert_consistent(scheduler, plan)
@@ -125,15 +131,15 @@ def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any
         while scheduler.next_task(at) is not None:
             assert scheduler.in_flight <= scheduler.state.max_in_flight
         if running_tasks := tasks_in_flight(scheduler):
-            task_id = draw.draw(st.sampled_from(running_tasks))
-            if task_id in scheduler.state.cancel_deadlines and draw.draw(st.booleans()):
+            task_id = data.draw(st.sampled_from(running_tasks))
+            if task_id in scheduler.state.cancel_deadlines and data.draw(st.booleans()):
                 scheduler.task_cancelled(task_id, at=at)
-            elif draw.draw(st.booleans()):
+            elif data.draw(st.booleans()):
                 scheduler.complete(task_id, task_id, at=at)
             else:
                 scheduler.fail(task_id, tool_error(), at=at)
         elif scheduler.features.feedback.requests.open:
-            _answer_request(draw, scheduler, at)
+            _answer_request(data, scheduler, at)
         _assert_consistent(scheduler, plan)
     restored = create_scheduler(plan, {})
     restore_state(restored, state_to_json(scheduler))

@@ -34,7 +34,7 @@ _LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | _TEXTS
 _VALUES = st.recursive(
     _LEAVES, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_NAMES, inner, max_size=4), max_leaves=20
 )
-_STEPS = _NAMES | st.integers(-2, 4)
+_PATH_STEPS = _NAMES | st.integers(-2, 4)
 _QUERIES = st.sampled_from(["$..a", "$..name", "$[*].id", "$[0:2]", "$..[?@.id]"])
 
 
@@ -52,7 +52,7 @@ def _paths(draw: st.DrawFn, value: Any) -> Path:
         else:
             break
         path, value = (*path, step), value[step]
-    return (*path, draw(_STEPS)) if draw(st.integers(0, 4)) == 0 else path
+    return (*path, draw(_PATH_STEPS)) if draw(st.integers(0, 4)) == 0 else path
 
 
 def _get_or_error(value: Any, path: Path) -> Any:
