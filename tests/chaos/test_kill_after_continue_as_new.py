@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.server import local
-from tests.support.chaos import reactive_graph, result_within, start_run, worker_process
+from tests.support.chaos import random_graph, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, chain_of, check_history, end_of
@@ -19,7 +19,7 @@ _KILLS = 2
 
 
 async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_path: Path, folder: Path) -> None:
-    plan, values = reactive_graph(80, seed=11)
+    plan, values = random_graph(80, seed=11)
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "60"}):
         async with live_server(tmp_path / "server") as server, worker_process(server.address, folder) as worker:
             client = await server.start()

@@ -22,7 +22,7 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
         {"id": "notify", "tool": "echo", "arguments": {"shipped": "{{ship.result.shipped}}"}},
     ]
     async with shop_worker(client) as tools:
-        handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign=tools)
+        handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign_tools=tools)
 
         async def is_running() -> bool:
             node_documents = (await RunReader(client, "order").read()).document()["nodes"]

@@ -15,7 +15,7 @@ from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import local, open_connection
 from dagwright.toolset.toolset import load_toolset
-from tests.support.chaos import DYING_WORKER, TOOLS, FaultPoints, effect, result_within, worker_process
+from tests.support.chaos import DYING_WORKER, TOOLS, FaultPoints, effect_node, result_within, worker_process
 from tests.support.chaos_tools import effects_of
 from tests.support.dying_worker import DEATH_FILE
 from tests.support.runs import assert_replays, histories_of
@@ -72,7 +72,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
 
 
 def _chain(name: str) -> list[dict[str, Any]]:
-    return [effect(f"{name}{step}", *([f"{name}{step - 1}"] if step else [])) for step in range(_LENGTH)]
+    return [effect_node(f"{name}{step}", *([f"{name}{step - 1}"] if step else [])) for step in range(_LENGTH)]
 
 
 def _timed_out_waits_s(events: Sequence[HistoryEvent]) -> list[float]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from tests.support.chaos import FaultPoints, WorkerProcess, effect, killed_at, restart, result_within, start_run
+from tests.support.chaos import FaultPoints, WorkerProcess, effect_node, killed_at, restart, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.people import wait_for_requests
 from tests.support.runs import Handle, check_history
@@ -14,7 +14,7 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_EFFECT = effect("effect")
+_EFFECT = effect_node("effect")
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}}
 
 

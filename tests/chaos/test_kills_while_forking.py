@@ -13,7 +13,7 @@ from tests.support.chaos import (
     ROOT,
     FaultPoints,
     WorkerProcess,
-    effect,
+    effect_node,
     environment_of,
     restart,
     result_within,
@@ -38,7 +38,7 @@ def _write_node(name: str, *after: str) -> dict[str, Any]:
 
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}, "depends_on": ["first"]}
 _PLAN = {
-    "nodes": [_write_node("first"), _CHECK, effect("done", "check"), effect("cut", "done"), _write_node("last", "cut")],
+    "nodes": [_write_node("first"), _CHECK, effect_node("done", "check"), effect_node("cut", "done"), _write_node("last", "cut")],
     "output": "{{last.result}}",
 }
 """The run is cancelled after the effect of `cut`; the fork repeats `cut` with the same key. Other nodes run once."""
@@ -197,7 +197,7 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
 async def test_run_and_its_fork_complete_after_kills_before_their_answers(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    plan = {"nodes": [_write_node("first"), _CHECK, effect("shared", "check")]}
+    plan = {"nodes": [_write_node("first"), _CHECK, effect_node("shared", "check")]}
     client = await own_server.start()
     handle = await start_run(client, plan, workflow_id="forked-while-it-asks")
     await wait_for_requests(client, handle.id, "check")

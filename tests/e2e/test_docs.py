@@ -25,7 +25,7 @@ from dagwright_maritime.settings import MaritimeSettings
 from tests.support.docs import (
     COMMANDS,
     FILES,
-    PICTURES,
+    OTHER_LANGUAGES,
     ROOT,
     Block,
     Clone,
@@ -78,7 +78,7 @@ async def clone(tmp_path: Path, docs_server: LiveServer) -> AsyncIterator[Clone]
     """A clone with a running server, so that no command has to start and stop one."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    clone = Clone(folder, address=docs_server.address, programs=forked_programs())
+    clone = Clone(folder, address=docs_server.address, program_folder=forked_programs())
     async with live_server(state_of(folder)) as live:
         yield clone
         clone.close()
@@ -119,7 +119,7 @@ def _run_commands(page: str, clone: Clone) -> None:
 @pytest.mark.parametrize("page", sorted({block.page for block in blocks_of_language("yaml", "json")}))
 def test_plans_of_a_page_are_valid_unless_marked_invalid(page: str, tmp_path: Path) -> None:
     plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
-    files = [tmp_path / (block.name or f"{block.line}.{block.language}") for block in plans]
+    files = [tmp_path / (block.file_name or f"{block.line}.{block.language}") for block in plans]
     for file, block in zip(files, plans, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
@@ -141,16 +141,16 @@ def _save_tools(page: str, folder: Path) -> list[str]:
     tool_paths: dict[str, None] = {}
     for page_name in TUTORIAL if page in TUTORIAL else [page]:
         for block in blocks(PAGES[page_name]):
-            if block.language == "python" and block.name is not None and not _is_program(block):
-                (folder / block.name).write_text(block.text, encoding="utf-8")
-                tool_paths[str(folder / block.name)] = None
+            if block.language == "python" and block.file_name is not None and not _is_program(block):
+                (folder / block.file_name).write_text(block.text, encoding="utf-8")
+                tool_paths[str(folder / block.file_name)] = None
     return [*tool_paths]
 
 
 def _is_program(block: Block) -> bool:
     """Return whether a command of the page runs the block as a program."""
     commands = [block.text for block in blocks(PAGES[block.page]) if block.language in COMMANDS]
-    return block.name is not None and any(f"python {block.name}" in text for text in commands)
+    return block.file_name is not None and any(f"python {block.file_name}" in text for text in commands)
 
 
 def test_run_input_on_the_deployment_page_is_valid() -> None:
@@ -166,14 +166,14 @@ def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path
     path.write_text(block.text, encoding="utf-8")
     if _is_program(block):
         compile(block.text, str(block), "exec")
-    elif block.name is not None and "plugins" not in block.text:
+    elif block.file_name is not None and "plugins" not in block.text:
         assert load_tools([str(path)]).declarations()
     else:
         runpy.run_path(str(path))
 
 
 def test_every_block_has_a_language_that_a_test_covers() -> None:
-    unknown_blocks = [str(block) for block in BLOCKS if block.language not in COMMANDS | FILES | PICTURES]
+    unknown_blocks = [str(block) for block in BLOCKS if block.language not in COMMANDS | FILES | OTHER_LANGUAGES]
     assert unknown_blocks == []
 
 

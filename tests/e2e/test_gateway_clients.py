@@ -9,7 +9,7 @@ import pytest
 from dagwright.testing import ANY_NUMBER, step
 from tests.e2e.conftest import calculation, plan_of
 from tests.support.foreign_clients import CLIENT_REQUESTS, EARLIER_RESPONSE_ID, QUESTION, ClientRequest
-from tests.support.gateway import Gateway, assert_numbers_grow, events_of, gateway
+from tests.support.gateway import Gateway, assert_sequence_numbers_increase, events_of, gateway
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -65,7 +65,7 @@ def _read_stream(client_request: ClientRequest, text: str) -> str:
     if client_request.path.endswith("/responses"):
         kinds = [content["type"] for content in contents]
         assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
-        assert_numbers_grow([(content["sequence_number"], "dagwright" in content) for content in contents])
+        assert_sequence_numbers_increase([(content["sequence_number"], "dagwright" in content) for content in contents])
         return "".join(content["delta"] for content in contents if content["type"] == "response.output_text.delta")
     *chunks, final_content = contents
     assert final_content == "[DONE]"

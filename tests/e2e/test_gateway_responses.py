@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from dagwright.testing import json_text, slow, step
 from tests.e2e.conftest import APPROVAL_NODE, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
-from tests.support.gateway import assert_numbers_grow
+from tests.support.gateway import assert_sequence_numbers_increase
 from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
@@ -88,7 +88,7 @@ async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) ->
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == '{"more": 6}'
-    assert_numbers_grow([(event.sequence_number, "dagwright" in event.model_extra) for event in events])
+    assert_sequence_numbers_increase([(event.sequence_number, "dagwright" in event.model_extra) for event in events])
     progress = [result for event in events for result in event.model_extra.get("dagwright", {}).get("events", [])]
     assert ("node.completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
     assert json.loads(final_response.output_text) == {"more": 6}

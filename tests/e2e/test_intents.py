@@ -6,13 +6,13 @@ import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, with_model
-from tests.support.intents import fund, intents_answer, product
+from tests.support.intents import fund_intent, intents_response_text, product_intent
 
 pytestmark = pytest.mark.server
 
 REQUEST = "Create Apex in Luxembourg with custody."
-APEX_ANSWER = intents_answer(
-    fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex,\nwith custody.", confidence=0.75
+APEX_ANSWER = intents_response_text(
+    fund_intent("Apex"), product_intent("CUSTODY", "@result_1"), explanation="Makes Apex,\nwith custody.", confidence=0.75
 )
 
 
@@ -32,7 +32,7 @@ async def test_ask_prints_the_explanation_and_the_result_of_each_intent(command_
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER, intents_answer(product("DEPOSITARY", "@cbu"))) as server:
+    async with ModelServer(APEX_ANSWER, intents_response_text(product_intent("DEPOSITARY", "@cbu"))) as server:
         commands = with_model(command_line, server)
         first_result = await commands("ask", REQUEST, "--profile", "intents", "--id", "intents-first", "--json")
         cbu_id = first_result.document["nodes"]["@result_1"]["result"]["id"]

@@ -12,7 +12,7 @@ from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
 from tests.support.held_starter import TURN_ENDED, TURN_SENT, TURN_UNSENT
-from tests.support.intents import fund, intents_answer, product
+from tests.support.intents import fund_intent, intents_response_text, product_intent
 from tests.support.onboarding import intent
 
 pytestmark = pytest.mark.server
@@ -23,9 +23,9 @@ _ASK = ("ask", "--profile", "intents", "--session")
 async def test_second_request_continues_with_the_fund_of_the_first(command_line: CommandLine) -> None:
     name = "Fonds für Ann/1"
     script = (
-        intents_answer(fund("Apex")),
-        intents_answer(product("FUND_ACCOUNTING", "@cbu")),
-        intents_answer(fund("Zenith")),
+        intents_response_text(fund_intent("Apex")),
+        intents_response_text(product_intent("FUND_ACCOUNTING", "@cbu")),
+        intents_response_text(fund_intent("Zenith")),
     )
     async with ModelServer(*script) as server:
         commands = with_model(command_line, server)

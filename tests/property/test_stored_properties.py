@@ -59,21 +59,21 @@ def _get_or_error(value: Any, path: Path) -> Any:
     """Return the value at a path, or the arguments of the error if the path does not exist."""
     try:
         return get_value(value, path, name="a.result")
-    except MissingValue as missing:
-        return missing.args
+    except MissingValue as error:
+        return error.args
 
 
 def _hydrate(result: Any, value: Any) -> Any:
     """Return a result with its references replaced by parts of `value`, as a worker does, or the error arguments."""
     try:
-        places = [
+        replacements = [
             (path, value_at_paths(value, part.paths, "a.result"))
             for path, part in find_value_refs(result)
             if isinstance(part, StoredValue)
         ]
-    except UnresolvedReference as missing:
-        return missing.args
-    return replace_parts(result, places) if places else result
+    except UnresolvedReference as error:
+        return error.args
+    return replace_parts(result, replacements) if replacements else result
 
 
 def _assert_same(actual: Any, expected: Any, value: Any) -> None:
@@ -87,14 +87,14 @@ def _assert_same(actual: Any, expected: Any, value: Any) -> None:
 @given(data=st.data())
 def test_path_into_a_stored_value_has_the_value_of_the_inline_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    required: list[Projection] = data.draw(
+    projections: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
     )
     size = len(pydantic_core.to_json(value))
-    result = project_value(value, "sha256-v", size_bytes=size, projections=required, name="a.result")
+    result = project_value(value, "sha256-v", size_bytes=size, projections=projections, name="a.result")
     stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
     assert stored == result
-    for path in [path for path, _ in required] + data.draw(st.lists(_paths(value), max_size=4)):
+    for path in [path for path, _ in projections] + data.draw(st.lists(_paths(value), max_size=4)):
         expected, actual = _get_or_error(value, path), _get_or_error(stored, path)
         _assert_same(actual, expected, value)
         if isinstance(actual, tuple):
@@ -103,25 +103,25 @@ def test_path_into_a_stored_value_has_the_value_of_the_inline_value(data: st.Dat
 
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
-def test_path_of_a_part_gives_the_same_as_the_whole_path(data: st.DataObject) -> None:
+def test_path_into_a_stored_part_has_the_value_of_the_inline_part(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
-    required: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
-    stored = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
-    expected, actual = _get_or_error(value, first), _get_or_error(stored, first)
+    first_path = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
+    projections: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
+    stored = project_value(value, "sha256-v", size_bytes=1, projections=projections, name="a.result")
+    expected, actual = _get_or_error(value, first_path), _get_or_error(stored, first_path)
     assume(not isinstance(expected, tuple))
-    second = data.draw(_paths(expected))
-    _assert_same(_get_or_error(actual, second), _get_or_error(expected, second), value)
+    second_path = data.draw(_paths(expected))
+    _assert_same(_get_or_error(actual, second_path), _get_or_error(expected, second_path), value)
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    required: list[Projection] = data.draw(
+    projections: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
-    result = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
+    result = project_value(value, "sha256-v", size_bytes=1, projections=projections, name="a.result")
     assert len(json.dumps(stored_to_json(result))) < 2 * (VALUE_PARTS_BYTES + DECISION_PARTS_BYTES)
     for part in result.parts.values():
         if part.state == "small":
@@ -131,7 +131,7 @@ def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
 # Values with parts in the store.
 
 _STORED = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
-_PATHS: dict[str, list[Path]] = {
+_PATHS_BY_REF: dict[str, list[Path]] = {
     "sha256-a": [("id",), ("text",)],
     "sha256-b": [(1,), (-1, 0), "$[*]"],
     "sha256-c": [()],
@@ -142,11 +142,11 @@ _SECRETS = {"KEY": "hush", "OTHER": "psst"}
 @st.composite
 def _stored_values(draw: st.DrawFn) -> StoredValue:
     ref = draw(st.sampled_from(sorted(_STORED)))
-    path = draw(st.sampled_from([(), *_PATHS[ref]]))
+    path = draw(st.sampled_from([(), *_PATHS_BY_REF[ref]]))
     return StoredValue(ref, name="n.result", paths=() if path == () else (path,))
 
 
-_PLAIN = st.recursive(
+_INLINE_VALUES = st.recursive(
     st.none() | st.integers(0, 9) | st.sampled_from(["", "text", "{{a.result}}"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
     max_leaves=6,
@@ -164,7 +164,9 @@ def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-_ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored_values(), _nested_values, max_leaves=8), max_size=4)
+_ARGUMENTS = st.dictionaries(
+    _NAMES, st.recursive(_INLINE_VALUES | _stored_values(), _nested_values, max_leaves=8), max_size=4
+)
 
 
 def _fill_in(value: Any) -> Any:
@@ -186,14 +188,19 @@ def _fill_in(value: Any) -> Any:
 def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None:
     encoded, has_bindings = encode(arguments, ref_for_display)
     bindings = json.loads(json.dumps(bindings_of(arguments)))
-    sent = pydantic_core.from_json(encoded)
+    received_arguments = pydantic_core.from_json(encoded)
     assert has_bindings == bool(bindings) == (not is_inline_value(arguments))
     for secret in _SECRETS.values():
         assert secret.encode() not in encoded
     assert secret_names(bindings) <= _SECRETS.keys()
     assert set(stored_refs(bindings)) <= _STORED.keys()
-    hydrate(sent, bindings, secrets=_SECRETS, load=lambda ref, paths, name: value_at_paths(_STORED[ref], paths, name))
-    assert sent == _fill_in(arguments)
+    hydrate(
+        received_arguments,
+        bindings,
+        secrets=_SECRETS,
+        load=lambda ref, paths, name: value_at_paths(_STORED[ref], paths, name),
+    )
+    assert received_arguments == _fill_in(arguments)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -201,6 +208,6 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})
 def test_value_is_unchanged_after_a_round_trip_between_runs(value: Any) -> None:
-    sent = json.loads(json.dumps(value_to_json(value)))
-    assert value_from_json(sent["value"], sent.get("stored")) == value
-    assert ("stored" in sent) == (not is_inline_value(value))
+    message = json.loads(json.dumps(value_to_json(value)))
+    assert value_from_json(message["value"], message.get("stored")) == value
+    assert ("stored" in message) == (not is_inline_value(value))

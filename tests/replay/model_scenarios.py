@@ -1,4 +1,4 @@
-"""The runs with model calls whose histories are saved: agents, text requests, streamed plans and budgets."""
+"""Scenarios of saved histories with model calls: agents, text requests, streamed plans and budgets."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -7,20 +7,20 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
-from tests.support.agents import agent
+from tests.support.agents import helper_plan
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, plan_text
+from tests.support.goals import call, goal_plan, plan_text
 from tests.support.people import answer, wait_for_requests, wait_for_requests_of_children
-from tests.support.rounds import continue_with, question, ref, sub_goal
+from tests.support.rounds import continue_with, question_plan, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
 
 Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
-"""Run to its end, and return the handle."""
+"""Run a scenario to its end, and return the handle of the run."""
 
 
 async def _agent(runs: Runs, bench: Bench) -> Handle:
-    plan = agent(runs, "plus", "write", feedback_policy="on_request")
+    plan = helper_plan(runs, "plus", "write", feedback_policy="on_request")
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
     handle = await runs.start_compiled_plan(CompiledPlan((node,)))
     await wait_for_requests_of_children(runs, handle, "agent/turn1.2")
@@ -34,7 +34,7 @@ async def _agent(runs: Runs, bench: Bench) -> Handle:
 
 async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
     """An agent whose answers a person reviews."""
-    plan = agent(runs, feedback_policy="always")
+    plan = helper_plan(runs, feedback_policy="always")
     handle = await runs.start_compiled_plan(plan, inputs={"objective": "Write a line."})
     await wait_for_requests(runs.client, handle.id, "turn1.check")
     await answer(handle, "turn1.check", {"approved": False, "reason": "too short"})
@@ -45,7 +45,7 @@ async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _goal(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start_compiled_plan(goal(runs, "Add up.", "plus", "give_up", approve_plan=True))
+    handle = await runs.start_compiled_plan(goal_plan(runs, "Add up.", "plus", "give_up", approve_plan=True))
     await wait_for_requests(runs.client, handle.id, "approve")
     await answer(handle, "approve", {"approved": True})
     await document_of(handle)
@@ -54,7 +54,7 @@ async def _goal(runs: Runs, bench: Bench) -> Handle:
 
 async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
     """A plan whose first node starts while the model writes; the stream breaks off, and the plan is repaired."""
-    handle = await runs.start_compiled_plan(goal(runs, "Look it up.", "hold", "plus"))
+    handle = await runs.start_compiled_plan(goal_plan(runs, "Look it up.", "hold", "plus"))
     await eventually(lambda: "looked up" in bench.entered)
 
     async def is_repaired() -> bool:
@@ -68,7 +68,7 @@ async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _budget(runs: Runs, bench: Bench) -> Handle:
-    """Agents, two of them in a child run, that share a budget; a person raises it twice."""
+    """Three agents, two of them in a child run, share a budget, which a person raises twice."""
     inner = CompiledPlan((_agent_node("deep"), _agent_node("deeper")))
     outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _agent_node("near")))
     handle = await runs.start_compiled_plan(outer, budget={"calls": 1})
@@ -82,7 +82,7 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
 
 async def _replanned_goal(runs: Runs, bench: Bench) -> Handle:
     """A goal that is replanned twice: after a failed node, and after an answer with missing information."""
-    handle = await runs.start_compiled_plan(goal(runs, "Go on.", "plus", "give_up"))
+    handle = await runs.start_compiled_plan(goal_plan(runs, "Go on.", "plus", "give_up"))
     await document_of(handle)
     return handle
 
@@ -106,18 +106,28 @@ _PLAN_WITH_MISSING_NODE = plan_text(_LOOK, call("last", "plus", left="{{sum.resu
 _CHUNK_CHARACTERS = 8
 """Characters of one chunk of a stream."""
 _CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _CHUNK_CHARACTERS)
-"""Number of the chunks up to shortly after the first node."""
+"""Number of the chunks that contain the first node and a few more characters."""
 
-_ROUND: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompare them."}
-_PLANNER: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND}
+_ROUND_FIELDS: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompare them."}
+_PLANNER_FIELDS: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND_FIELDS}
 _PICK = sub_goal(1, "pick", name="Maersk")
 _STEPS_OF_ROUNDS = (
     step("Compare Maersk and others.", metadata={"purpose": "intention"}, times=ANY_NUMBER),
-    step(continue_with(_PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers"))), last="This is round 1", **_PLANNER),
-    step(continue_with(sub_goal(3, "clarify", question="Which?", more=1), _PICK), last="This is round 2", **_PLANNER),
-    step(continue_with(sub_goal(3, "clarify", question="Which?"), _PICK), metadata={"purpose": "repair"}, **_ROUND),
-    step(continue_with(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER),
-    step("Which one?", metadata={"purpose": "answer"}, **_ROUND),
+    step(
+        continue_with(_PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
+        last="This is round 1",
+        **_PLANNER_FIELDS,
+    ),
+    step(
+        continue_with(sub_goal(3, "clarify", question="Which?", more=1), _PICK),
+        last="This is round 2",
+        **_PLANNER_FIELDS,
+    ),
+    step(
+        continue_with(sub_goal(3, "clarify", question="Which?"), _PICK), metadata={"purpose": "repair"}, **_ROUND_FIELDS
+    ),
+    step(continue_with(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER_FIELDS),
+    step("Which one?", metadata={"purpose": "answer"}, **_ROUND_FIELDS),
 )
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
@@ -186,8 +196,8 @@ MODEL_STEPS = (
 
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:
-    """A question in rounds: a worker fails once, the planner is repaired once, and the last permitted round ends."""
-    handle = await runs.start_compiled_plan(question(runs, "Compare them.", max_rounds=3, synthesis="model"))
+    """A question in rounds: a worker tool fails once, a response is repaired once, and all rounds are used."""
+    handle = await runs.start_compiled_plan(question_plan(runs, "Compare them.", max_rounds=3, synthesis="model"))
     await document_of(handle)
     return handle
 

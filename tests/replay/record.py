@@ -39,8 +39,8 @@ _PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 
 Json = dict[str, Any]
 
-_PROCESS = re.compile(r"^[0-9]+@.+")
-"""Identity of a process, which also names the sticky queue: the process ID and the host name."""
+_PROCESS_IDENTITY = re.compile(r"^[0-9]+@.+")
+"""Identity of a worker process: process ID and host name. The name of a sticky queue starts with this identity."""
 
 
 async def record(names: Sequence[str]) -> None:
@@ -63,9 +63,9 @@ async def _record_on_server(names: Sequence[str]) -> None:
             database = EntityDatabase(settings.database_url)
             load_parties(database, _PARTIES)
             database.dispose()
-            workers = WorkerTools(bench)
-            workers.remaining_failures["Maersk"] = 1
-            registry = bench.registry().merge(Ledger().registry(), workers.registry())
+            worker_tools = WorkerTools(bench)
+            worker_tools.remaining_failures["Maersk"] = 1
+            registry = bench.registry().merge(Ledger().registry(), worker_tools.registry())
             async with serving_runs(client, registry, settings=settings) as runs:
                 for name in names:
                     handle = await SCENARIOS[name](runs, bench)
@@ -75,7 +75,7 @@ async def _record_on_server(names: Sequence[str]) -> None:
 
 
 def save_history(path: Path, history: WorkflowHistory) -> None:
-    _save(path, {"workflow_id": history.workflow_id, "history": _anonymous(history.to_json_dict())})
+    _save(path, {"workflow_id": history.workflow_id, "history": _anonymize(history.to_json_dict())})
 
 
 def _save(path: Path, value: Json) -> None:
@@ -83,14 +83,14 @@ def _save(path: Path, value: Json) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _anonymous(value: Any) -> Any:
+def _anonymize(value: Any) -> Any:
     """Remove process identities, and stack traces with paths; a replay does not read these values."""
     if isinstance(value, dict):
-        portable = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
-        return {name: _anonymous(part) for name, part in portable.items()}
+        portable_fields = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
+        return {name: _anonymize(part) for name, part in portable_fields.items()}
     if isinstance(value, str):
-        return _PROCESS.sub("recorder", value)
-    return [_anonymous(part) for part in value] if isinstance(value, list) else value
+        return _PROCESS_IDENTITY.sub("recorder", value)
+    return [_anonymize(part) for part in value] if isinstance(value, list) else value
 
 
 # Histories that must not replay.
@@ -99,11 +99,11 @@ def _anonymous(value: Any) -> Any:
 def make_bad_histories() -> None:
     """Derive each bad history from the good history of its scenario."""
     for name, (scenario, change) in _CHANGES.items():
-        good = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
-        bad = copy.deepcopy(good)
-        change(bad["history"]["events"])
-        assert bad != good, name
-        _save(HISTORIES / "bad" / f"{name}.json", bad)
+        good_history = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
+        bad_history = copy.deepcopy(good_history)
+        change(bad_history["history"]["events"])
+        assert bad_history != good_history, name
+        _save(HISTORIES / "bad" / f"{name}.json", bad_history)
 
 
 def _scheduled_activities(events: list[Json]) -> list[Json]:
@@ -137,11 +137,11 @@ def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]
     return change_events
 
 
-def _add_root(plan: Json) -> None:
+def _add_root_node(plan: Json) -> None:
     plan["nodes"].append({**plan["nodes"][0], "id": "more"})
 
 
-def _drop_last(plan: Json) -> None:
+def _drop_last_node(plan: Json) -> None:
     plan["nodes"].pop()
     plan["output_bindings"] = []
 
@@ -162,8 +162,8 @@ def _change_result(events: list[Json]) -> None:
     payload["data"] = base64.b64encode(json.dumps(document).encode()).decode()
 
 
-def _forget_early_nodes(events: list[Json]) -> None:
-    """Remove the nodes from the messages that delivered them while the plan was being written."""
+def _remove_early_nodes(events: list[Json]) -> None:
+    """Remove the nodes from the signals that sent nodes while the model wrote the plan."""
     for event in events:
         signal = event.get("workflowExecutionSignaledEventAttributes", {})
         if signal.get("signalName") == wire.SIGNAL_PLANNED:
@@ -176,12 +176,12 @@ _CHANGES: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
     "step_renamed": ("chain", _rename_step),
     "tool_changed": ("chain", _change_tool),
     "steps_swapped": ("diamond", _swap_steps),
-    "step_added": ("chain", _change_plan(_add_root)),
-    "step_dropped": ("chain", _change_plan(_drop_last)),
+    "step_added": ("chain", _change_plan(_add_root_node)),
+    "step_dropped": ("chain", _change_plan(_drop_last_node)),
     "order_changed": ("fan_out", _change_plan(_reverse_priorities)),
     "timer_dropped": ("deadline", _change_plan(_drop_deadline)),
     "result_changed": ("chain", _change_result),
-    "early_nodes_forgotten": ("streamed", _forget_early_nodes),
+    "early_nodes_forgotten": ("streamed", _remove_early_nodes),
 }
 """Name of the bad history -> the scenario of the good history, and the change of its events."""
 

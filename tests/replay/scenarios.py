@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
-from tests.support.people import answer, human, signal, wait_for_requests
+from tests.support.people import answer, human_node, signal, wait_for_requests
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
@@ -26,28 +26,31 @@ from tests.support.tools import Bench
 _FAST = {"max_attempts": 3, "first_delay": "10ms"}
 
 
-def _add(node: str, left: Any, right: Any = 1, *, tool: str = "plus") -> dict[str, Any]:
+def _sum_node(node: str, left: Any, right: Any = 1, *, tool: str = "plus") -> dict[str, Any]:
     return {"id": node, "tool": tool, "arguments": {"left": left, "right": right}}
 
 
-def _pure(node: str, left: Any, right: Any = 1) -> dict[str, Any]:
-    return _add(node, left, right, tool="add")
+def _pure_node(node: str, left: Any, right: Any = 1) -> dict[str, Any]:
+    return _sum_node(node, left, right, tool="add")
 
 
-CHAIN = {"nodes": [_add("a", 1), _add("b", "{{a.result}}"), _add("c", "{{b.result}}")], "output": "{{c.result}}"}
+CHAIN = {
+    "nodes": [_sum_node("a", 1), _sum_node("b", "{{a.result}}"), _sum_node("c", "{{b.result}}")],
+    "output": "{{c.result}}",
+}
 
 _DIAMOND = {
     "nodes": [
-        _add("d", "{{b.result}}", "{{c.result}}"),
-        _add("b", "{{a.result}}", 10),
-        _add("c", "{{a.result}}", 100),
-        _add("a", 1),
+        _sum_node("d", "{{b.result}}", "{{c.result}}"),
+        _sum_node("b", "{{a.result}}", 10),
+        _sum_node("c", "{{a.result}}", 100),
+        _sum_node("a", 1),
     ]
 }
 _FAN_OUT = {
     "nodes": [
-        _add("root", 0),
-        *(_add(f"n{number}", "{{root.result}}", number) | {"priority": 1 + number % 5} for number in range(30)),
+        _sum_node("root", 0),
+        *(_sum_node(f"n{number}", "{{root.result}}", number) | {"priority": 1 + number % 5} for number in range(30)),
         {"id": "join", "tool": "total", "arguments": {"values": [f"{{{{n{n}.result}}}}" for n in range(30)]}},
     ]
 }
@@ -119,22 +122,22 @@ _MAP = {
         {"id": "after", "tool": "echo", "arguments": {"first": "{{m.result[0]}}"}},
     ]
 }
-_FAILED = {"nodes": [_add("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
+_FAILED = {"nodes": [_sum_node("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
 _AFTER_FAILED = {"id": "c", "tool": "echo", "arguments": {"got": "{{b.result}}"}}
 
 
 _REGION = {
     "nodes": [
-        _pure("a", 1),
-        _pure("b", "{{a.result}}"),
-        _pure("no", "{{b.result}}") | {"when": "b.result > 100"},
-        _pure("skipped", "{{no.result}}"),
-        _pure("bad", "{{b.result.gone}}"),
-        _pure("blocked", "{{bad.result}}"),
-        _pure("value", "{{b.result.gone}}") | {"on_error": {"value": 7}},
+        _pure_node("a", 1),
+        _pure_node("b", "{{a.result}}"),
+        _pure_node("no", "{{b.result}}") | {"when": "b.result > 100"},
+        _pure_node("skipped", "{{no.result}}"),
+        _pure_node("bad", "{{b.result.gone}}"),
+        _pure_node("blocked", "{{bad.result}}"),
+        _pure_node("value", "{{b.result.gone}}") | {"on_error": {"value": 7}},
         {"id": "slow", "tool": "echo", "arguments": {"n": "{{b.result}}"}},
-        _pure("c", "{{slow.result.n}}", "{{value.result}}"),
-        _pure("d", "{{c.result}}", "{{b.result}}"),
+        _pure_node("c", "{{slow.result.n}}", "{{value.result}}"),
+        _pure_node("d", "{{c.result}}", "{{b.result}}"),
         {"id": "last", "tool": "echo", "arguments": {"d": "{{d.result}}"}},
     ]
 }
@@ -197,15 +200,15 @@ _LARGE_RESULTS = {
 _OFFLOADED_REGION = {
     "nodes": [
         {"id": "first", "tool": "echo", "arguments": {"n": 1}},
-        _pure("a", "{{first.result.n}}"),
-        *(_pure(f"n{number}", "{{a.result}}", number) for number in range(6)),
-        _pure("bad", "{{n5.result.gone}}"),
+        _pure_node("a", "{{first.result.n}}"),
+        *(_pure_node(f"n{number}", "{{a.result}}", number) for number in range(6)),
+        _pure_node("bad", "{{n5.result.gone}}"),
         {"id": "last", "tool": "echo", "arguments": {"n": "{{n3.result}}"}},
     ]
 }
 
 
-def _plan(plan: dict[str, Any]) -> Scenario:
+def _plan_scenario(plan: dict[str, Any]) -> Scenario:
     async def run(runs: Runs, bench: Bench) -> Handle:
         handle = await runs.start(plan)
         await document_of(handle)
@@ -214,7 +217,7 @@ def _plan(plan: dict[str, Any]) -> Scenario:
     return run
 
 
-def _in_pages(plan: dict[str, Any]) -> Scenario:
+def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
     """Send a plan as large plans are sent: in pages, and with offloaded regions."""
 
     async def run(runs: Runs, bench: Bench) -> Handle:
@@ -243,7 +246,7 @@ def _held_plan(name: str, **plan: Any) -> dict[str, Any]:
     return {
         **plan,
         "nodes": [
-            _add("done", 1),
+            _sum_node("done", 1),
             {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "1s"},
             {"id": "after", "tool": "echo", "depends_on": ["held"]},
         ],
@@ -303,7 +306,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
-    """A `write` times out before its start is recorded."""
+    """A `write` call times out before its start is recorded."""
 
     async def record_never(*_: Any) -> None:
         await asyncio.Event().wait()
@@ -320,8 +323,8 @@ async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
 
 async def _people(runs: Runs, bench: Bench) -> Handle:
     nodes = [
-        human("check", assignee="ann", deadline="1h"),
-        human("late", deadline="100ms", on_timeout={"default": {"approved": False}}),
+        human_node("check", assignee="ann", deadline="1h"),
+        human_node("late", deadline="100ms", on_timeout={"default": {"approved": False}}),
         {
             "id": "order",
             "tool": "order",
@@ -345,9 +348,9 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
 async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
     """A failed run that compensates its calls, and the calls of its items and of its sub-plan."""
     nodes = [
-        _make("a"),
-        {"id": "sub", "plan": {"nodes": [_make("b")]}, "depends_on": ["a"]},
-        {**_make("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
+        _make_node("a"),
+        {"id": "sub", "plan": {"nodes": [_make_node("b")]}, "depends_on": ["a"]},
+        {**_make_node("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
         {"id": "refuse", "tool": "refuse", "depends_on": ["sub", "m"]},
     ]
     handle = await runs.start({"nodes": nodes}, compensate=True)
@@ -355,12 +358,12 @@ async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-def _make(node: str, name: str = "") -> dict[str, Any]:
+def _make_node(node: str, name: str = "") -> dict[str, Any]:
     return {"id": node, "tool": "make", "arguments": {"name": f"replay {node} {name}"}}
 
 
 async def _lookup(runs: Runs, bench: Bench) -> Handle:
-    """A run that asks for the meant party, creates the party, fails and compensates all calls."""
+    """A run that asks which party is meant, creates the party, fails and compensates all its calls."""
     sarah, unknown_person = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
     intents = [
         {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": unknown_person}},
@@ -374,22 +377,22 @@ async def _lookup(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _session(runs: Runs, bench: Bench) -> Handle:
-    """A session that continues as new; its last run has an invalid input and does not report its end."""
+    """A session that continues as new. The last run in the session has an invalid input, and never reports its end."""
     handle = await runs.start_raw(
         {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
     )
-    newest = runs.client.get_workflow_handle(handle.id)
+    newest_execution = runs.client.get_workflow_handle(handle.id)
 
     async def is_idle() -> bool:
-        return bool((await newest.query(wire.QUERY_STATUS))["status"] == "idle")
+        return bool((await newest_execution.query(wire.QUERY_STATUS))["status"] == "idle")
 
     plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}]}
     for number, start in enumerate([{"plan": plan}, {"plan": plan}, {"neither": 1}], 1):
         turn = {"run_id": f"replay-turn-{number}", "request": f"Turn {number}.", "start": start}
-        await newest.execute_update(wire.UPDATE_START_TURN, turn)
-        await newest.signal(wire.SIGNAL_TURN_ENDED, {"turn": "nobody"})
+        await newest_execution.execute_update(wire.UPDATE_START_TURN, turn)
+        await newest_execution.signal(wire.SIGNAL_TURN_ENDED, {"turn": "nobody"})
         await eventually(is_idle)
-    await newest.signal(wire.SIGNAL_END_SESSION, {})
+    await newest_execution.signal(wire.SIGNAL_END_SESSION, {})
     await handle.result()
     return handle
 
@@ -423,23 +426,23 @@ async def _limit(runs: Runs, bench: Bench) -> Handle:
 SCENARIOS: dict[str, Scenario] = {
     **MODEL_SCENARIOS,
     "people": _people,
-    "chain": _plan(CHAIN),
-    "diamond": _plan(_DIAMOND),
-    "fan_out": _plan(_FAN_OUT),
-    "mixed": _plan(_MIXED),
-    "items": _plan(_ITEMS),
-    "sub_plans": _plan(_SUB_PLANS),
-    "region": _plan(_REGION),
+    "chain": _plan_scenario(CHAIN),
+    "diamond": _plan_scenario(_DIAMOND),
+    "fan_out": _plan_scenario(_FAN_OUT),
+    "mixed": _plan_scenario(_MIXED),
+    "items": _plan_scenario(_ITEMS),
+    "sub_plans": _plan_scenario(_SUB_PLANS),
+    "region": _plan_scenario(_REGION),
     "call_batch": _call_batch,
-    "slices": _plan(_REGION_BATCHES),
-    "map": _plan(_MAP),
-    "long": _plan(_LONG),
-    "large_results": _plan(_LARGE_RESULTS),
-    "pages": _in_pages(_MIXED),
-    "inside": _in_pages(_OFFLOADED_REGION),
-    "failed": _plan(_FAILED),
-    "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
-    "deadline": _plan(_held_plan("deadline", deadline="500ms")),
+    "slices": _plan_scenario(_REGION_BATCHES),
+    "map": _plan_scenario(_MAP),
+    "long": _plan_scenario(_LONG),
+    "large_results": _plan_scenario(_LARGE_RESULTS),
+    "pages": _paged_plan_scenario(_MIXED),
+    "inside": _paged_plan_scenario(_OFFLOADED_REGION),
+    "failed": _plan_scenario(_FAILED),
+    "fail_fast": _plan_scenario({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
+    "deadline": _plan_scenario(_held_plan("deadline", deadline="500ms")),
     "raw": _start_raw,
     "refused": _rejected_plan,
     "cancelled": _cancelled_run,
@@ -457,4 +460,4 @@ SCENARIOS: dict[str, Scenario] = {
 """Name of the history -> the scenario that produces it."""
 
 CONTINUE_AS_NEW_AFTER_EVENTS = {"long": 30, "session": 30}
-"""Scenario -> number of events after which its server suggests continue-as-new; other scenarios have no low limit."""
+"""Scenario -> number of events after which the server suggests continue-as-new; the default for other scenarios."""

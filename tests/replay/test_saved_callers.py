@@ -33,7 +33,7 @@ def test_every_plan_has_a_history() -> None:
 
 
 async def record() -> None:
-    """Run a workflow for each plan, which the workflow runs as a child, and save the histories."""
+    """Run a user workflow for each plan, and save its history. The workflow runs the plan as a child."""
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server:
             await server.start()

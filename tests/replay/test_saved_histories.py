@@ -22,10 +22,10 @@ from tests.replay.record import HISTORIES
 from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, replayed_document, result_of
 
-_GOOD = sorted((HISTORIES / "good").glob("*.json"))
-_RUNS = [path for path in _GOOD if path.stem not in ("session", "session-1", "limit")]
+_GOOD_PATHS = sorted((HISTORIES / "good").glob("*.json"))
+_RUN_PATHS = [path for path in _GOOD_PATHS if path.stem not in ("session", "session-1", "limit")]
 """Histories of runs, without the histories of a session and of a limit, which the reader does not support."""
-_BAD = sorted((HISTORIES / "bad").glob("*.json"))
+_BAD_PATHS = sorted((HISTORIES / "bad").glob("*.json"))
 
 
 def load_history(path: Path) -> WorkflowHistory:
@@ -34,15 +34,15 @@ def load_history(path: Path) -> WorkflowHistory:
 
 
 def test_every_scenario_has_a_history() -> None:
-    assert sorted({path.stem.partition("-")[0] for path in _GOOD}) == sorted(SCENARIOS)
+    assert sorted({path.stem.partition("-")[0] for path in _GOOD_PATHS}) == sorted(SCENARIOS)
 
 
-@pytest.mark.parametrize("path", _GOOD, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _GOOD_PATHS, ids=lambda path: path.stem)
 async def test_good_history_replays_to_the_same_document(path: Path) -> None:
     await assert_replays(load_history(path))
 
 
-@pytest.mark.parametrize("path", _RUNS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _RUN_PATHS, ids=lambda path: path.stem)
 async def test_reader_has_every_node_status_before_the_last_event(path: Path) -> None:
     history = load_history(path)
     reader = HistoryReplay(history.workflow_id, data_converter)
@@ -59,9 +59,9 @@ async def test_reader_has_every_node_status_before_the_last_event(path: Path) ->
 
 
 async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
-    """Return the node states of the reader, and of the run at its end, in the form that the end of the history has."""
-    recorded = [document for event in history.events if (document := recorded_document(event)) is not None]
-    if end_of(history) == "canceled" and not recorded:
+    """Return the node states of the reader, and the expected states, in the form that the history has at its end."""
+    recorded_documents = [document for event in history.events if (document := recorded_document(event)) is not None]
+    if end_of(history) == "canceled" and not recorded_documents:
         states = {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     if end_of(history) == "continued":
@@ -73,43 +73,44 @@ async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) 
         # The items of a map count as nodes, so the states of the records are not enough.
         reader_document = counted_document(result_document(scheduler, RunFacts("run", "1")))
         return reader_document["nodes_ref"]["counts"], result["nodes_ref"]["counts"]
-    ends = {name: (node["status"], node["result"], node["error"]) for name, node in result["nodes"].items()}
-    return _ends(scheduler, ends), ends
+    expected_states = {name: (node["status"], node["result"], node["error"]) for name, node in result["nodes"].items()}
+    return _states_of(scheduler, expected_states), expected_states
 
 
-def _ends(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
-    ends = {}
+def _states_of(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
+    states = {}
     for name in names:
         record = scheduler.record_of(name)
         assert record is not None, name
         error = record.error.to_json() if record.error else None
-        ends[name] = (record.status.value, compact_value(record.result, ref=f"node:{name}"), error)
-    return ends
+        states[name] = (record.status.value, compact_value(record.result, ref=f"node:{name}"), error)
+    return states
 
 
-def _messages(name: str, signal: str) -> list[Any]:
+def _signal_payloads(name: str, signal: str) -> list[Any]:
     """Return the payloads of a signal in a saved history, in order."""
-    signals = [event.workflow_execution_signaled_event_attributes for event in load_history(_good(name)).events]
-    return [json.loads(each.input.payloads[0].data) for each in signals if each.signal_name == signal]
+    signals = [event.workflow_execution_signaled_event_attributes for event in load_history(_good_path(name)).events]
+    return [json.loads(attributes.input.payloads[0].data) for attributes in signals if attributes.signal_name == signal]
 
 
-def _good(name: str) -> Path:
+def _good_path(name: str) -> Path:
     return HISTORIES / "good" / f"{name}.json"
 
 
 async def test_streamed_history_has_nodes_of_two_attempts_and_a_repair() -> None:
     entries = [
-        (message["attempt"], [node["id"] for node in message["nodes"]]) for message in _messages("streamed", "planned")
+        (message["attempt"], [node["id"] for node in message["nodes"]])
+        for message in _signal_payloads("streamed", "planned")
     ]
     assert entries == [(1, ["look"]), (2, []), (2, ["sum"])]
-    document = await replayed_document(load_history(_good("streamed")))
+    document = await replayed_document(load_history(_good_path("streamed")))
     assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
     assert document["nodes"]["plan"]["attempts"] == 2
     assert [problem["node_id"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["last"]
 
 
 async def test_replanned_history_has_replans_for_a_failure_and_for_missing_information() -> None:
-    document = await replayed_document(load_history(_good("replanned")))
+    document = await replayed_document(load_history(_good_path("replanned")))
     assert [document["nodes"][name]["title"] for name in ("plan#2", "plan#3")] == [
         "planning again (1 of 3): 'a' failed: tool_failed: no",
         "planning again (2 of 3): missing in the answer: the fourth",
@@ -123,7 +124,7 @@ async def test_replanned_history_has_replans_for_a_failure_and_for_missing_infor
 
 
 def test_session_history_continues_as_new_and_has_a_failed_turn() -> None:
-    histories = [load_history(_good(name)) for name in ("session", "session-1")]
+    histories = [load_history(_good_path(name)) for name in ("session", "session-1")]
     assert [end_of(history) for history in histories] == ["continued", "completed"]
     (result,) = result_of(histories[1])
     assert [(turn["request"], turn["status"]) for turn in result["turns"]] == [
@@ -133,11 +134,13 @@ def test_session_history_continues_as_new_and_has_a_failed_turn() -> None:
     ]
 
 
-def test_budget_history_has_requests_and_two_grants_of_grandchild_runs() -> None:
-    reservation_keys = {key for message in _messages("budget", "budget_report") for key in message["reservations"]}
+def test_budget_history_has_reservations_of_grandchild_runs_and_two_raised_limits() -> None:
+    reservation_keys = {
+        key for message in _signal_payloads("budget", "budget_report") for key in message["reservations"]
+    }
     assert reservation_keys == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
     updates = [
-        event.workflow_execution_update_accepted_event_attributes for event in load_history(_good("budget")).events
+        event.workflow_execution_update_accepted_event_attributes for event in load_history(_good_path("budget")).events
     ]
     answers = [
         json.loads(update.accepted_request.input.args.payloads[0].data)
@@ -145,7 +148,7 @@ def test_budget_history_has_requests_and_two_grants_of_grandchild_runs() -> None
         if update.protocol_instance_id
     ]
     assert [answer["answer"] for answer in answers] == [{"data": {"calls": 1}}, {"data": {"calls": None}}]
-    (document,) = result_of(load_history(_good("budget")))
+    (document,) = result_of(load_history(_good_path("budget")))
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 
 
@@ -169,4 +172,4 @@ async def test_changed_result_replays_but_differs_from_the_replayed_result() -> 
 
 
 def test_every_bad_history_is_tested() -> None:
-    assert {path.stem for path in _BAD} == {*_CHANGED_COMMANDS, "result_changed"}
+    assert {path.stem for path in _BAD_PATHS} == {*_CHANGED_COMMANDS, "result_changed"}

@@ -52,8 +52,8 @@ async def agent_runs(
         await runs.check_runs()
 
 
-def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
-    """Return the plan of an agent that may call the named tools of the bench and has no context."""
+def helper_plan(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
+    """Return the plan of the agent `helper`, which may call the named tools of the bench and has no context."""
     declared: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
     return agent_plan(AgentSpec("helper", tools=declared, **fields), prompt=prompt, results={})
 
@@ -68,7 +68,7 @@ async def checked_document(runs: Runs, handle: Handle) -> Document:
 
 
 def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
-    """Return the messages of a model call: its role, and the names of its tool calls or its content."""
+    """Return the role of each message of a model call, with the names of the tool calls or the content."""
     return [
         (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])
         if message.get("tool_calls")
@@ -77,7 +77,7 @@ def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
     ]
 
 
-def model_answer(text: str | None) -> Any:
+def choice_with_text(text: str | None) -> Any:
     return _ChoiceWithText(text)
 
 
@@ -93,4 +93,4 @@ class _ChoiceWithText:
     __hash__ = None  # type: ignore[assignment]  # it equals several choices
 
     def __repr__(self) -> str:
-        return f"model_answer({self._text!r})"
+        return f"choice_with_text({self._text!r})"

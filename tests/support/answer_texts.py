@@ -29,13 +29,13 @@ def held_answer(content: str, gate: asyncio.Event, *, after: int | str) -> Any:
 class AnswerReader:
     """Collect the chunks of a run's streamed answer."""
 
-    def __init__(self, texts: TokenStreams, run: str) -> None:
+    def __init__(self, token_streams: TokenStreams, run: str) -> None:
         self.delivered_text = DeliveredText()
         self.chunks: list[TextPart] = []
-        self._read_task = asyncio.create_task(self._read(texts, run))
+        self._read_task = asyncio.create_task(self._read(token_streams, run))
 
-    async def _read(self, texts: TokenStreams, run: str) -> None:
-        async with aclosing(texts.parts(run, self.delivered_text)) as chunks:
+    async def _read(self, token_streams: TokenStreams, run: str) -> None:
+        async with aclosing(token_streams.parts(run, self.delivered_text)) as chunks:
             async for chunk in chunks:
                 self.chunks.append(chunk)
 

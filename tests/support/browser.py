@@ -1,6 +1,6 @@
 """A real Chromium for tests of the console: pages of a given size, and checks for errors.
 
-Playwright is imported when it is used: every process of tests imports this module, and few start a browser.
+Playwright is imported only when a test opens a browser, because every test process imports this module.
 """
 
 import shutil

@@ -51,7 +51,7 @@ RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 """Attempts of a node whose worker dies, with short delays."""
 
 
-def effect(name: str, *after: str, heartbeat: str = "1s") -> dict[str, Any]:
+def effect_node(name: str, *after: str, heartbeat: str = "1s") -> dict[str, Any]:
     """Return a node that has an effect, is held after it, and is retried if its worker dies.
 
     Args:
@@ -169,7 +169,7 @@ async def worker_process(
 
 
 class FaultPoints:
-    """Hold tools at their fault points and detect when they reach them."""
+    """Hold tools at fault points, and detect when a tool reaches its point."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -219,15 +219,20 @@ async def start_workflow(
 
 
 async def start_run(
-    client: Client, plan: Any, *, workflow_id: str, foreign: Mapping[str, ToolDeclaration] | None = None, **options: Any
+    client: Client,
+    plan: Any,
+    *,
+    workflow_id: str,
+    foreign_tools: Mapping[str, ToolDeclaration] | None = None,
+    **options: Any,
 ) -> Handle:
     """Start a plan.
 
     Args:
-        foreign: tools of workers that do not use Dagwright.
+        foreign_tools: tools of workers that do not use Dagwright.
     """
     toolset = load_toolset(Settings(), [str(TOOLS)])
-    compiled = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign or {})}), {})
+    compiled = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign_tools or {})}), {})
     return await start_workflow(client, RunInput(compiled=compiled, **options), workflow_id=workflow_id)
 
 
@@ -250,7 +255,7 @@ async def restart(server: LiveServer) -> None:
     await server.start()
 
 
-def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+def random_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a random plan in which values depend on earlier values, and the expected value of every node."""
     generator = random.Random(seed)
     nodes: list[dict[str, Any]] = []
@@ -259,13 +264,13 @@ def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, s
         name = f"n{number}"
         dependencies = sorted(generator.sample(range(number), min(number, generator.randint(0, 3))))
         tool = "effect_then_hold" if number % 10 == 9 else "compute"
-        names = [f"n{earlier}" for earlier in dependencies]
+        dependency_ids = [f"n{dependency}" for dependency in dependencies]
         arguments: dict[str, Any] = {"name": name}
         if tool == "compute":
-            arguments["values"] = [f"{{{{{earlier}.result}}}}" for earlier in names]
-            values[name] = value_of(name, [values[earlier] for earlier in names])
+            arguments["values"] = [f"{{{{{dependency_id}.result}}}}" for dependency_id in dependency_ids]
+            values[name] = value_of(name, [values[dependency_id] for dependency_id in dependency_ids])
         else:
             values[name] = name
         node = {"id": name, "tool": tool, "arguments": arguments, "retry": RETRY, "heartbeat": "2s"}
-        nodes.append(node if tool == "compute" else {**node, "depends_on": names})
+        nodes.append(node if tool == "compute" else {**node, "depends_on": dependency_ids})
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in values}}, values

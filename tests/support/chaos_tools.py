@@ -32,7 +32,7 @@ _POLL_S = 0.02
 
 
 def value_of(name: str, values: list[str]) -> str:
-    """Return the value of a node of a reactive graph, computed from its name and all its inputs."""
+    """Return the value of a node of a random graph, computed from its name and all its inputs."""
     return hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
 
 
@@ -66,7 +66,7 @@ def _folder() -> Path:
     return Path(os.environ[FOLDER_VARIABLE])
 
 
-async def _fault_point(name: str) -> None:
+async def _wait_at_fault_point(name: str) -> None:
     folder = _folder()
     (folder / f"reached-{name}").touch()
     while (folder / f"hold-{name}").exists():
@@ -74,7 +74,7 @@ async def _fault_point(name: str) -> None:
 
 
 def fault_point(name: str) -> None:
-    """Block the thread at a fault point as long as it is held."""
+    """Block the thread as long as the fault point is held."""
     folder = _folder()
     while (folder / f"hold-{name}").exists():
         (folder / f"reached-{name}").touch()
@@ -96,8 +96,8 @@ def _record(name: str, *, has_key: bool) -> None:
 
 @tool(effects="read")
 async def compute(name: str, values: list[str]) -> str:
-    """Return the value of a node of a reactive graph."""
-    await _fault_point(name)
+    """Return the value of a node of a random graph."""
+    await _wait_at_fault_point(name)
     return value_of(name, values)
 
 
@@ -136,14 +136,14 @@ async def record_span(name: str, group: str, pause_ms: float = 0.0) -> str:
 
     record(is_end=False)
     await asyncio.sleep(pause_ms / 1000)
-    await _fault_point(name)
+    await _wait_at_fault_point(name)
     record(is_end=True)
     return name
 
 
 @tool(effects="pure")
 def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
-    """Return the value of a node of a reactive graph, record the call and wait at its fault point."""
+    """Return the value of a node of a random graph, record the call and wait at its fault point."""
     with (_folder() / "calls").open("a", encoding="utf-8") as calls:
         calls.write(f"{name}\n")
     time.sleep(pause_ms / 1000)
@@ -153,10 +153,10 @@ def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
 
 @worker_tool(outputs=["made"], goal_type="deliverable")
 async def make_slot(name: str) -> dict[str, str]:
-    """Record the call, wait at its fault point, and return a slot."""
+    """Record the call, wait at its fault point, and return the value of the slot `made`."""
     with (_folder() / "calls").open("a", encoding="utf-8") as calls:
         calls.write(f"{name}\n")
-    await _fault_point(name)
+    await _wait_at_fault_point(name)
     return {"made": name}
 
 
@@ -170,13 +170,16 @@ def long_text(name: str) -> str:
 async def effect_then_hold(name: str) -> str:
     """Make an effect and then wait at the fault point: a kill there causes a second attempt."""
     _record(name, has_key=True)
-    await _fault_point(name)
+    await _wait_at_fault_point(name)
     return name
 
 
 @tool(effects="read", batch=True)
 def short_effect(name: str, before: Any = None) -> str:
-    """Make an effect, and then kill this worker if `<folder>/die-<name>` exists: a held call would leave its batch."""
+    """Make an effect, and then kill this worker if `<folder>/die-<name>` exists.
+
+    The tool has no fault point, because a call that waits there would leave its batch.
+    """
     _record(name, has_key=True)
     kill_file = _folder() / f"die-{name}"
     if kill_file.exists():
@@ -189,7 +192,7 @@ def short_effect(name: str, before: Any = None) -> str:
 async def write_then_hold(name: str) -> str:
     """Make a change without a key and wait at the fault point."""
     _record(name, has_key=False)
-    await _fault_point(name)
+    await _wait_at_fault_point(name)
     return name
 
 
@@ -211,7 +214,7 @@ async def effect_then_ask(name: str) -> str:
     if context().checkpoint is None:
         _record(name, has_key=True)
         raise AskPerson(f"What is {name} called?", checkpoint={"made": name})
-    await _fault_point(name)
+    await _wait_at_fault_point(name)
     return str(context().answers[0]["text"])
 
 

@@ -35,10 +35,10 @@ def single_component_scheduler(
 
 def start_ready_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
     """Start all tasks that may start now, and return their ids in order."""
-    actual: list[str] = []
+    task_ids: list[str] = []
     while (task := scheduler.next_task(at)) is not None:
-        actual.append(task.id)
-    return actual
+        task_ids.append(task.id)
+    return task_ids
 
 
 def statuses(scheduler: Scheduler[Any]) -> dict[str, str]:

@@ -19,8 +19,8 @@ class Step:
 
     def json_after(self, word: str = "") -> list[str]:
         """Return the JSON list after `word`, at the end of the step."""
-        actual: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
-        return actual
+        words: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
+        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Stage:
 
 def read_stages(path: Path) -> list[Stage]:
     """Return the stages in order; the last stage is the image."""
-    actual: list[tuple[str, list[Step]]] = []
+    stages: list[tuple[str, list[Step]]] = []
     for step in read_dockerfile(path):
         if step.instruction == "FROM":
-            actual.append((step.text.partition(" AS ")[2], []))
+            stages.append((step.text.partition(" AS ")[2], []))
         else:
-            actual[-1][1].append(step)
-    return [Stage(name, tuple(steps)) for name, steps in actual]
+            stages[-1][1].append(step)
+    return [Stage(name, tuple(steps)) for name, steps in stages]
 
 
 def read_dockerfile(path: Path) -> list[Step]:

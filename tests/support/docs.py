@@ -28,7 +28,7 @@ from tests.support.ports import free_ports
 ROOT = Path(__file__).parents[2]
 COMMANDS = frozenset({"bash", "console"})
 FILES = frozenset({"yaml", "json", "python"})
-PICTURES = frozenset({"mermaid", "text"})
+OTHER_LANGUAGES = frozenset({"mermaid", "text"})
 
 COMMAND_TIMEOUT_S = 300
 """A page's slowest command starts a server and runs a demo."""
@@ -85,7 +85,7 @@ class Block:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def name(self) -> str | None:
+    def file_name(self) -> str | None:
         """The file in which the block is saved for commands."""
         return None if self.language in COMMANDS else self.title
 
@@ -115,13 +115,13 @@ def pages() -> list[Path]:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    actual = []
+    found_blocks = []
     for match in _FENCE.finditer(text):
         comment = _COMMENT.search(text, 0, match.start())
         line = text.count("\n", 0, match.start()) + 1
         name = page.relative_to(ROOT).as_posix()
-        actual.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
-    return actual
+        found_blocks.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
+    return found_blocks
 
 
 def _notes(comment: str) -> dict[str, str]:
@@ -142,9 +142,9 @@ def state_of(folder: Path) -> Path:
     return folder / ".dagwright"
 
 
-def environment(folder: Path, *programs: Path) -> dict[str, str]:
-    """Return the environment of commands in a folder; `programs` come first in its `PATH`."""
-    path = os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+def environment(folder: Path, *program_folders: Path) -> dict[str, str]:
+    """Return the environment of commands in a folder; `program_folders` come first in its `PATH`."""
+    path = os.pathsep.join([*map(str, program_folders), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_of(folder))}
 
 
@@ -162,13 +162,13 @@ class Clone:
     Args:
         folder: an empty folder.
         address: address of a running server, which replaces localhost:7233 in a page.
-        programs: a folder that comes first in `PATH`.
+        program_folder: a folder that comes first in `PATH`.
     """
 
-    def __init__(self, folder: Path, *, address: str, programs: Path) -> None:
+    def __init__(self, folder: Path, *, address: str, program_folder: Path) -> None:
         self.folder = folder
         # `make` uses the programs of this folder, too.
-        self._environment = {**environment(folder, programs), "MAKEFLAGS": f"BIN={programs}"}
+        self._environment = {**environment(folder, program_folder), "MAKEFLAGS": f"BIN={program_folder}"}
         self._address = address
         self._ports = dict(zip(_PAGE_PORTS, map(str, free_ports(len(_PAGE_PORTS))), strict=True))
         self._background = ExitStack()
@@ -179,8 +179,8 @@ class Clone:
             shutil.copytree(ROOT / name, folder / name)
 
     def save(self, block: Block) -> None:
-        if block.name is not None:
-            path = self._working_folder() / block.name
+        if block.file_name is not None:
+            path = self._working_folder() / block.file_name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
 

@@ -17,7 +17,7 @@ from tests.support.chaos_tools import FOLDER_VARIABLE
 DEATH_FILE = "die-in-a-workflow-task"
 """Name of a file in the folder of the tools that makes the worker die, once."""
 
-_dispatch = Engine._dispatch
+_original_dispatch = Engine._dispatch
 
 
 async def _dispatch_or_die(self: Engine, use: HistoryUse, at: float) -> HistoryUse:
@@ -25,7 +25,7 @@ async def _dispatch_or_die(self: Engine, use: HistoryUse, at: float) -> HistoryU
     if not workflow.unsafe.is_replaying() and death_file.exists():
         death_file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    return await _dispatch(self, use, at)
+    return await _original_dispatch(self, use, at)
 
 
 if __name__ == "__main__":

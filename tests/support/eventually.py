@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 _FIRST_PAUSE_S = 0.02
 _MAX_PAUSE_S = 0.15
-"""A query of a server takes some ms of CPU time on both sides: slow conditions are checked less often."""
+"""Slow conditions are checked less often, because a query takes some ms of CPU time in the test and in the server."""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 120.0) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["model_server"]
 
-_FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
+_REMOVED_VARIABLE_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
 
 
 def pytest_configure() -> None:
@@ -34,12 +34,12 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remove variables and config profiles that would connect a test to a real server of the user."""
-    empty = tmp_path_factory.mktemp("environment") / "temporal.toml"
-    empty.write_text("", encoding="ascii")
+    empty_config = tmp_path_factory.mktemp("environment") / "temporal.toml"
+    empty_config.write_text("", encoding="ascii")
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(_FOREIGN_PREFIXES)]:
+        for name in [name for name in os.environ if name.startswith(_REMOVED_VARIABLE_PREFIXES)]:
             patch.delenv(name)
-        patch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
+        patch.setenv("TEMPORAL_CONFIG_FILE", str(empty_config))
         # Temporal's server collects garbage a quarter as often, which saves an eighth of its CPU time.
         patch.setenv("GOGC", "400")
         yield
@@ -54,7 +54,7 @@ def _plain_tracebacks() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _shared_tls_context() -> Iterator[None]:
-    """Share a TLS context: each HTTP client would load all CA certificates again, in 25 ms of CPU time."""
+    """Share a TLS context; otherwise each HTTP client loads all CA certificates again, in 25 ms of CPU time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
         yield
@@ -63,8 +63,8 @@ def _shared_tls_context() -> Iterator[None]:
 @pytest.fixture(scope="session")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     """The server that all tests of a session share; a test that kills a server starts a separate server."""
-    async with live_server(tmp_path_factory.mktemp("server")) as live:
-        yield live
+    async with live_server(tmp_path_factory.mktemp("server")) as shared_server:
+        yield shared_server
 
 
 @pytest.fixture(scope="session")
@@ -76,17 +76,17 @@ async def client(server: LiveServer) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="session")
 async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["LiveSearch"]:
-    """The search server that the tests of one process share; each process has its own."""
+    """Search server of the tests in this process."""
     # Importing OpenSearch's client takes a third of the start of a process, and few processes use it.
     from tests.support.search import live_search  # noqa: PLC0415
 
-    async with live_search(tmp_path_factory.mktemp("search")) as live:
-        yield live
+    async with live_search(tmp_path_factory.mktemp("search")) as search_server:
+        yield search_server
 
 
 @pytest.fixture(scope="session")
 async def maritime(search: "LiveSearch") -> "Maritime":
-    """10,000 read-only shipments on the search server; a test that changes shipments loads others: `load_maritime`."""
+    """10,000 read-only shipments on the search server; a test that changes shipments calls `load_maritime` itself."""
     from tests.support.search import load_maritime  # noqa: PLC0415
 
     return await load_maritime(search, "maritime")

@@ -35,13 +35,13 @@ async def _echo(arguments: dict[str, Any]) -> RawValue:
 
 
 @activity.defn(name="foreign.fail")
-async def _fail(arguments: dict[str, Any]) -> None:
+async def _fail_permanently(arguments: dict[str, Any]) -> None:
     """Fail permanently with a message of the given number of bytes."""
     raise ApplicationError("x" * arguments["size"], type="Foreign", non_retryable=True)
 
 
 @activity.defn(name="foreign.later")
-async def _later(arguments: dict[str, Any]) -> None:
+async def _request_retry_after_days(arguments: dict[str, Any]) -> None:
     """Request a retry after the given number of days."""
     raise ApplicationError("not today", type="Foreign", next_retry_delay=timedelta(days=arguments["days"]))
 
@@ -53,7 +53,7 @@ async def _sleep_without_heartbeats(arguments: dict[str, Any]) -> str:
     return "done"
 
 
-_ACTIVITIES = (_text, _echo, _fail, _later, _sleep_without_heartbeats)
+_ACTIVITIES = (_text, _echo, _fail_permanently, _request_retry_after_days, _sleep_without_heartbeats)
 _NAMES = ("foreign.text", "foreign.echo", "foreign.fail", "foreign.later", "foreign.deaf")
 
 
@@ -62,8 +62,13 @@ async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDecla
     """Serve the activities on a separate queue; yield the declarations for plans."""
     queue = f"foreign-{uuid4().hex}"
     async with Worker(client, task_queue=queue, activities=_ACTIVITIES):
-        declared: dict[str, Any] = {"effects": Effects.READ, "task_queue": queue, "is_foreign": True, "timeout_s": 20}
-        yield {name: ToolDeclaration(name, **declared) for name in _NAMES}
+        declaration_fields: dict[str, Any] = {
+            "effects": Effects.READ,
+            "task_queue": queue,
+            "is_foreign": True,
+            "timeout_s": 20,
+        }
+        yield {name: ToolDeclaration(name, **declaration_fields) for name in _NAMES}
 
 
 def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:

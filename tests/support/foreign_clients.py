@@ -42,10 +42,10 @@ class ClientRequest:
         return bool(self.body.get("stream"))
 
 
-def _stainless(agent: str, language: str) -> Mapping[str, str]:
+def _stainless(user_agent: str, language: str) -> Mapping[str, str]:
     """Return headers of OpenAI's clients, which accept only JSON even if they request a stream."""
     shared = {"Accept": "application/json", "X-Stainless-Retry-Count": "0"}
-    return {**shared, "User-Agent": agent, "X-Stainless-Lang": language}
+    return {**shared, "User-Agent": user_agent, "X-Stainless-Lang": language}
 
 
 _RESPONSES = "/v1/responses"
@@ -60,15 +60,18 @@ _SYSTEM = {"role": "system", "content": "Be brief."}
 _USER = {"role": "user", "content": QUESTION}
 
 
-def _function(parameters: Mapping[str, Any], **more: object) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": "weather", "description": "It.", "parameters": parameters, **more}}
+def _function(parameters: Mapping[str, Any], **fields: object) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": "weather", "description": "It.", "parameters": parameters, **fields},
+    }
 
 
-def _answer_item(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
+def _answer_item(*, logprobs: bool = False, **fields: object) -> dict[str, Any]:
     content_part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
     if logprobs:
         content_part["logprobs"] = []
-    return {"type": "message", "id": EARLIER_RESPONSE_ID, "role": "assistant", "content": [content_part], **more}
+    return {"type": "message", "id": EARLIER_RESPONSE_ID, "role": "assistant", "content": [content_part], **fields}
 
 
 _RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"
@@ -254,7 +257,7 @@ CLIENT_REQUESTS = (
     ClientRequest(
         "Open WebUI",
         "read: open_webui 0.12.4 (PyPI) routers/openai.py, main.py, utils/payload.py, utils/headers.py; a model whose "
-        "usage it asks for, a temperature set, `ENABLE_FORWARD_USER_INFO_HEADERS`",
+        "usage Open WebUI requests, a set temperature, `ENABLE_FORWARD_USER_INFO_HEADERS`",
         {"stream": True, "messages": [_USER], "stream_options": _USAGE, "temperature": 0.8},
         headers={
             "Accept": "*/*",

@@ -1,8 +1,9 @@
 """A program that forks a process for each request, with the modules of Dagwright imported.
 
-Importing them takes two to four seconds of CPU, which tests would pay for each command. A forked process is a real
-process: it has its own environment, folder, standard streams, signals and exit code. `tests.support.programs` is the
-client of this program. Nothing here may start a thread or an event loop: a fork would copy them broken.
+Importing the modules takes two to four seconds of CPU time, which tests would otherwise pay for each command. A forked
+process is a real process: it has its own environment, folder, standard streams, signals and exit code.
+`tests.support.programs` is the client of this program. Nothing here may start a thread or an event loop: a fork would
+copy them broken.
 
 Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]; with modules, the server imports them instead of Dagwright.
 The server ends when its standard input is closed.
@@ -25,7 +26,10 @@ from typing import Any, Final
 
 ROOT: Final = str(Path(__file__).parents[2])
 LENGTH_BYTES: Final = 8
-"""Size of the length of a request, which is sent before its JSON, with the descriptors of the standard streams."""
+"""Size of the length field of a request.
+
+The field is sent before the JSON of the request, together with the descriptors of the standard streams.
+"""
 _PACKAGES: Final = ("dagwright.interfaces.cli", "dagwright.interfaces.http")
 _MODULES: Final = (
     *("worker", "uvloop", "cel", "anyio._backends._asyncio", "alembic.command", "alembic.config"),
@@ -40,7 +44,7 @@ def _import_modules() -> None:
             importlib.import_module(module.name)
     for name in _MODULES:
         importlib.import_module(name)
-    # The command tree and the first schema, condition and model call load more modules. Nothing is opened.
+    # Load the modules that the command tree and the first schema, condition and model call need. Nothing is opened.
     importlib.import_module("dagwright.interfaces.cli.app").click_command()
     importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
     environment = importlib.import_module("dagwright.tools.environment").ToolEnvironment(Path(ROOT))
@@ -77,23 +81,23 @@ class _ForkServer:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._clients: dict[int, socket.socket] = {}
-        self._child_ended, self._wakeup = socket.socketpair()
-        for end in (self._child_ended, self._wakeup):
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
+        for end in (self._wakeup_reader, self._wakeup_writer):
             end.setblocking(False)
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> dict[str, Any] | None:
         """Serve until standard input closes; return the request in a forked process, None in the server."""
-        signal.set_wakeup_fd(self._wakeup.fileno())
+        signal.set_wakeup_fd(self._wakeup_writer.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for source in (self._listener, self._child_ended, 0):
+        for source in (self._listener, self._wakeup_reader, 0):
             self._selector.register(source, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj == 0:
                     return None
-                if key.fileobj is self._child_ended:
+                if key.fileobj is self._wakeup_reader:
                     self._report_exits()
                 elif key.data is not None:
                     self._kill(key.fileobj, pid=key.data)
@@ -102,9 +106,9 @@ class _ForkServer:
 
     def _fork(self) -> dict[str, Any] | None:
         client, _ = self._listener.accept()
-        head, streams, _, _ = socket.recv_fds(client, LENGTH_BYTES, 3)
+        length_field, streams, _, _ = socket.recv_fds(client, LENGTH_BYTES, 3)
         try:
-            request: dict[str, Any] = json.loads(_receive(client, int.from_bytes(head, "big")))
+            request: dict[str, Any] = json.loads(_receive(client, int.from_bytes(length_field, "big")))
         except (EOFError, ValueError):
             # The client is gone because its test ended.
             for stream in (client.detach(), *streams):
@@ -132,7 +136,7 @@ class _ForkServer:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self._selector.close()
-        for resource in (self._listener, self._child_ended, self._wakeup, *self._clients.values()):
+        for resource in (self._listener, self._wakeup_reader, self._wakeup_writer, *self._clients.values()):
             resource.close()
 
     def _kill(self, client: Any, *, pid: int) -> None:
@@ -145,7 +149,7 @@ class _ForkServer:
 
     def _report_exits(self) -> None:
         with suppress(BlockingIOError):
-            self._child_ended.recv(4096)
+            self._wakeup_reader.recv(4096)
         with suppress(ChildProcessError):
             while (child := os.waitpid(-1, os.WNOHANG))[0]:
                 with self._clients.pop(child[0]) as client, suppress(OSError):

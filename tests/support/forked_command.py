@@ -1,10 +1,10 @@
 """Commands of shell scripts, run by the fork server: `dagwright`, and `python` with a script or an example.
 
-`write_commands` creates a folder for the start of `PATH`. A command there passes its program to the fork server, with
-its environment, folder, umask and standard streams, forwards signals to it, and ends with the same exit code; when the
-command is killed, so is the program. Programs that start `sys.executable`, such as background workers, start this
-`python`. For any other arguments, this `python` starts the interpreter of the tests. The commands must not import
-packages, because each command would pay for the import.
+`write_commands` creates a folder for the start of `PATH`. A command there passes a program to the fork server, with the
+environment, folder, umask and standard streams of the command. The command forwards signals to the program, and ends
+with the exit code of the program. If the command is killed, the program is killed too. Programs that start
+`sys.executable`, such as background workers, start this `python`. For any other arguments, this `python` starts the
+interpreter of the tests. The commands must not import packages, because each command would pay for the import.
 """
 
 import os
@@ -69,7 +69,7 @@ def _run(address: str, program: list[str], arguments: list[str]) -> NoReturn:
         responses = connection.makefile("rb")
         pid = int(responses.readline())
         for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(signal_number, lambda received, _: _forward(received, pid))
+            signal.signal(signal_number, lambda received_number, _: _forward(received_number, pid))
         code = int(responses.readline())
     if code < 0:
         with suppress(OSError):  # SIGKILL cannot have a handler.

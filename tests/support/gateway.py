@@ -27,8 +27,8 @@ from tests.support.templates import load_templates
 CHAT = "/v1/chat/completions"
 
 
-def chat_body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
-    return {"model": model, "messages": [{"role": "user", "content": words}], **more}
+def chat_body(model: str, words: str = "{}", **fields: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": words}], **fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class Gateway:
         header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.http.post(path, json=body, headers=header_fields)
 
-    async def start(self, plan: Any, **more: Any) -> str:
-        """Start a run of a plan; return its ID."""
-        response = await self.post("/v1/runs", {"plan": plan, **more})
+    async def start(self, plan: Any, **fields: Any) -> str:
+        """Start a run of a plan, and return the ID of the run."""
+        response = await self.post("/v1/runs", {"plan": plan, **fields})
         assert response.status_code == 201, response.text
         return str(response.json()["run_id"])
 
-    async def chat(self, model: str, words: str = "{}", **more: Any) -> httpx.Response:
-        """Post a chat completion without streaming; `more` are fields of its body."""
-        return await self.post(CHAT, chat_body(model, words, **more))
+    async def chat(self, model: str, words: str = "{}", **fields: Any) -> httpx.Response:
+        """Post a chat completion without streaming; `fields` are more fields of the request body."""
+        return await self.post(CHAT, chat_body(model, words, **fields))
 
     async def document(self, run: str) -> dict[str, Any]:
         return dict((await self.http.get(f"/v1/runs/{run}")).json())
@@ -70,17 +70,17 @@ class Gateway:
 
     async def wait_for_requests(self, run: str) -> list[dict[str, Any]]:
         """Wait until a run has open requests and return them."""
-        actual: list[dict[str, Any]] = []
+        open_requests: list[dict[str, Any]] = []
 
         async def has_requests() -> bool:
-            actual[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
-            return bool(actual)
+            open_requests[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
+            return bool(open_requests)
 
         await eventually(has_requests)
-        return actual
+        return open_requests
 
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
-        """Post JSON and return the events of the response; none if it has no content (204)."""
+        """Post JSON and return the events of the response; an empty list for a response without content (204)."""
         header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.http.stream("POST", path, json=body, headers=header_fields) as response:
             text = (await response.aread()).decode()
@@ -90,7 +90,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event; `content` is its JSON, or its text if it is not JSON."""
+    """One server-sent event; `content` is the parsed JSON, or the text of an event without JSON."""
 
     id: str | None
     content: Any
@@ -108,12 +108,12 @@ class NamedEvent:
 
 def named_events_of(text: str) -> list[NamedEvent]:
     """Return the named events of a stream, without comments."""
-    actual = []
+    events = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(": ", 1) for line in block.split("\n"))
         if "event" in fields:
-            actual.append(NamedEvent(fields.get("id"), fields["event"], json.loads(fields["data"])))
-    return actual
+            events.append(NamedEvent(fields.get("id"), fields["event"], json.loads(fields["data"])))
+    return events
 
 
 async def blocks_of(response: httpx.Response) -> AsyncIterator[str]:
@@ -127,17 +127,17 @@ async def blocks_of(response: httpx.Response) -> AsyncIterator[str]:
 
 
 def events_of(text: str) -> list[Event]:
-    actual = []
+    events = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(":", 1) for line in block.split("\n"))
         message = fields.get("data", "").strip()
         content = message if message in ("", "[DONE]") else json.loads(message)
         comment = fields.get("")
-        actual.append(Event(fields["id"].strip() if "id" in fields else None, content, comment and comment.strip()))
-    return actual
+        events.append(Event(fields["id"].strip() if "id" in fields else None, content, comment and comment.strip()))
+    return events
 
 
-def assert_numbers_grow(numbers: Sequence[tuple[int, bool]]) -> None:
+def assert_sequence_numbers_increase(numbers: Sequence[tuple[int, bool]]) -> None:
     """Assert that the sequence numbers of events increase; progress events repeat the previous number."""
     previous = -1
     for number, is_progress in numbers:
@@ -164,10 +164,10 @@ async def gateway(
 
     Args:
         folder: folder for the templates.
-        plans: templates: name -> plan.
+        plans: name of a template -> plan.
         references: tools and agents, as returned by `references_of`.
         models: models of the provider.
-        queue: task queue of its runs, to share a worker between gateways.
+        queue: task queue of the runs, to share a worker between gateways.
         port: listening port; 0 for any free port.
         heartbeat_s: interval of keep-alive comments in a silent stream.
         extra_settings: additional settings.

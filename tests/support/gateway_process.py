@@ -25,7 +25,7 @@ class GatewayProcess:
     """`serve --no-worker` on one port, restarted after each kill."""
 
     def __init__(self, address: str, folder: Path, *, environment: Mapping[str, str]) -> None:
-        self._log = folder / "gateway.log"
+        self._log_path = folder / "gateway.log"
         self._environment = {**environment_of(address, folder), **environment}
         self._process: RunningProcess | None = None
         self._port = free_port()
@@ -34,11 +34,11 @@ class GatewayProcess:
     @property
     def log(self) -> str:
         """Output of the process so far."""
-        return self._log.read_text(errors="replace")
+        return self._log_path.read_text(errors="replace")
 
     async def start(self) -> None:
         options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS)]
-        with self._log.open("ab") as log:
+        with self._log_path.open("ab") as log:
             self._process = await start_program(
                 (str(QUICK_STARTER),), options, folder=ROOT, environment=self._environment, stdout=log, stderr=log
             )
@@ -87,7 +87,7 @@ class CompletionClient:
         """The combined text of all streams."""
         self._last_event_id: str | None = None
         self.runs: set[str] = set()
-        self.streams = 0
+        self.stream_count = 0
         self.statuses: list[int] = []
 
     async def follow(self) -> str:
@@ -107,7 +107,7 @@ class CompletionClient:
                 if response.status_code != 200:
                     assert response.status_code == 503, await response.aread()
                     return False
-                self.streams += 1
+                self.stream_count += 1
                 self.runs.add(response.headers["x-run-id"])
                 return await self._read_events(response)
         except _CONNECTION_ERRORS:
@@ -131,7 +131,7 @@ class EventClient:
     def __init__(self, url: str, run: str) -> None:
         self._url = f"{url}/v1/runs/{run}/events"
         self.events: list[NamedEvent] = []
-        self.streams = 0
+        self.stream_count = 0
 
     @property
     def states(self) -> list[tuple[str, str]]:
@@ -153,7 +153,7 @@ class EventClient:
                     # The run may not have started yet.
                     assert response.status_code in (404, 503), await response.aread()
                     return
-                self.streams += 1
+                self.stream_count += 1
                 async for block in blocks_of(response):
                     # Error events have no ID to resume after.
                     self.events += [event for event in named_events_of(block) if event.name != "error"]

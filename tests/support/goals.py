@@ -28,8 +28,8 @@ async def scripted_runs(
         yield server, runs
 
 
-def goal(runs: Runs, words: str, *tools: str, **options: Any) -> CompiledPlan:
-    plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, PlanningOptions(**options))
+def goal_plan(runs: Runs, text: str, *tools: str, **options: Any) -> CompiledPlan:
+    plan, _ = prepare_goal(text, {name: runs.tools[name] for name in tools}, PlanningOptions(**options))
     assert plan.extender is not None
     assert plan.extender["kind"] == GOAL_KIND
     return plan
@@ -40,21 +40,23 @@ async def checked_document(runs: Runs, handle: Handle) -> Document:
 
     The last event in the history of a failed run contains the error outside of the document.
     """
-    reported = bare(await document_of(handle))
+    document = bare(await document_of(handle))
     view = await RunReader(runs.client, handle.id).read()
-    rebuilt = bare(replace(view, closing_document=None).document())
-    if reported["status"] == "failed":
-        rebuilt["error"] = reported.get("error")
-        rebuilt = {name: part for name, part in rebuilt.items() if part is not None or name == "output"}
-    for name, node in rebuilt["nodes"].items():
+    rebuilt_document = bare(replace(view, closing_document=None).document())
+    if document["status"] == "failed":
+        rebuilt_document["error"] = document.get("error")
+        rebuilt_document = {
+            name: part for name, part in rebuilt_document.items() if part is not None or name == "output"
+        }
+    for name, node in rebuilt_document["nodes"].items():
         if "result" in node:
             node["result"] = compact_value(node["result"], ref=f"node:{name}")
-    assert rebuilt == reported
-    return reported
+    assert rebuilt_document == document
+    return document
 
 
-def plan_text(*nodes: Any, **more: Any) -> str:
-    return json.dumps({"nodes": list(nodes), **more})
+def plan_text(*nodes: Any, **fields: Any) -> str:
+    return json.dumps({"nodes": list(nodes), **fields})
 
 
 def call(node_id: str, tool: str, **arguments: Any) -> dict[str, Any]:

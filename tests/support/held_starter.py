@@ -36,9 +36,9 @@ async def _held_create_run_input(self: Forks, draft: ForkDraft) -> RunInput:
 
 
 async def _held_start(self: Runs, *arguments: Any, **options: Any) -> StartedRun:
-    started = await _start(self, *arguments, **options)
+    started_run = await _start(self, *arguments, **options)
     fault_point(FORK_STARTED)
-    return started
+    return started_run
 
 
 async def _held_send(self: Sessions, name: str, turn: PreparedTurn, **options: Any) -> None:

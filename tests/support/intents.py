@@ -11,34 +11,34 @@ from tests.support.onboarding import intent
 from tests.support.runs import Document, Runs
 
 
-def fund(name: str, **more: Any) -> dict[str, Any]:
-    return intent("cbu.ensure", name=name, jurisdiction="LU", client_type="fund", **more)
+def fund_intent(name: str, **params: Any) -> dict[str, Any]:
+    return intent("cbu.ensure", name=name, jurisdiction="LU", client_type="fund", **params)
 
 
-def product(name: str, client_ref: str) -> dict[str, Any]:
+def product_intent(name: str, client_ref: str) -> dict[str, Any]:
     return intent("cbu.add-product", product=name, refs={"cbu-id": client_ref})
 
 
-def answer(*intents: Any, **more: Any) -> dict[str, Any]:
-    return {"intents": list(intents), "explanation": "Does it.", "confidence": 0.9, **more}
+def intents_response(*intents: Any, **fields: Any) -> dict[str, Any]:
+    return {"intents": list(intents), "explanation": "Does it.", "confidence": 0.9, **fields}
 
 
-def intents_answer(*intents: Any, **more: Any) -> str:
-    return json.dumps(answer(*intents, **more))
+def intents_response_text(*intents: Any, **fields: Any) -> str:
+    return json.dumps(intents_response(*intents, **fields))
 
 
-def seed(name: str) -> Any:
+def seed_intents(name: str) -> Any:
     return onboarding.seed(name)["intents"]
 
 
-def intents_goal(runs: Runs, words: str = "Do it.", **options: Any) -> CompiledPlan:
+def intents_goal(runs: Runs, text: str = "Do it.", **options: Any) -> CompiledPlan:
     """Return the plan of a request that may use the onboarding verbs."""
     verbs = {
         name: tool
         for name, tool in runs.tools.items()
         if name.startswith(("cbu.", "entity.", "onboarding.", *RESOLVER.tools()))
     }
-    return prepare_goal(words, verbs, PlanningOptions(profile="intents", **options))[0]
+    return prepare_goal(text, verbs, PlanningOptions(profile="intents", **options))[0]
 
 
 def intent_statuses(document: Document) -> dict[str, str]:

@@ -21,9 +21,9 @@ def value_at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-def replace_at(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+def replace_at(value: Any, path: tuple[Any, ...], replacement: Any) -> Any:
     if not path:
-        return new
-    changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[path[0]] = replace_at(value[path[0]], path[1:], new)
-    return changed
+        return replacement
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replace_at(value[path[0]], path[1:], replacement)
+    return copy

@@ -15,7 +15,7 @@ class Ledger:
         undo_arguments: name of a change -> further arguments of its undo.
         entered: names of changes and undos (`-name`) that wait for a release, or have waited.
         released: names of changes and undos that need not wait; a test adds them.
-        stuck: names of undos (`-name`) that fail; a test adds them.
+        failing_undos: names of undos (`-name`) that fail; a test adds them.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Ledger:
         self.undo_arguments: dict[str, dict[str, Any]] = {}
         self.entered: list[str] = []
         self.released: set[str] = set()
-        self.stuck: set[str] = set()
+        self.failing_undos: set[str] = set()
         self._undone_keys: set[str] = set()
 
     def steps_of(self, test: str) -> list[str]:
@@ -77,7 +77,7 @@ class Ledger:
         async def unmake(key: str, arguments: dict[str, Any], result: Any) -> None:
             name = arguments["name"]
             self.undo_arguments[name] = {"arguments": arguments, "result": result}
-            if f"-{name}" in self.stuck:
+            if f"-{name}" in self.failing_undos:
                 raise GiveUp("stuck")
             if name.endswith(":held"):
                 await self.hold(f"-{name}")

@@ -20,11 +20,11 @@ _REQUEST = {"request_id": "check", "type": "APPROVAL", "assignee": "ann", "opene
 
 
 async def _start(client: Client, name: str, memo: Mapping[str, Any], **attributes: Any) -> None:
-    """Start a run; `attributes` have no prefix `Dagwright`."""
+    """Start a run; the names in `attributes` have no prefix `Dagwright`."""
     attributes_by_name = {pair.key.name: pair for pair in attributes_at_start(memo, missing=()).search_attributes}
     for suffix, value in attributes.items():
-        make = SearchAttributeKey.for_keyword_list if isinstance(value, list) else SearchAttributeKey.for_keyword
-        key: Any = make(f"Dagwright{suffix}")
+        create_key = SearchAttributeKey.for_keyword_list if isinstance(value, list) else SearchAttributeKey.for_keyword
+        key: Any = create_key(f"Dagwright{suffix}")
         attributes_by_name[key.name] = SearchAttributePair(key, value)
     await client.start_workflow(
         wire.WORKFLOW_RUN_PLAN,
@@ -111,7 +111,7 @@ async def check_filters(connection: Connection) -> None:
 
 
 async def check_pages(connection: Connection) -> None:
-    """Check that pages skip nothing while runs end between them, on the server of a connection."""
+    """Check on the server of a connection that no run is skipped if runs end between two pages."""
     client, batch = connection.client, uuid4().hex[:12]
     runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
     run_filter, inbox_filter = RunFilter(tags={"of": batch}), InboxFilter(assignee=f"ann-{batch}")
@@ -126,29 +126,29 @@ async def check_pages(connection: Connection) -> None:
     async def have_ended(count: int) -> bool:
         return [run.status.value for run in await runs.list_runs(run_filter=run_filter)].count("failed") == count
 
-    async def end(*ended: str, total: int) -> None:
-        for name in ended:
+    async def end(*run_ids: str, total: int) -> None:
+        for name in run_ids:
             await client.get_workflow_handle(name).terminate()
         await eventually(lambda: have_ended(total))
 
     await eventually(lambda: _has_listed(runs, run_filter, len(names)))
     newest_first = [run.run_id for run in await runs.list_runs(run_filter=run_filter)]
     page = await runs.inbox(limit=4, inbox_filter=inbox_filter)
-    requesting_runs = [request.request_ref.workflow_id for request in page.requests]
-    listed, cursor = await runs.page_of_runs(limit=4, run_filter=run_filter)
-    assert sorted(requesting_runs) == sorted(newest_first[:4]) == sorted(run.run_id for run in listed)
+    requesting_ids = [request.request_ref.workflow_id for request in page.requests]
+    page_runs, cursor = await runs.page_of_runs(limit=4, run_filter=run_filter)
+    assert sorted(requesting_ids) == sorted(newest_first[:4]) == sorted(run.run_id for run in page_runs)
     # End two runs of the first page, one of them at the cursor, and a run of a later page.
     await end(newest_first[0], newest_first[3], newest_first[5], total=3)
-    rest = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
-    still_open = [newest_first[4], *newest_first[6:]]
-    assert sorted(request.request_ref.workflow_id for request in rest.requests) == sorted(still_open)
-    actual: list[str] = []
+    next_page = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
+    open_ids = [newest_first[4], *newest_first[6:]]
+    assert sorted(request.request_ref.workflow_id for request in next_page.requests) == sorted(open_ids)
+    later_ids: list[str] = []
     while cursor is not None:
-        listed, cursor = await runs.page_of_runs(limit=3, run_filter=run_filter, after=cursor)
-        actual += [run.run_id for run in listed]
-    # Runs that ended after they were listed are listed again, at their new position.
-    assert actual == [*still_open, newest_first[5], newest_first[3], newest_first[0]]
-    await end(*still_open, *newest_first[1:3], total=len(names))
+        page_runs, cursor = await runs.page_of_runs(limit=3, run_filter=run_filter, after=cursor)
+        later_ids += [run.run_id for run in page_runs]
+    # A run that ends after it was listed is listed again, at its new position.
+    assert later_ids == [*open_ids, newest_first[5], newest_first[3], newest_first[0]]
+    await end(*open_ids, *newest_first[1:3], total=len(names))
 
 
 async def _has_listed(runs: Runs, run_filter: RunFilter, count: int) -> bool:

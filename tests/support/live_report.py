@@ -41,7 +41,7 @@ class LiveReport:
 
 
 def error_line(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return the first line of the error, or the last line of a report without one."""
+    """Return the first line of the error message, or the last line of the report if it has no separate message."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
         return str(crash.message).partition("\n")[0]

@@ -26,7 +26,7 @@ SCRIPTS = Path(__file__).parents[2] / "examples" / "maritime"
 async def maritime_runs(
     client: Client, folder: Path, maritime: Maritime, *script: Any, more_tools: ToolRegistry | None = None
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions about shipments with a scripted model; `worker_response` steps match anywhere in the script."""
+    """Serve questions about shipments with a scripted model; `worker_response` steps may be anywhere in the script."""
     worker_steps = [entry for entry in script if isinstance(entry, Step)]
     other_steps = [entry for entry in script if not isinstance(entry, Step)]
     # A call takes the first matching step, and a step without a condition matches any call.

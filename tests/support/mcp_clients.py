@@ -87,14 +87,14 @@ class Tools:
     async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         result = await self.result(tool, **arguments)
         assert not result.is_error, result
-        actual: dict[str, Any] = result.structured_content
-        return actual
+        content: dict[str, Any] = result.structured_content
+        return content
 
     async def error_result(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         result = await self.result(tool, **arguments)
         assert result.is_error, result
-        actual: dict[str, Any] = result.structured_content
-        return actual
+        content: dict[str, Any] = result.structured_content
+        return content
 
     async def result(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
         """Return the result of a call, and register its run for the checks at the end of the test."""

@@ -1,7 +1,7 @@
 """A real MCP server for tests, written with the official SDK: `python mcp_server.py FOLDER [PORT]`.
 
-It uses stdio, or streamable HTTP with a port. All its actions are recorded in `FOLDER/calls`, one JSON document per
-line. If the file `FOLDER/other` exists at the start, `order` has other arguments; the tool `change` does the same.
+The server uses stdio, or streamable HTTP if a port is given. Most tools record each call as JSON in `FOLDER/calls`.
+If the file `FOLDER/other` exists at the start, or after a call of `change`, the tool `order` has other arguments.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ READ = mcp_types.ToolAnnotations(read_only_hint=True)
 server = MCPServer("test", log_level="ERROR")
 
 
-def record(**reported: Any) -> None:
+def record(**fields: Any) -> None:
     with (FOLDER / "calls").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"pid": os.getpid(), **reported}) + "\n")
+        file.write(json.dumps({"pid": os.getpid(), **fields}) + "\n")
 
 
 @server.tool(annotations=READ, structured_output=False)
@@ -96,8 +96,8 @@ async def slow(seconds: float, context: Context) -> str:
     """Works for long, and notes if it is cancelled."""
     record(slow="started")
     try:
-        for done in range(round(seconds * 10)):
-            await context.report_progress(done, round(seconds * 10))
+        for step in range(round(seconds * 10)):
+            await context.report_progress(step, round(seconds * 10))
             await asyncio.sleep(0.1)
     except asyncio.CancelledError:
         record(slow="cancelled")

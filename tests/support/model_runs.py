@@ -1,4 +1,4 @@
-"""A workflow that calls models one after the other: the activity `call_model` without a plan."""
+"""A workflow that calls models one after another with the activity `call_model`, without a plan."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -65,7 +65,7 @@ class AskModelsWorkflow:
 
 
 def response_facts(response: ResponseSummary) -> dict[str, Any]:
-    """Return a response as the workflow sees it, with references in place of stored parts."""
+    """Return a response as the workflow receives it, with references in place of stored parts."""
     return {
         **{"text": _value_to_json(response.text), "output": _value_to_json(response.output)},
         **{"tools": [call.name for call in response.tool_calls], "model": response.model},

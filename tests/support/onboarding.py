@@ -32,7 +32,7 @@ Sarah Chen,person,HK,,1987-05-17
 BlackRock ManCo,company,IE,,
 Apex Fund,fund,KY,,
 """
-"""Parties that the plans look up, each by a name with one hit, and two persons with the same name."""
+"""Parties that the plans look up, each by a name with one hit, and two persons whose names differ only in an accent."""
 
 MANCO = "Apex ManCo S.à r.l. (LU)"
 FUND = "Apex Capital Fund (LU)"
@@ -111,11 +111,11 @@ async def onboarding(
 
 def calls_by_workflow_task(history: WorkflowHistory) -> list[list[str]]:
     """Return the ids of the calls of a run in order, grouped by the workflow task that scheduled them."""
-    actual: defaultdict[int, list[str]] = defaultdict(list)
+    ids_by_task_event: defaultdict[int, list[str]] = defaultdict(list)
     for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
         attributes = event.activity_task_scheduled_event_attributes
-        actual[attributes.workflow_task_completed_event_id].append(attributes.activity_id)
-    return list(actual.values())
+        ids_by_task_event[attributes.workflow_task_completed_event_id].append(attributes.activity_id)
+    return list(ids_by_task_event.values())
 
 
 def calls_of(history: WorkflowHistory) -> list[str]:

@@ -34,7 +34,7 @@ class OrderWorkflow:
 
 
 @workflow.defn
-class PassingOrderWorkflow:
+class FailingOrderWorkflow:
     """Run a plan, and fail with the failure of the plan."""
 
     @workflow.run

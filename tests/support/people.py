@@ -21,15 +21,15 @@ _ANSWER_TIMEOUT_S = 60.0
 """Much longer than an answer takes on a busy machine; the SDK would wait without a limit."""
 
 
-def human(node: str, kind: str = "APPROVAL", **fields: Any) -> dict[str, Any]:
+def human_node(node: str, kind: str = "APPROVAL", **fields: Any) -> dict[str, Any]:
     return {"id": node, "human": {"type": kind, "prompt": f"What of {node}?", **fields}}
 
 
-def after(node: str, *needs: str) -> dict[str, Any]:
+def echo_node(node: str, *needs: str) -> dict[str, Any]:
     return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}}
 
 
-def hold(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, Any]:
+def hold_node(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, Any]:
     """Return a node that runs until the test opens the gate `name`."""
     return {"id": node_id, "tool": "hold", "arguments": {"name": name}, "depends_on": [*needs], **fields}
 
@@ -70,24 +70,24 @@ async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:
     return len((await view_of(runs, handle)).notes) == count
 
 
-async def answer(handle: Handle, request: str, content: Any, **more: Any) -> Any:
-    message = {"request_id": request, "answer": content, "by": "ann", **more}
+async def answer(handle: Handle, request: str, content: Any, **fields: Any) -> Any:
+    message = {"request_id": request, "answer": content, "by": "ann", **fields}
     async with asyncio.timeout(_ANSWER_TIMEOUT_S):
         return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
-async def signal(handle: Handle, request: str, content: Any, **more: Any) -> None:
-    await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request, "answer": content, "by": "bob", **more})
+async def signal(handle: Handle, request: str, content: Any, **fields: Any) -> None:
+    await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request, "answer": content, "by": "bob", **fields})
 
 
 async def rejection_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
     """Send an update that the run must reject without an event in history, and return the error message."""
-    update_events = await _updates_in_history(handle)
+    update_count = await _updates_in_history(handle)
     with pytest.raises(WorkflowUpdateFailedError) as error:
         await handle.execute_update(update, message)
     assert isinstance(error.value.cause, ApplicationError)
     assert error.value.cause.type == wire.ERROR_REJECTED
-    assert await _updates_in_history(handle) == update_events
+    assert await _updates_in_history(handle) == update_count
     return error.value.cause.message
 
 

@@ -58,10 +58,10 @@ def check(
     *,
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     allow_unknown_tools: bool = False,
-    workers: Collection[int] = (),
+    worker_nodes: Collection[int] = (),
 ) -> CheckedPlan:
     return check_document(
-        Document(dict(raw), worker_nodes=workers), tools=tools, allow_unknown_tools=allow_unknown_tools
+        Document(dict(raw), worker_nodes=worker_nodes), tools=tools, allow_unknown_tools=allow_unknown_tools
     )
 
 
@@ -75,10 +75,12 @@ def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] 
 
 
 def compiled_plan(
-    raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, workers: Collection[int] = ()
+    raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, worker_nodes: Collection[int] = ()
 ) -> CompiledPlan:
     """Return the compiled plan of a plan as written, after a round trip through JSON."""
-    return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, workers=workers))))))
+    return plan_from_json(
+        json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, worker_nodes=worker_nodes)))))
+    )
 
 
 def scheduler_of(

@@ -15,8 +15,13 @@ TOY_APP = Path(__file__).parent / "toy_app"
 
 def entry_points_in(folder: Path) -> list[EntryPoint]:
     """Return the plugins of the distributions with metadata in a folder."""
-    found: list[Distribution] = [*distributions(path=[str(folder)])]
-    return [point for distribution in found for point in distribution.entry_points if point.group == plugins.GROUP]
+    found_distributions: list[Distribution] = [*distributions(path=[str(folder)])]
+    return [
+        point
+        for distribution in found_distributions
+        for point in distribution.entry_points
+        if point.group == plugins.GROUP
+    ]
 
 
 @contextmanager
@@ -30,11 +35,11 @@ def using_plugins(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None
         for folder in folders:
             patch.syspath_prepend(str(folder))
         patch.setattr(plugins, "entry_points", lambda *, group: [point for point in points if point.group == group])
-        _forget_plugins()
+        _clear_plugin_caches()
         try:
             yield
         finally:
-            _forget_plugins()
+            _clear_plugin_caches()
 
 
 @contextmanager
@@ -48,6 +53,6 @@ def toy_app() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _forget_plugins() -> None:
+def _clear_plugin_caches() -> None:
     for function in (plugins.installed_plugins, plugins.text_format_parser):
         function.cache_clear()

@@ -1,6 +1,6 @@
 """A private PostgreSQL cluster for tests, with its own folder, port, socket and password, removed afterwards.
 
-`initdb` and the server do not run as root, so under root they run as an unprivileged user of the machine.
+`initdb` and the server refuse to run as root. If the tests run as root, both run as an unprivileged user.
 """
 
 import os
@@ -70,12 +70,12 @@ def private_postgres(*, fsync: str = "off") -> Iterator[PostgresCluster]:
         password_file = folder / "password"
         password_file.write_text(cluster.password)
         _change_owner(folder)
-        create = [initdb, "-D", f"{folder}/data", "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
-        _run([*create, "--auth=scram-sha-256", f"--pwfile={password_file}"], folder)
+        create_command = [initdb, "-D", f"{folder}/data", "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        _run([*create_command, "--auth=scram-sha-256", f"--pwfile={password_file}"], folder)
         options = f"-p {cluster.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync={fsync}"
         log = f"{folder}/log"
-        start = [pg_ctl, "-D", f"{folder}/data", "-l", log, "-o", options, "-w", "-t", str(_START_TIMEOUT_S)]
-        _run([*start, "start"], folder)
+        start_command = [pg_ctl, "-D", f"{folder}/data", "-l", log, "-o", options, "-w", "-t", str(_START_TIMEOUT_S)]
+        _run([*start_command, "start"], folder)
         try:
             yield cluster
         finally:

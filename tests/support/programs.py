@@ -34,13 +34,13 @@ SHARED_FORK_SERVER: Final = "TEST_FORK_SERVER"
 class ForkedProcess:
     """A process of the fork server, with the methods of `asyncio.subprocess.Process`."""
 
-    def __init__(self, pid: int, status: StreamReader, connection: StreamWriter) -> None:
+    def __init__(self, pid: int, status_reader: StreamReader, connection: StreamWriter) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self.stdin: StreamWriter | None = None
         self.stdout: StreamReader | None = None
         self.stderr: StreamReader | None = None
-        self._status = status
+        self._status_reader = status_reader
         self._connection = connection
         self._exit_task = asyncio.create_task(self._read_status())
         _RUNNING.add(self)
@@ -78,7 +78,7 @@ class ForkedProcess:
 
     async def _read_status(self) -> int:
         try:
-            line = await self._status.readline()
+            line = await self._status_reader.readline()
             assert line, "the fork server has ended"
             self.returncode = int(line)
         finally:
@@ -157,37 +157,39 @@ async def start_program(
 
 def _changes_interpreter_settings(environment: Mapping[str, str]) -> bool:
     def settings(variables: Mapping[str, str]) -> dict[str, str]:
-        named = {name: value for name, value in variables.items() if name.startswith(_INTERPRETER_VARIABLES)}
-        return {name: value for name, value in named.items() if name != "PYTHONPATH"}
+        interpreter_variables = {
+            name: value for name, value in variables.items() if name.startswith(_INTERPRETER_VARIABLES)
+        }
+        return {name: value for name, value in interpreter_variables.items() if name != "PYTHONPATH"}
 
     return settings(environment) != settings(os.environ)
 
 
 async def _fork(message: bytes, *, streams: tuple[Any, Any, Any]) -> ForkedProcess:
-    their_ends: list[int] = []
-    our_ends: list[int | None] = []
+    process_descriptors: list[int] = []
+    local_descriptors: list[int | None] = []
     try:
         for number, stream in enumerate(streams):
-            their_end, our_end = _descriptors_of(stream, is_input=number == 0)
-            their_ends.append(their_end)
-            our_ends.append(our_end)
+            process_descriptor, local_descriptor = _descriptors_of(stream, is_input=number == 0)
+            process_descriptors.append(process_descriptor)
+            local_descriptors.append(local_descriptor)
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
         connection.connect(str(_fork_server() / "socket"))
-        socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], their_ends)
+        socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], process_descriptors)
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         writer.write(message)
         pid = await reader.readline()
         assert pid, "the fork server has ended"
     finally:
-        for descriptor in their_ends:
+        for descriptor in process_descriptors:
             os.close(descriptor)
-    forked = ForkedProcess(int(pid), reader, writer)
-    stdin, stdout, stderr = our_ends
-    forked.stdin = None if stdin is None else await _writer(stdin)
-    forked.stdout = None if stdout is None else await _reader(stdout)
-    forked.stderr = None if stderr is None else await _reader(stderr)
-    return forked
+    process = ForkedProcess(int(pid), reader, writer)
+    stdin, stdout, stderr = local_descriptors
+    process.stdin = None if stdin is None else await _writer(stdin)
+    process.stdout = None if stdout is None else await _reader(stdout)
+    process.stderr = None if stderr is None else await _reader(stderr)
+    return process
 
 
 def _descriptors_of(stream: Any, *, is_input: bool) -> tuple[int, int | None]:
@@ -196,8 +198,8 @@ def _descriptors_of(stream: Any, *, is_input: bool) -> tuple[int, int | None]:
         return os.open(os.devnull, os.O_RDWR), None
     if stream != PIPE:
         return os.dup(stream if isinstance(stream, int) else stream.fileno()), None
-    reading, writing = os.pipe()
-    return (reading, writing) if is_input else (writing, reading)
+    read_end, write_end = os.pipe()
+    return (read_end, write_end) if is_input else (write_end, read_end)
 
 
 async def _reader(descriptor: int) -> StreamReader:

@@ -58,7 +58,7 @@ class PythonRuns:
         self._bench = bench
         self._folder = folder
 
-    def of(self, run: Handle | str) -> Run:
+    def handle_of(self, run: Handle | str) -> Run:
         """Return a handle of a new client that shares only the server and the store with other clients."""
         services = services_of(self.runs, self._folder)
         run_id = run if isinstance(run, str) else run.id

@@ -49,7 +49,7 @@ class Delivery:
 
 
 class Receiver:
-    """Requests to the webhook in order; `status_of` returns the response status for a name, or 0 for no response."""
+    """A webhook that stores its requests; `status_of` returns the response status for a name, or 0 for no response."""
 
     def __init__(self) -> None:
         self.status_of: Callable[[str], int] = lambda name: 204
@@ -72,7 +72,7 @@ class Receiver:
 
 @contextmanager
 def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release: threading.Event) -> Iterator[str]:
-    """Serve posts inside the block and yield the address; the status 0 sends no response until `release` is set."""
+    """Serve POST requests inside the block, and yield the address; the status 0 means no response until `release`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -122,26 +122,26 @@ class WorkerTools:
 
 @asynccontextmanager
 async def rounds_runs(
-    client: Client, folder: Path, *script: Any, workers: WorkerTools | None = None, workflow_cache: bool = True
+    client: Client, folder: Path, *script: Any, worker_tools: WorkerTools | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
     """Serve questions with a scripted model; check and replay each run at the end of the block."""
     async with ModelServer(*script) as server:
         settings = model_settings(server, folder)
-        registry = (workers or WorkerTools()).registry()
+        registry = (worker_tools or WorkerTools()).registry()
         async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
             yield server, runs
             await runs.check_runs()
 
 
-def question(
+def question_plan(
     runs: Runs,
-    words: str = "Compare Maersk and Evergreen.",
+    text: str = "Compare Maersk and Evergreen.",
     *,
     max_rounds: int = MAX_ROUNDS,
     synthesis: Synthesis = DEFAULT_SYNTHESIS,
 ) -> CompiledPlan:
     limits = RoundsLimits(max_rounds, synthesis=synthesis)
-    return prepare_rounds(words, runs.tools, RoundsOptions(limits=limits))[0]
+    return prepare_rounds(text, runs.tools, RoundsOptions(limits=limits))[0]
 
 
 def continue_with(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:

@@ -19,7 +19,7 @@ from dagwright.testing import step, tool_call
 from tests.support.agent_bench import card_of
 from tests.support.agents import checked_document, messages_of, store_agents
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, human, wait_for_requests
+from tests.support.people import answer, echo_node, human_node, wait_for_requests
 from tests.support.runs import Handle, Runs, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -110,7 +110,7 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_scri
     new = [
         {"id": "write", "agent": "writer", "objective": "Write of {{on.result}}.", "depends_on": ["on"]},
         {"id": "below", "plan": {"nodes": [{"id": "again", "agent": "writer", "objective": "Again."}]}},
-        after("last", "write"),
+        echo_node("last", "write"),
     ]
     steps = (step("Again!", last="Again."), tool_call("echo", what="tea"), step("Of tea.", last="tea"))
     async with serve_script(*steps, bench=bench) as (model, runs):
@@ -148,7 +148,7 @@ async def test_answer_of_a_person_may_add_a_stored_agent(serve_script: Scripted,
     tools = declare_agents(stored_cards(url)).declarations()
     nodes = [{"id": "write", "agent": "writer", "objective": "Write."}]
     async with serve_script("A letter.") as (_, runs):
-        handle = await runs.start({"nodes": [human("ask", "GUIDANCE")]})
+        handle = await runs.start({"nodes": [human_node("ask", "GUIDANCE")]})
         await wait_for_requests(runs.client, handle.id, "ask")
         declarations = tools_to_json(["agent.writer"], tools)
         await answer(handle, "ask", {"text": "So", "nodes": nodes, "tools": declarations})

@@ -11,9 +11,9 @@ from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.testing import Raw, step, tool_call, tool_calls
-from tests.support.agents import agent, checked_document, messages_of, model_answer
+from tests.support.agents import checked_document, choice_with_text, helper_plan, messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, plan_text
+from tests.support.goals import call, goal_plan, plan_text
 from tests.support.goals import checked_document as checked_goal_document
 from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
@@ -32,7 +32,7 @@ async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
         model,
         runs,
     ):
-        handle = await runs.start_compiled_plan(agent(runs, "hold"), inputs={"objective": "Look."})
+        handle = await runs.start_compiled_plan(helper_plan(runs, "hold"), inputs={"objective": "Look."})
         await eventually(lambda: {unique_name, f"{unique_name}2"} <= {*bench.entered})
         bench.open(unique_name)
         bench.open(f"{unique_name}2")
@@ -40,10 +40,10 @@ async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
             "status": "completed",
             "output": "Both are there.",
             "nodes": {
-                "turn1": completed_node(model_answer(None)),
+                "turn1": completed_node(choice_with_text(None)),
                 "turn1.1": completed_node(unique_name),
                 "turn1.2": completed_node(f"{unique_name}2"),
-                "turn2": completed_node(model_answer("Both are there.")),
+                "turn2": completed_node(choice_with_text("Both are there.")),
             },
         }
         edges = (await RunReader(client, handle.id).read()).graph()["edges"]
@@ -62,7 +62,7 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
     steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
     async with serve_script(*steps, step("Done.", last='{"n":4}')) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
-            handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Go on."})
+            handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Go on."})
             document = await checked_document(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
@@ -80,7 +80,7 @@ async def test_model_receives_outcomes_of_calls_that_a_person_ended(serve_script
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique_name}), ("write", {"name": unique_name}))
     async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
-        handle = await runs.start_compiled_plan(agent(runs, "hold", "write"), inputs={"objective": "Wait."})
+        handle = await runs.start_compiled_plan(helper_plan(runs, "hold", "write"), inputs={"objective": "Wait."})
         await eventually(lambda: unique_name in bench.entered)
         await wait_for_requests(runs.client, handle.id, "turn1.2")
         await handle.execute_update(
@@ -141,7 +141,7 @@ async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: S
     steps = [raw_stream(text) for text in invalid_plans]
     async with serve_script(*steps, FIVE, "5") as (server, runs):
         document = await checked_goal_document(
-            runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", max_plans=5))
+            runs, await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", max_plans=5))
         )
     assert (document["status"], document["output"], len(server.calls)) == ("completed", "5", 6)
     reads = [node for name, node in document["nodes"].items() if name.startswith("read")]
@@ -159,7 +159,7 @@ async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: Sc
     ]
     response = raw_response({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
     async with serve_script(response, step("Done.", last='{"n":5}')) as (server, runs):
-        handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Look."})
+        handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Look."})
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")
     entries = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]

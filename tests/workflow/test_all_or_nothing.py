@@ -19,7 +19,7 @@ from dagwright.store.folder import FolderStore
 from dagwright.testing import ModelServer
 from tests.support.agents import model_settings
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, plan_text
+from tests.support.goals import call, goal_plan, plan_text
 from tests.support.ledger import Ledger
 from tests.support.people import view_of
 from tests.support.runs import Document, Runs, chain_of, document_of, end_of, serving_runs
@@ -209,7 +209,7 @@ async def test_failed_text_request_compensates_its_plan(
         ModelServer(plan, "I could not.") as server,
         serving_runs(client, ledger.registry(), settings=model_settings(server, tmp_path)) as runs,
     ):
-        plan_of_goal = goal(runs, "Make a and b.", "make", "unmake", "refuse", max_replans=0)
+        plan_of_goal = goal_plan(runs, "Make a and b.", "make", "unmake", "refuse", max_replans=0)
         assert "unmake" not in json.dumps(plan_of_goal.nodes[0].arguments["messages"])
         document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_MAKING))
         await runs.check_runs()

@@ -10,7 +10,7 @@ from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, plan_text
+from tests.support.goals import call, goal_plan, plan_text
 from tests.support.runs import bare, document_of
 from tests.workflow.building import Scripted
 
@@ -34,7 +34,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     )
     async with serve_script(*script) as (_, runs):
         texts = token_streams_of(client)
-        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))
         early_reader = AnswerReader(texts, handle.id)
         await eventually(lambda: early_reader.text != "")
         late_reader, remote_reader = AnswerReader(texts, handle.id), AnswerReader(token_streams_of(client), handle.id)
@@ -83,7 +83,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
         text(second_answer),
     )
     async with serve_script(*script) as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", max_replans=0))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo", max_replans=0))
         reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         gate.set()
@@ -103,7 +103,7 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
     event_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):
-            handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", max_replans=0))
+            handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo", max_replans=0))
             reader = AnswerReader(token_streams_of(client), handle.id) if has_reader else None
             await document_of(handle)
             if reader is not None:

@@ -10,10 +10,10 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from dagwright.core.boundary import limits, wire
 from tests.support.eventually import eventually
 from tests.support.people import (
-    after,
+    echo_node,
     answer,
     has_notes,
-    human,
+    human_node,
     rejection_of,
     signal,
     view_of,
@@ -138,7 +138,7 @@ async def _has_policy(handle: Handle) -> bool:
 async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, unique_name: str) -> None:
     nodes = [
         _change("a", unique_name),
-        {**human("check"), "depends_on": ["a"]},
+        {**human_node("check"), "depends_on": ["a"]},
         _change("b", unique_name, depends_on=["check"]),
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
@@ -281,9 +281,9 @@ async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(run
 
 @without_cache
 async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Runs) -> None:
-    each = human("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
+    each = human_node("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
     handle = await runs.start(
-        {"nodes": [each, {**human("then"), "depends_on": ["each"]}, after("end", "then", "each")]}
+        {"nodes": [each, {**human_node("then"), "depends_on": ["each"]}, echo_node("end", "then", "each")]}
     )
     await wait_for_requests(runs.client, handle.id, "each[a]", "each[b]")
     await answer(handle, "then", {"approved": True})
@@ -313,7 +313,7 @@ async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) ->
     state = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
     awaiting = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
     initial = TypedSearchAttributes([SearchAttributePair(state, "running")])
-    plan = {"nodes": [human("a", assignee="ann"), human("b"), human("c", assignee="ann")]}
+    plan = {"nodes": [human_node("a", assignee="ann"), human_node("b"), human_node("c", assignee="ann")]}
     handle = await runs.start_raw({"plan": plan}, search_attributes=initial)
 
     async def has_assignees(*names: str) -> bool:

@@ -12,7 +12,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, plan_text, purposes
+from tests.support.goals import call, goal_plan, plan_text, purposes
 from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, check_histories, document_of
 from tests.workflow.building import Scripted
@@ -117,7 +117,7 @@ async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(
     )
     async with serve_script(*script) as (model, runs):
         budget = {"calls": 2, "on_limit": "finish"}
-        handle = await runs.start_compiled_plan(goal(runs, "What is 1 + 2?", "add", "give_up"), budget=budget)
+        handle = await runs.start_compiled_plan(goal_plan(runs, "What is 1 + 2?", "add", "give_up"), budget=budget)
         document = await checked_document(runs, handle)
         usage = (await handle.result())["usage"]
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is 3.")

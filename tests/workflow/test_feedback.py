@@ -7,10 +7,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import (
-    after,
     answer,
+    echo_node,
     has_notes,
-    human,
+    human_node,
     signal,
     view_of,
     wait_for_requests,
@@ -36,7 +36,7 @@ _APPROVED = {"approved": True, "reason": None}
 
 
 async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [human("check", assignee="ann"), after("go", "check")]})
+    handle = await runs.start({"nodes": [human_node("check", assignee="ann"), echo_node("go", "check")]})
     await wait_for_requests(runs.client, handle.id, "check")
     view = await view_of(runs, handle)
     assert (view.status, view.reason) == ("waiting", "waits for ann: What of check?")
@@ -54,7 +54,7 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
 
 
 async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [human("pick", "SELECTION", options=["x", "y"]), after("go", "pick")]})
+    handle = await runs.start({"nodes": [human_node("pick", "SELECTION", options=["x", "y"]), echo_node("go", "pick")]})
     await wait_for_requests(runs.client, handle.id, "pick")
     await signal(handle, "pick", {"selected": ["z"]})
     await handle.signal(wire.SIGNAL_FEEDBACK, raw(b"no json"))
@@ -75,9 +75,9 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
 
 async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs) -> None:
     nodes = [
-        human("late", deadline="300ms"),
-        human("given", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "no objection"}}),
-        after("go", "given"),
+        human_node("late", deadline="300ms"),
+        human_node("given", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "no objection"}}),
+        echo_node("go", "given"),
     ]
     document = await document_of(handle := await runs.start({"nodes": nodes}))
     default = {"approved": True, "reason": "no objection"}
@@ -92,8 +92,8 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
 async def test_new_request_beside_an_open_request_leaves_a_command_in_history(runs: Runs) -> None:
     """Without a command, a replay could apply the answer before the request."""
     later = {"tool": "echo", "id": "later", "for_each": [1, 2]}
-    request_of_items = {**human("each"), "for_each": [1, 2], "depends_on": ["later"]}
-    handle = await runs.start({"nodes": [human("first"), later, request_of_items]})
+    request_of_items = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
+    handle = await runs.start({"nodes": [human_node("first"), later, request_of_items]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
     last_completion = max(
@@ -107,7 +107,7 @@ async def test_new_request_beside_an_open_request_leaves_a_command_in_history(ru
 
 
 async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_run(runs: Runs) -> None:
-    child_plan = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
+    child_plan = {"nodes": [human_node("check"), echo_node("end", "check")], "output": "{{end.result}}"}
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": child_plan}]}}]})
     await wait_for_requests_of_children(runs, handle, "in/side/deep/check")
     assert (await view_of(runs, handle)).status == "waiting"
@@ -118,7 +118,7 @@ async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_r
 
 
 async def test_invalid_answer_that_is_forwarded_to_a_child_run_is_noted_there(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human("check")]}}]})
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human_node("check")]}}]})
     await wait_for_requests_of_children(runs, handle, "sub/check")
     await signal(handle, "sub/check", {"selected": []})
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
@@ -133,7 +133,7 @@ async def test_invalid_answer_that_is_forwarded_to_a_child_run_is_noted_there(ru
 
 @without_cache
 async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> None:
-    handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
+    handle = await runs.start_raw({"plan": {"nodes": [human_node("check")]}})
     await signal(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {"check": completed_node(_APPROVED)}

@@ -10,7 +10,7 @@ from dagwright.core.model.states import NodeError
 from dagwright.features.commands.node_commands import AddUnparsedNodes, RetryNode, SetResult
 from dagwright.planner import PlanningOptions, prepare_goal
 from tests.support.goals import call, plan_text
-from tests.support.people import human
+from tests.support.people import human_node
 from tests.support.runs import Document, failed_node
 from tests.workflow.driving import TOOLS, LocalRun
 from tests.workflow.test_goals import SUM
@@ -238,7 +238,7 @@ def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
 
 
 def test_two_failures_while_another_node_runs_cause_one_replan() -> None:
-    plan = plan_text(replanned_node("a", message="one"), replanned_node("b", message="two"), human("c"))
+    plan = plan_text(replanned_node("a", message="one"), replanned_node("b", message="two"), human_node("c"))
     new_plan = plan_text(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}"))
     run = run_goal(plan, new_plan, "Done.")
     assert ([states(run.document())[name] for name in "ab"], len(run.calls)) == (["failed", "failed"], 1)
@@ -339,7 +339,7 @@ def test_invalid_replans_leave_the_existing_results_to_the_answer() -> None:
 
 
 def test_guidance_of_a_person_causes_a_replan() -> None:
-    request = human("ask", "GUIDANCE", prompt="Where shall I look?")
+    request = human_node("ask", "GUIDANCE", prompt="Where shall I look?")
     plan = plan_text(request, call("b", "echo", said="{{ask.result.text}}"))
     run = run_goal(plan, plan_text(call("c", "echo", at="{{b.result.said}}")), "North it is.")
     run.answer("ask", {"text": "Look north"})

@@ -14,10 +14,10 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step, tool_call
 from dagwright.tools import ToolRegistry, tool
-from tests.support.agents import agent, model_answer
+from tests.support.agents import helper_plan, choice_with_text
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal, plan_text, purposes
+from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
 from tests.support.people import rejection_of
 from tests.support.runs import Runs, completed_node, document_of, serving_runs
 from tests.workflow.building import Scripted
@@ -30,7 +30,7 @@ SUM = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.
 async def test_text_request_is_planned_executed_and_answered(serve_script: Scripted) -> None:
     async with serve_script(SUM, "It is 7.") as (server, runs):
         document = await checked_document(
-            runs, await runs.start_compiled_plan(goal(runs, "Add 1, 2 and 4.", "plus", "echo"))
+            runs, await runs.start_compiled_plan(goal_plan(runs, "Add 1, 2 and 4.", "plus", "echo"))
         )
     expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
     assert (document["status"], document["output"], [*document["nodes"]]) == expected
@@ -49,7 +49,7 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Scrip
 async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: Scripted) -> None:
     plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with serve_script(plan, "Done.") as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "table", "text")))
+        document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "table", "text")))
     assert (document["status"], document["output"]) == ("completed", "Done.")
     result = server.calls[1].text
     assert len(result) < 27_000
@@ -114,7 +114,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: Scripted) -> None:
     request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
     async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, request_text, "plus")))
+        document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, request_text, "plus")))
     assert (document["status"], document["output"]) == ("completed", "5 \x00\U0001f98a")
     assert server.calls[0].text.endswith(f"\n\nRequest:\n{request_text}")
     assert f"Request:\n{request_text}" in server.calls[1].text
@@ -144,7 +144,7 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, braces_registry(), settings=settings) as runs:
             document = await checked_document(
-                runs, await runs.start_compiled_plan(goal(runs, f"Tell {BRACES}.", "echo", "braces"))
+                runs, await runs.start_compiled_plan(goal_plan(runs, f"Tell {BRACES}.", "echo", "braces"))
             )
             await runs.check_runs()
     assert document["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
@@ -157,14 +157,14 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
 async def test_references_in_calls_and_results_of_agents_are_not_resolved(serve_script: Scripted, secret: str) -> None:
     steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
     async with serve_script(*steps) as (server, runs):
-        handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
+        handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
         assert await checked_agent_document(runs, handle) == {
             "status": "completed",
             "output": f"It is {BRACES}",
             "nodes": {
-                "turn1": completed_node(model_answer(None)),
+                "turn1": completed_node(choice_with_text(None)),
                 "turn1.1": completed_node({"text": BRACES}),
-                "turn2": completed_node(model_answer(f"It is {BRACES}")),
+                "turn2": completed_node(choice_with_text(f"It is {BRACES}")),
             },
         }
     assert server.calls[0].messages[-1]["content"] == f"Say {BRACES}"
@@ -178,7 +178,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
     gate = asyncio.Event()
     renamed_plan = plan_text(call("b", "plus", left=2, right=3))
     async with serve_script(step(FIVE, release_event=gate), renamed_plan, "5") as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus", streams=streams))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, message)
@@ -194,7 +194,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: Scripted) -> None:
     gate = asyncio.Event()
     async with serve_script(step(FIVE, release_event=gate), "5") as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
         # A client may repeat an update with the same ID; the update is applied once.

@@ -12,7 +12,7 @@ from dagwright.testing import json_text, step, tool_call
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import checked_document, goal, plan_text, purposes
+from tests.support.goals import checked_document, goal_plan, plan_text, purposes
 from tests.support.people import answer, rejection_of, wait_for_requests
 from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
@@ -120,7 +120,7 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
     invalid_text = plan_text(_inline_agent_node("look", "Look.", "echo"))
     valid_text = plan_text({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
     async with serve_script(invalid_text, valid_text, "Tea.") as (model, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "echo")))
+        document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo")))
     assert (document["status"], document["output"]) == ("completed", "Tea.")
     assert [problem["code"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["not_allowed"]
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
@@ -140,7 +140,7 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
         "Nothing was done.",
     )
     async with serve_script(*steps, bench=bench) as (model, runs):
-        plan = goal(runs, "Look.", "echo", "write", policy=ALLOWING_POLICY)
+        plan = goal_plan(runs, "Look.", "echo", "write", policy=ALLOWING_POLICY)
         handle = await runs.start_compiled_plan(plan, policy=ALLOWING_POLICY)
         child = client.get_workflow_handle(f"{handle.id}/look")
         await eventually(lambda: len(model.calls) >= 3)

@@ -11,8 +11,8 @@ from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
-from tests.support.goals import call, checked_document, goal, plan_text, purposes
-from tests.support.intents import fund, intent_statuses, intents_answer, intents_goal, product, seed
+from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
+from tests.support.intents import fund_intent, intent_statuses, intents_response_text, intents_goal, product_intent, seed_intents
 from tests.support.people import answer, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.workflow.building import Scripted
@@ -28,7 +28,7 @@ async def test_text_request_continues_as_new(client: Client, serve_script: Scrip
     plan = plan_text(call("n0", "plus", left=0, right=1), *chain)
     async with serve_script("No.", plan, "It is 8.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
-            handle = await runs.start_compiled_plan(goal(runs, "Count to 8.", "plus"))
+            handle = await runs.start_compiled_plan(goal_plan(runs, "Count to 8.", "plus"))
             document = await checked_document(runs, handle)
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
@@ -47,7 +47,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
     )
     async with serve_script(plan, new_plan, "It is 6.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
-            handle = await runs.start_compiled_plan(goal(runs, "Count to 6.", "plus", "give_up"))
+            handle = await runs.start_compiled_plan(goal_plan(runs, "Count to 6.", "plus", "give_up"))
             document = await checked_document(runs, handle)
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
@@ -60,7 +60,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
 async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: Scripted) -> None:
     plan = plan_text(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
     async with serve_script(plan, "First.", "Second.") as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "flaky"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."
         full_reuse_draft = await _draft(runs, handle.id)
         assert [*full_reuse_draft.prediction.reused] == ["plan", "read", "a", "b", "answer"]
@@ -76,7 +76,7 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
     second_text = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
     second_responses = [] if rerun == "read#2" else [second_text]
     async with serve_script("No.", first_text, "It is 4.", *second_responses, "Again.") as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
             "read",
@@ -103,8 +103,8 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
 
 
 async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_script: Scripted) -> None:
-    valid_intents = intents_answer(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
-    script = (intents_answer(*seed("circular")), valid_intents, intents_answer(fund("Other")))
+    valid_intents = intents_response_text(fund_intent("Apex"), *[product_intent("CUSTODY", f"@result_{number}") for number in (1, 1)])
+    script = (intents_response_text(*seed_intents("circular")), valid_intents, intents_response_text(fund_intent("Other")))
     async with serve_script(*script) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(
@@ -141,7 +141,7 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripte
     failing_plan = plan_text({**call("a", "give_up", message="no response"), "on_error": "replan"})
     successful_plan = plan_text(call("a", "plus", left=1, right=1))
     async with serve_script(failing_plan, successful_plan, "It is 2.", successful_plan, "Two.") as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "give_up"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
             "read",
@@ -165,7 +165,7 @@ async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script
     )
     second_replan = plan_text(call("c", "plus", left="{{b.result}}", right=1))
     async with serve_script(plan, first_replan, "It is 2.", second_replan, "It is 4.") as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "give_up"))
         assert (await checked_document(runs, handle))["output"] == "It is 2."
         with pytest.raises(ForkRejected, match="have superseded other nodes"):
             await _draft(runs, handle.id)

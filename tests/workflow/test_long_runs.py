@@ -29,7 +29,7 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.people import hold, view_of
+from tests.support.people import hold_node, view_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -272,7 +272,7 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
 
 
 def _held_sub_plan(name: str) -> dict[str, Any]:
-    return {"id": "sub", "plan": {"nodes": [hold("hold", name, heartbeat="1s")], "output": "{{hold.result}}"}}
+    return {"id": "sub", "plan": {"nodes": [hold_node("hold", name, heartbeat="1s")], "output": "{{hold.result}}"}}
 
 
 async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
@@ -350,7 +350,7 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
 
 async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Bench, unique_name: str) -> None:
     """The run starts no more calls at its hard history limit, and continues as new after the end of the long call."""
-    held_node = hold("hold", unique_name, heartbeat="1s")
+    held_node = hold_node("hold", unique_name, heartbeat="1s")
     handle = await runs.start({"nodes": [held_node, *_chains(120, "n")]})
     newest_execution = runs.client.get_workflow_handle(handle.id)
 
@@ -366,7 +366,7 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Be
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
-    held_node = hold("hold", unique_name, "n39", heartbeat="1s")
+    held_node = hold_node("hold", unique_name, "n39", heartbeat="1s")
     handle = await runs.start({"deadline": "6s", "nodes": [*_chains(40, "n"), held_node]})
     document = bare(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
@@ -379,7 +379,7 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
 
 
 async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
-    held_node = hold("hold", unique_name, heartbeat="1s")
+    held_node = hold_node("hold", unique_name, heartbeat="1s")
     first_node, *later_nodes = _chains(50, "n")
     # Each execution loads the snapshot of the previous execution from the store.
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100):
@@ -397,7 +397,7 @@ async def test_run_whose_deadline_was_removed_continues_as_new(runs: Runs, bench
 
 
 async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
-    held_nodes = [hold(f"h{number}", unique_name, "n49", heartbeat="1s") for number in range(3)]
+    held_nodes = [hold_node(f"h{number}", unique_name, "n49", heartbeat="1s") for number in range(3)]
     handle = await runs.start({"deadline": "1h", "nodes": [*_chains(50, "n"), *held_nodes]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
     await eventually(lambda: bench.running[unique_name] == 2)
@@ -425,7 +425,7 @@ def _end_of_first_timer(history: WorkflowHistory) -> datetime:
 
 async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique_name: str) -> None:
     """Some of the cancellations arrive while a run continues as new. The last node runs until the cancellation."""
-    held_node = hold("hold", unique_name, "n99", heartbeat="1s")
+    held_node = hold_node("hold", unique_name, "n99", heartbeat="1s")
     handles = [await cached_runs.start({"nodes": [*_chains(100, "n", width=4), held_node]}) for _ in range(4)]
 
     async def cancel_and_get_status(number: int, handle: Handle) -> str:

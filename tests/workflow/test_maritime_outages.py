@@ -14,7 +14,7 @@ from dagwright_maritime.search import client as search_client
 from dagwright_maritime.search import requests
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
-from tests.support.gates import gate_to
+from tests.support.server_proxies import server_proxy
 from tests.support.goals import checked_document
 from tests.support.maritime_runs import (
     SCRIPTS,
@@ -94,11 +94,11 @@ SHORT_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
-class GatedMaritime(Maritime):
-    """Shipments on a search server that is reached through a gate.
+class MaritimeBehindProxy(Maritime):
+    """Shipments on a search server that is reached through a proxy.
 
     Args:
-        address: address of the gate.
+        address: address of the proxy.
     """
 
     address: str
@@ -129,9 +129,9 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
         done_response(table=ref(3, "formatted_results")),
         worker_response("sg1", query(body), release_event=release_answer),
     )
-    async with gate_to(search.address) as gate:
-        gated_maritime = GatedMaritime(
-            loaded_maritime.search, loaded_maritime.indices, loaded_maritime.data, gate.address
+    async with server_proxy(search.address) as proxy:
+        gated_maritime = MaritimeBehindProxy(
+            loaded_maritime.search, loaded_maritime.indices, loaded_maritime.data, proxy.address
         )
         async with maritime_runs(client, tmp_path, gated_maritime, *script) as (server, runs):
             handle = await start(runs, "Show shipments to Houston")
@@ -149,16 +149,16 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
 
             # The worker tool has read the fields of the index; its query will be checked when the model returns it.
             await eventually(lambda: count_calls() == 1)
-            await gate.close()
+            await proxy.close()
             release_answer.set()
             await eventually(has_failed_for_a_minute)
-            gate.silent_connections = 1
-            await gate.open()
+            proxy.silent_connections = 1
+            await proxy.open()
             await checked_document(runs, handle)
             document = await runs.read_document(handle, full=True)
     assert results_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
     # The attempts of the outage, the attempt without a response, and the last attempt.
     assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
-    assert (count_calls(), gate.silent_connections) == (1, 0)
+    assert (count_calls(), proxy.silent_connections) == (1, 0)
     assert slot(document, "sg2", "hit_count") == expected
     assert document["status"] == "completed"

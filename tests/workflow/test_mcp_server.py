@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import MODES, McpBench, Person
-from tests.support.people import hold, human
+from tests.support.people import hold_node, human_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
 from tests.support.tools import Bench
@@ -108,7 +108,7 @@ async def test_repeated_start_with_the_same_id_or_key_returns_the_existing_run(m
 @in_both_modes
 async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) -> None:
     person = Person(lambda _: {"approved": True, "reason": "fine"})
-    plan = plan_of(human("check"), _sum_node("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
+    plan = plan_of(human_node("check"), _sum_node("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan)
     assert (result["status"], result["output"]) == ("completed", {"approved": True, "reason": "fine"})
@@ -135,7 +135,7 @@ async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) 
 async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, mode: str, has_forms: bool) -> None:
     person = Person(lambda _: None) if has_forms else None
     async with mcp.client(mode, person) as call:
-        result = await call("run_plan", plan=plan_of(human("check"), output="{{check.result.approved}}"))
+        result = await call("run_plan", plan=plan_of(human_node("check"), output="{{check.result.approved}}"))
         run_id = result["run_id"]
         assert result["status"] == "waiting"
         assert result["message"] == (
@@ -156,7 +156,7 @@ async def test_unanswered_request_is_reported_with_instructions(mcp: McpBench, m
 
 
 async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: McpBench, mode: str) -> None:
-    request_node = human("each") | {"for_each": ["a", "b", "c"]}
+    request_node = human_node("each") | {"for_each": ["a", "b", "c"]}
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan_of(request_node))
         run_id = result["run_id"]
@@ -183,7 +183,7 @@ async def test_invalid_answer_is_reported_and_the_request_stays_open(mcp: McpBen
     person = Person(lambda _: {"amount": 3})
     form = {"type": "object", "properties": {"amount": {"type": "integer", "multipleOf": 2}}}
     async with mcp.client(mode, person) as call:
-        result = await call("run_plan", plan=plan_of(human("form", "INFORMATION", schema=form)))
+        result = await call("run_plan", plan=plan_of(human_node("form", "INFORMATION", schema=form)))
         assert result["status"] == "waiting"
         assert result["message"].startswith("The answer to 'form' was rejected: ")
         final_result = await call("answer_feedback", run_id=result["run_id"], data={"amount": 4})
@@ -205,7 +205,7 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> 
 async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
     mcp: McpBench, mode: str, bench: Bench, unique_name: str
 ) -> None:
-    plan = plan_of(hold("long", unique_name))
+    plan = plan_of(hold_node("long", unique_name))
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
         repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
@@ -222,7 +222,7 @@ async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
 
 @in_both_modes
 async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
-    plan = plan_of(hold("long", unique_name))
+    plan = plan_of(hold_node("long", unique_name))
     async with mcp.client(mode) as call:
         call_task = asyncio.create_task(call("run_plan", plan=plan, run_id=unique_name))
         await eventually(lambda: unique_name in bench.entered)
@@ -236,7 +236,7 @@ async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, 
 
 
 async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique_name: str) -> None:
-    plan = plan_of(hold("long", unique_name))
+    plan = plan_of(hold_node("long", unique_name))
     async with mcp.client(mode) as call:
         await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
         result = await call("cancel", run_id=unique_name, reason="enough")

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import MODES, McpBench, Person
-from tests.support.people import hold, human
+from tests.support.people import hold_node, human_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import Runs
 from tests.support.tools import Bench
@@ -109,7 +109,7 @@ async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
 
 async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Bench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as tasks:
-        created_task = await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
+        created_task = await tasks.call("run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name)
         assert isinstance(created_task, _CreatedTask)
         assert (created_task.task_id, created_task.status, created_task.ttl_ms) == (unique_name, "working", None)
         assert (await tasks.send("tasks/get", unique_name)).status == "working"
@@ -123,7 +123,7 @@ async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Be
 async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
     async with _connect_task_client(mcp) as tasks:
         invalid_result = await tasks.call("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
-        check_result = await tasks.call("check_plan", plan=plan_of(hold("long", "x")))
+        check_result = await tasks.call("check_plan", plan=plan_of(hold_node("long", "x")))
         assert isinstance(invalid_result, types.CallToolResult)
         assert invalid_result.structured_content["status"] == "invalid"
         assert isinstance(check_result, types.CallToolResult)
@@ -131,7 +131,7 @@ async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> N
 
 async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as tasks:
-        plan = plan_of(human("check"), output="{{check.result.approved}}")
+        plan = plan_of(human_node("check"), output="{{check.result.approved}}")
         created_task = await tasks.call("run_plan", plan=plan, run_id=unique_name)
         assert isinstance(created_task, _CreatedTask)
         result = await tasks.wait_for_status(unique_name, "input_required")
@@ -148,7 +148,7 @@ async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_
 
 async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as tasks:
-        await tasks.call("run_plan", plan=plan_of(human("check")), run_id=unique_name)
+        await tasks.call("run_plan", plan=plan_of(human_node("check")), run_id=unique_name)
         await tasks.wait_for_status(unique_name, "input_required")
         with pytest.raises(MCPError, match="The answer to 'check' was rejected: "):
             await tasks.send(
@@ -161,7 +161,7 @@ async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: 
 
 async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as tasks:
-        await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
+        await tasks.call("run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name)
         await tasks.send("tasks/cancel", unique_name)
         await tasks.wait_for_status(unique_name, "cancelled")
         await tasks.send("tasks/cancel", unique_name)
@@ -171,7 +171,7 @@ async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> N
 async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
     async with _connect_task_client(mcp) as tasks:
         failing_node = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
-        await tasks.call("run_plan", plan=plan_of(human("check"), failing_node), run_id=unique_name)
+        await tasks.call("run_plan", plan=plan_of(human_node("check"), failing_node), run_id=unique_name)
         await mcp.answer(unique_name, "check", {"approved": True})
         final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
@@ -193,7 +193,7 @@ async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench,
 
 
 def _plan_with_request(*extra_nodes: Any) -> dict[str, Any]:
-    return {"plan": 1, "nodes": [human("check"), *extra_nodes], "output": "{{check.result.approved}}"}
+    return {"plan": 1, "nodes": [human_node("check"), *extra_nodes], "output": "{{check.result.approved}}"}
 
 
 async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, unique_name: str) -> None:
@@ -260,7 +260,7 @@ async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
 async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
     """The form is shown immediately, not only when all other nodes have ended."""
     person = Person(lambda _: {"approved": True})
-    plan = _plan_with_request(hold("long", unique_name))
+    plan = _plan_with_request(hold_node("long", unique_name))
     async with mcp.client(mode, person) as call:
         call_task = asyncio.create_task(call("run_plan", plan=plan))
         await eventually(lambda: len(person.forms) == 1)

@@ -17,7 +17,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
-from tests.support.people import answer, human, view_of
+from tests.support.people import answer, human_node, view_of
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
 from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, serving_runs
 from tests.support.tools import Bench
@@ -63,7 +63,7 @@ async def _webhook_notes(handle: Handle, runs: Runs) -> list[str]:
 async def test_webhook_receives_signed_notifications_of_requests_and_answers(
     notifying_runs: Runs, receiver: Receiver
 ) -> None:
-    plan = {"title": "Report", "nodes": [human("check", assignee="ann", deadline="2d"), human("odd id")]}
+    plan = {"title": "Report", "nodes": [human_node("check", assignee="ann", deadline="2d"), human_node("odd id")]}
     handle = await notifying_runs.start(plan, notifies=True)
     await _wait_for_notifications(receiver, "check opened", "odd id opened")
     [first_delivery, second_delivery] = receiver.deliveries
@@ -103,7 +103,7 @@ async def test_reminders_escalations_and_expired_requests_are_notified(
 ) -> None:
     deadline_fields: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
     handle = await notifying_runs.start(
-        {"nodes": [human("late", **deadline_fields), human("slow", reminder="500ms")]}, notifies=True
+        {"nodes": [human_node("late", **deadline_fields), human_node("slow", reminder="500ms")]}, notifies=True
     )
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted_names))
     await _answer(handle, "slow")
@@ -120,7 +120,7 @@ async def test_reminders_escalations_and_expired_requests_are_notified(
 async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_runs: Runs, receiver: Receiver) -> None:
     statuses = {"b opened": [500, 503]}
     receiver.status_of = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
-    handle = await notifying_runs.start({"nodes": [human("a"), human("b"), human("c")]}, notifies=True)
+    handle = await notifying_runs.start({"nodes": [human_node("a"), human_node("b"), human_node("c")]}, notifies=True)
     await _wait_for_notifications(receiver, "a opened", "b opened", "c opened")
     names = [delivery.name for delivery in receiver.deliveries]
     assert names == ["a opened", "b opened", "c opened", "b opened", "b opened"]
@@ -135,7 +135,7 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.status_of = lambda name: 0
         handle = await notifying_runs.start(
-            {"nodes": [human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True
+            {"nodes": [human_node("check"), {"id": "beside", "tool": "echo"}]}, notifies=True
         )
         await eventually(lambda: bool(receiver.deliveries))
         await _answer(handle, "check")
@@ -159,7 +159,7 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_attempt")
 async def test_webhook_that_is_gone_becomes_a_note_of_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     receiver.status_of = lambda name: 410
-    handle = await notifying_runs.start({"nodes": [human("check"), human("other")]}, notifies=True)
+    handle = await notifying_runs.start({"nodes": [human_node("check"), human_node("other")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
     async def is_noted() -> bool:
@@ -177,7 +177,7 @@ async def test_webhook_that_is_gone_becomes_a_note_of_the_run(notifying_runs: Ru
 
 @pytest.mark.usefixtures("one_attempt")
 async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [human("check")]}, notifies=True)
+    handle = await runs.start({"nodes": [human_node("check")]}, notifies=True)
 
     async def is_noted() -> bool:
         return [note for note in await _webhook_notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
@@ -188,7 +188,7 @@ async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
 
 
 async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
-    handle = await notifying_runs.start({"nodes": [human("check")]})
+    handle = await notifying_runs.start({"nodes": [human_node("check")]})
     await _wait_and_answer(handle, "check")
     await document_of(handle)
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -196,7 +196,7 @@ async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, 
 
 
 async def test_sub_plans_of_a_raw_plan_notify_the_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
-    sub_plan_node = {"id": "archive", "plan": {"nodes": [human("check")]}}
+    sub_plan_node = {"id": "archive", "plan": {"nodes": [human_node("check")]}}
     handle = await notifying_runs.start_raw({"plan": {"nodes": [sub_plan_node]}})
     await _wait_for_notifications(receiver, "check opened")
     assert receiver.deliveries[0].notification["run_id"] == f"{handle.id}/archive"
@@ -217,7 +217,7 @@ async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_
     notifying_runs: Runs, receiver: Receiver
 ) -> None:
     receiver.status_of = lambda name: 500
-    handle = await notifying_runs.start({"nodes": [human("check")]}, notifies=True)
+    handle = await notifying_runs.start({"nodes": [human_node("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
         await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "nobody", "answer": {}})

@@ -17,8 +17,8 @@ from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
-from tests.support.goals import goal, plan_text
-from tests.support.people import human
+from tests.support.goals import goal_plan, plan_text
+from tests.support.people import human_node
 from tests.support.plan_building import plan_of
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
@@ -64,7 +64,7 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
     handle = await python_runs.runs.start(
         plan_of(*nodes, output={"text": "{{big.result}}", "count": "{{count.result}}"})
     )
-    result = await python_runs.of(handle).result()
+    result = await python_runs.handle_of(handle).result()
     assert (result.run_id, result.status, result.error) == (handle.id, RunStatus.COMPLETED, None)
     assert result.output == {"text": "x" * 3_000_000, "count": 3_000_000}
     expected = [("big", "completed", 1), ("count", "completed", 1)]
@@ -73,13 +73,13 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
     assert result.started_at is not None
     assert result.ended_at is not None
     assert result.started_at < result.ended_at
-    limited_result = await python_runs.of(handle).result(max_bytes=1_000_000)
+    limited_result = await python_runs.handle_of(handle).result(max_bytes=1_000_000)
     assert len(limited_result.output["text"]) == 3_000_000
     assert [node.is_loaded for node in limited_result.nodes.values()] == [False, False]
     with pytest.raises(ValueNotLoaded, match=r"await run\.node\('big'\)"):
         _ = limited_result.nodes["big"].result
-    assert len((await python_runs.of(handle).node("big")).result) == 3_000_000
-    assert [(node.id, node.is_loaded) async for node in python_runs.of(handle).nodes()] == [
+    assert len((await python_runs.handle_of(handle).node("big")).result) == 3_000_000
+    assert [(node.id, node.is_loaded) async for node in python_runs.handle_of(handle).nodes()] == [
         ("big", True),
         ("count", True),
     ]
@@ -87,7 +87,7 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
 
 async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns) -> None:
     node = {**call("load", "echo", name="{{item}}"), "for_each": ["a", "b"]}
-    result = await python_runs.of(await python_runs.runs.start(plan_of(node))).result()
+    result = await python_runs.handle_of(await python_runs.runs.start(plan_of(node))).result()
     assert [*result.nodes] == ["load"]
     expected = [("0", {"name": "a"}), ("1", {"name": "b"})]
     assert [(key, item.result) for key, item in result.nodes["load"].items.items()] == expected
@@ -100,18 +100,18 @@ async def test_failed_and_cancelled_runs_raise_results(python_runs: PythonRuns, 
     failing_node = call("b", "give_up", message="out of stock")
     handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
-        await python_runs.of(handle).result()
+        await python_runs.handle_of(handle).result()
     [problem] = failure.value.problems
     assert (problem.node, problem.message) == ("b", "out of stock")
     assert failure.value.result.nodes["a"].result == {"x": 1}
-    failed_result = await python_runs.of(handle).result(raise_on_failure=False)
+    failed_result = await python_runs.handle_of(handle).result(raise_on_failure=False)
     assert (failed_result.status, failed_result.error and failed_result.error.node) == (RunStatus.FAILED, "b")
-    without_output = python_runs.of(
+    without_output = python_runs.handle_of(
         await python_runs.runs.start(plan_of(call("a", "echo", x=1), output="{{a.result.y}}"))
     )
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
         await without_output.result()
-    partial_result = await python_runs.of(
+    partial_result = await python_runs.handle_of(
         await python_runs.runs.start(plan_of(call("a", "echo", x=1), failing_node))
     ).result()
     assert (partial_result.status, [problem.node for problem in partial_result.problems]) == (
@@ -119,7 +119,7 @@ async def test_failed_and_cancelled_runs_raise_results(python_runs: PythonRuns, 
         ["b"],
     )
     handle = await python_runs.runs.start(plan_of(call("a", "hold", name=unique_name)))
-    run = python_runs.of(handle)
+    run = python_runs.handle_of(handle)
     await eventually(lambda: unique_name in bench.entered)
     assert await run.status() == RunStatus.RUNNING
     await run.cancel(reason="not needed", by="ann")
@@ -135,13 +135,13 @@ async def test_events_continue_from_every_cursor_without_a_gap(
 ) -> None:
     nodes = [
         call("a", "echo", x=1),
-        {**human("check"), "depends_on": ["a"]},
+        {**human_node("check"), "depends_on": ["a"]},
         {**call("b", "hold", name=unique_name), "depends_on": ["check"]},
         {**call("c", "plus", left=1, right=2), "depends_on": ["b"]},
     ]
     handle = await python_runs.runs.start(plan_of(*nodes))
     live_events: list[AnyRunEvent] = []
-    async for event in python_runs.of(handle).events():
+    async for event in python_runs.handle_of(handle).events():
         live_events.append(event)
         if isinstance(event, FeedbackRequested):
             assert (event.request.type, event.request.prompt, event.request.run_id) == (
@@ -160,7 +160,7 @@ async def test_events_continue_from_every_cursor_without_a_gap(
     ]
     assert len({each.cursor for each in durable_events}) == len(durable_events)
     for index, event in enumerate(durable_events):
-        remaining_events = await events_of(python_runs.of(handle), after=event.cursor)
+        remaining_events = await events_of(python_runs.handle_of(handle), after=event.cursor)
         assert [description(each) for each in durable_of(remaining_events)] == [
             description(each) for each in durable_events[index + 1 :]
         ], event
@@ -172,13 +172,13 @@ async def test_events_continue_from_every_cursor_without_a_gap(
 async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) -> None:
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
     nodes = [
-        human("amount", "INFORMATION", schema=schema),
-        human("size", "SELECTION", options=["small", "large"]),
-        human("words", "CLARIFICATION"),
-        human("allowed"),
+        human_node("amount", "INFORMATION", schema=schema),
+        human_node("size", "SELECTION", options=["small", "large"]),
+        human_node("words", "CLARIFICATION"),
+        human_node("allowed"),
     ]
     handle = await python_runs.runs.start(plan_of(*nodes))
-    run = python_runs.of(handle)
+    run = python_runs.handle_of(handle)
 
     async def has_requests() -> bool:
         return len(await run.feedback_requests()) == 4
@@ -214,7 +214,7 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
         call("broken", "give_up"),
     ]
     handle = await python_runs.runs.start(plan_of(*nodes))
-    run = python_runs.of(handle)
+    run = python_runs.handle_of(handle)
     await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*bench.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
@@ -238,7 +238,7 @@ async def test_failed_node_is_retried_or_given_its_result(
 ) -> None:
     nodes = [call("a", "hold", name=unique_name), call("b", "give_up"), call("c", "second_time", name=unique_name)]
     handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
-    run = python_runs.of(handle)
+    run = python_runs.handle_of(handle)
 
     async def have_failed() -> bool:
         nodes = (await run.snapshot()).nodes
@@ -258,7 +258,7 @@ async def test_failed_node_is_retried_or_given_its_result(
 async def test_fork_reuses_results_that_its_change_does_not_affect(python_runs: PythonRuns) -> None:
     nodes = [call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=10)]
     handle = await python_runs.runs.start(plan_of(*nodes, output="{{b.result}}"))
-    run = python_runs.of(handle)
+    run = python_runs.handle_of(handle)
     assert (await run.result()).output == 13
     changed_plan = plan_of(nodes[0], call("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
     preview = await run.preview_fork(changed_plan)
@@ -276,7 +276,7 @@ async def test_fork_reuses_results_that_its_change_does_not_affect(python_runs: 
 
 async def test_explanation_and_lineage_of_nodes(python_runs: PythonRuns) -> None:
     nodes = [call("a", "give_up", message="out of stock"), call("b", "echo", x="{{a.result}}")]
-    run = python_runs.of(await python_runs.runs.start(plan_of(*nodes)))
+    run = python_runs.handle_of(await python_runs.runs.start(plan_of(*nodes)))
     await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
     assert [(reason.node, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]
@@ -287,7 +287,7 @@ async def test_explanation_and_lineage_of_nodes(python_runs: PythonRuns) -> None
 
 
 async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> None:
-    run = python_runs.of("there is none")
+    run = python_runs.handle_of("there is none")
     attempts: Sequence[Callable[[], Awaitable[object]]] = (
         *(run.status, run.result, run.watch, run.snapshot, run.document, run.url, lambda: run.node("a")),
         *(lambda: anext(run.nodes()), run.feedback_requests, lambda: run.feedback("a", approved=True), run.cancel),
@@ -311,7 +311,7 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, b
         slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, release_event=gate),
     )
     async with serve_script(*script) as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))
         run = PythonRuns(runs, bench, tmp_path).of(handle)
         first_text = ""
         async with aclosing(run.events(text=True)) as events:

@@ -9,7 +9,7 @@ import pytest
 from dagwright.testing import slow, text
 from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal, plan_text
+from tests.support.goals import call, checked_document, goal_plan, plan_text
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
@@ -32,7 +32,7 @@ async def _document_of_streamed_replan(
 ) -> Document:
     """Complete a run whose new plan is written only as far as a node that enters the gate `early`."""
     async with serve_script(*script, bench=bench) as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "give_up", "echo", "hold"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         gate.set()
         bench.open("early")
@@ -70,7 +70,7 @@ async def test_large_answer_in_a_response_format_is_the_output(serve_script: Scr
     content = "long " * 60_000
     answer = slow(text(answer_with_gaps(content, "more")), characters=4_000)
     async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "More.", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "More.", "echo"))
         document = await document_of(handle)
         [_, title] = await titles(runs, handle, "plan")
     assert (document["status"], document["output"]["bytes"]) == ("completed", len(content) + 2)

@@ -14,7 +14,7 @@ from tests.support.rounds import (
     continue_with,
     done_response,
     prompt_of,
-    question,
+    question_plan,
     ref,
     results_of,
     rounds_runs,
@@ -43,8 +43,8 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
         "Maersk has 7 and Evergreen 11.",
     )
     workers = WorkerTools()
-    async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
+    async with rounds_runs(client, tmp_path, *script, worker_tools=workers) as (server, runs):
+        document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs, synthesis="model")))
     assert (document["status"], document["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
     assert [*document["nodes"]] == [
         "intention",
@@ -88,7 +88,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
 async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Path) -> None:
     response = Completion(text="Let me look.", tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
     async with rounds_runs(client, tmp_path, INTENTION, response, *CLARIFICATION_SCRIPT) as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
+        document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs)))
     assert (document["status"], document["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
     assert "This answer is invalid" in prompt_of(server, "plan#2")
@@ -107,7 +107,7 @@ async def test_request_to_a_person_fails_its_sub_goal(
 ) -> None:
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *CLARIFICATION_SCRIPT)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(question(runs), policy=policy))
+        document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs), policy=policy))
     assert document["status"] == "completed"
     assert message in prompt_of(server, "plan#2")
     # A failed support sub-goal does not fail the run.
@@ -116,7 +116,7 @@ async def test_request_to_a_person_fails_its_sub_goal(
 
 async def test_run_without_remaining_budget_ends_with_its_deliverables(client: Client, tmp_path: Path) -> None:
     async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY)) as (_, runs):
-        handle = await runs.start_compiled_plan(question(runs), budget={"calls": 2, "on_limit": "ask"})
+        handle = await runs.start_compiled_plan(question_plan(runs), budget={"calls": 2, "on_limit": "ask"})
         document = await checked_document(runs, handle)
     assert document["status"] == "completed_with_failures"
     assert document["output"].startswith("Which one?\n\nIncomplete:\n- The work ended early: the budget was used up")
@@ -132,7 +132,7 @@ async def test_failed_answer_is_replaced_by_the_deliverables(client: Client, tmp
         step(error, times=ANY_NUMBER),
     )
     async with rounds_runs(client, tmp_path, *script) as (_, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
+        document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs, synthesis="model")))
     assert (document["status"], document["output"]) == ("completed_with_failures", "Which one?")
     assert document["nodes"]["answer"]["status"] == "failed"
 
@@ -145,7 +145,7 @@ async def test_planner_receives_a_preview_and_the_answer_all_of_a_large_slot(cli
         done_response("All is there.", **inputs),
     )
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        handle = await runs.start_compiled_plan(question(runs))
+        handle = await runs.start_compiled_plan(question_plan(runs))
         await checked_document(runs, handle)
         document = await runs.read_document(handle, full=True)
         planner_prompt = prompt_of(server, "plan#2")

@@ -24,7 +24,7 @@ from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT_MARK, MAX_RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
-from tests.support.people import hold
+from tests.support.people import hold_node
 from tests.support.runs import Document, Handle, document_of, raw
 from tests.support.sessions import SessionBench, call, session_bench
 
@@ -48,7 +48,7 @@ async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
 
 def _fund_and_hold(gate: str) -> tuple[Document, Document]:
     """Return the nodes of a turn that sets the name of a fund, then runs until the test opens the gate."""
-    return call("a", "name_fund", name="Apex"), hold("b", gate, "a")
+    return call("a", "name_fund", name="Apex"), hold_node("b", gate, "a")
 
 
 async def _start_session(bench: SessionBench, name: str, **options: Any) -> Handle:

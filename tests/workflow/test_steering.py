@@ -11,7 +11,7 @@ from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
-from tests.support.people import hold, rejection_of, view_of
+from tests.support.people import hold_node, rejection_of, view_of
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.server
 
 def _chain(name: str) -> dict[str, Any]:
     """Return a plan whose second node is ready when the gate `name` is opened."""
-    return plan_of(hold("held", name), {"id": "after", "tool": "echo", "depends_on": ["held"]})
+    return plan_of(hold_node("held", name), {"id": "after", "tool": "echo", "depends_on": ["held"]})
 
 
 async def _view_at(runs: Runs, handle: Handle, status: str) -> RunView:
@@ -137,7 +137,7 @@ async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench:
 
 def _held_plan(name: str, *, count: int = 1) -> dict[str, Any]:
     """Return a plan of `count` nodes that run until the gate `name` is opened."""
-    return plan_of(*[hold(f"n{number}", name, heartbeat="1s") for number in range(count)])
+    return plan_of(*[hold_node(f"n{number}", name, heartbeat="1s") for number in range(count)])
 
 
 async def _set_limits(handle: Handle, **message: Any) -> str:
@@ -236,8 +236,8 @@ def _held_in_task_and_thread(name: str) -> dict[str, Any]:
     """Return a plan of a completed node, two nodes that run until they are cancelled, and a pending node."""
     return plan_of(
         pure_node("done", 1),
-        hold("task", name, "done", heartbeat="1s"),
-        {**hold("thread", name, "done", heartbeat="1s"), "tool": "hold_in_thread"},
+        hold_node("task", name, "done", heartbeat="1s"),
+        {**hold_node("thread", name, "done", heartbeat="1s"), "tool": "hold_in_thread"},
         {"id": "after", "tool": "echo", "depends_on": ["task"]},
     )
 

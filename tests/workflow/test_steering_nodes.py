@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.people import after, hold, rejection_of, view_of, wait_for_node
+from tests.support.people import echo_node, hold_node, rejection_of, view_of, wait_for_node
 from tests.support.runs import Handle, Runs, bare, completed_node, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
@@ -19,8 +19,8 @@ async def _update(handle: Handle, name: str, **message: Any) -> Any:
 
 
 async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, bench: Bench, unique_name: str) -> None:
-    child_plan = {"plan": 1, "nodes": [hold("inner", f"{unique_name} inner")]}
-    items = hold("m", "{{item}}", for_each=[f"{unique_name} x", f"{unique_name} y"], key="{{index}}")
+    child_plan = {"plan": 1, "nodes": [hold_node("inner", f"{unique_name} inner")]}
+    items = hold_node("m", "{{item}}", for_each=[f"{unique_name} x", f"{unique_name} y"], key="{{index}}")
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, items]})
     names = {f"{unique_name} {name}" for name in ("inner", "x", "y")}
     await eventually(lambda: names <= set(bench.entered))
@@ -34,7 +34,7 @@ async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, 
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, bench: Bench, unique_name: str) -> None:
-    child_plan = {"plan": 1, "nodes": [hold("inner", unique_name), {"id": "sibling", "tool": "echo"}], "output": "done"}
+    child_plan = {"plan": 1, "nodes": [hold_node("inner", unique_name), {"id": "sibling", "tool": "echo"}], "output": "done"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
     await eventually(lambda: unique_name in bench.entered)
     result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
@@ -50,7 +50,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, be
 @without_cache
 async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique_name: str) -> None:
     first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique_name}}
-    handle = await runs.start({"nodes": [first_node, after("b", "a"), hold("on", f"{unique_name} on")]})
+    handle = await runs.start({"nodes": [first_node, echo_node("b", "a"), hold_node("on", f"{unique_name} on")]})
     await wait_for_node(runs, handle, "b", "blocked")
     assert "'on' is running" in await rejection_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
     assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
@@ -73,7 +73,7 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
 async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Bench, unique_name: str) -> None:
     inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique_name}}
     child_plan = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold("on", f"{unique_name} on")]})
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold_node("on", f"{unique_name} on")]})
     await wait_for_node(runs, handle, "sub", "failed")
     await _update(handle, wire.RETRY_NODE, node_id="sub")
     await wait_for_node(runs, handle, "sub", "completed")
@@ -83,7 +83,7 @@ async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Be
 
 
 async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start({"nodes": [hold("on", unique_name)]})
+    handle = await runs.start({"nodes": [hold_node("on", unique_name)]})
     await eventually(lambda: unique_name in bench.entered)
     assert await rejection_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'

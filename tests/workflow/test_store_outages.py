@@ -21,7 +21,7 @@ from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
 from tests.support.eventually import eventually
-from tests.support.people import hold, view_of
+from tests.support.people import hold_node, view_of
 from tests.support.runs import Document, Handle, Runs, bare, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import value_of
@@ -63,7 +63,7 @@ def held_plan(name: str) -> Document:
     """Return a plan whose large region starts when the gate `name` is opened."""
     plan = region_plan(REGION_NODE_COUNT)
     plan["nodes"][0]["depends_on"] = ["hold"]
-    return {**plan, "nodes": [hold("hold", name), *plan["nodes"]]}
+    return {**plan, "nodes": [hold_node("hold", name), *plan["nodes"]]}
 
 
 async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
@@ -122,7 +122,7 @@ async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
         "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"},
     }
     digest = {**_DIGEST, "retry": {"max_attempts": 1}}
-    nodes = [_TABLE, hold("hold", unique_name, "table"), digest_of_parts, digest]
+    nodes = [_TABLE, hold_node("hold", unique_name, "table"), digest_of_parts, digest]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}
     async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         ((node, message),) = await notes_of(outage_runs, handle)
@@ -138,7 +138,7 @@ async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
 async def test_call_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    plan = {"nodes": [_TABLE, hold("hold", unique_name, "table"), _DIGEST]}
+    plan = {"nodes": [_TABLE, hold_node("hold", unique_name, "table"), _DIGEST]}
     async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)

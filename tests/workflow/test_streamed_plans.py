@@ -16,7 +16,7 @@ from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import ReceivedCall, slow, step, text
 from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal, plan_text
+from tests.support.goals import call, checked_document, goal_plan, plan_text
 from tests.support.people import answer, wait_for_node, wait_for_requests
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
@@ -73,7 +73,7 @@ async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_s
     async with serve_script(
         held_answer(plan, gate, after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", bench=bench
     ) as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in bench.entered)
         assert server.calls[0].is_streamed
         gate.set()
@@ -94,7 +94,7 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
         title="t" * 40,
     )
     async with serve_script(held_answer(plan, gate, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Change it.", "change", "order", "hold"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Change it.", "change", "order", "hold"))
         await eventually(lambda: bench.entered == ["look"])
         assert [[node["id"] for node in message["nodes"]] for message in await node_messages_of(handle)] == [["look"]]
         assert not bench.effects
@@ -116,7 +116,7 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
     repaired = plan_text(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last_node)
     script = (held_answer(invalid_text, gate, after=json.dumps(first_node)), repaired, "Done.")
     async with serve_script(*script, bench=bench) as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         gate.set()
         await eventually(lambda: len(server.calls) == 2)
@@ -139,7 +139,7 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
     second_plan = plan_text(call("b", "echo", of="{{a.result}}"))
     script = (interrupted_answer(interrupted_plan, after="x" * 500), second_plan, "Done.")
     async with serve_script(*script, bench=bench) as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         document = await checked_document(runs, handle)
@@ -160,7 +160,7 @@ async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effec
     plan = plan_text(first_node, call("b", "echo"))
     script = (held_answer(plan, gate, after=json.dumps(first_node)), "Done.")
     async with serve_script(*script, bench=bench) as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first_node]))
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
@@ -199,7 +199,7 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
     async with serve_script(*script) as (server, runs):
         for gate, (message, reason) in zip(gates, _REJECTED_MESSAGES, strict=True):
             call_count = len(server.calls)
-            handle = await runs.start_compiled_plan(goal(runs, "Look.", "change", "echo"))
+            handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "change", "echo"))
             await eventually(lambda call_count=call_count: len(server.calls) == call_count + 1)  # type: ignore[misc] # bound at once
             await handle.signal(wire.SIGNAL_PLANNED, message)
             gate.set()
@@ -211,7 +211,7 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
 
 async def test_no_node_starts_before_the_plan_is_approved(serve_script: Scripted) -> None:
     async with serve_script(plan_text(call("a", "echo")), "Done.") as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo", approve_plan=True))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo", approve_plan=True))
         await wait_for_requests(runs.client, handle.id, "approve")
         assert (await node_messages_of(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
@@ -228,7 +228,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_scr
     end = -(-plan.index("]") // CHUNK_CHARACTERS)
     paced_answer = slow(text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=end + 1, release_event=gate)
     async with serve_script(paced_answer, "Done.") as (_, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo"))
 
         async def has_all_nodes() -> bool:
             return [node["id"] for message in await node_messages_of(handle) for node in message["nodes"]] == names
@@ -256,7 +256,7 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
     )
     second_plan = plan_text(call("b", "echo", of="{{a.result}}"))
     async with serve_script(filtered_answer, second_plan, "Done.", bench=bench) as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
+        handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         gate.set()
         await wait_for_node(runs, handle, "plan", "failed")

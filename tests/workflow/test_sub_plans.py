@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import EventType
 
 from tests.fuzz.checks import check_replay
 from tests.support.eventually import eventually
-from tests.support.people import hold
+from tests.support.people import hold_node
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
@@ -34,7 +34,7 @@ _DOUBLE: dict[str, Any] = {
 
 
 def _hold(gate: str) -> Document:
-    return hold("hold", gate, heartbeat="1s")
+    return hold_node("hold", gate, heartbeat="1s")
 
 
 async def test_output_passes_through_nested_sub_plans(runs: Runs) -> None:
@@ -158,7 +158,7 @@ async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench:
     sub_plan_node = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
     handle = await runs.start(plan_of(_hold(unique_name), sub_plan_node))
     await eventually(lambda: unique_name in bench.entered)
-    conflicting_plan = plan_of(hold("a", f"{unique_name} conflict"))
+    conflicting_plan = plan_of(hold_node("a", f"{unique_name} conflict"))
     conflicting_run = await runs.start_raw({"plan": conflicting_plan}, workflow_id=f"{handle.id}/sub")
     bench.open(unique_name)
     document = await document_of(handle)

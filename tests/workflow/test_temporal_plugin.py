@@ -34,9 +34,9 @@ from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
 from dagwright.worker.serving import BUILD_ID
 from tests.support.eventually import eventually
 from tests.support.order_shop import (
+    FailingOrderWorkflow,
     NotifyingOrderWorkflow,
     OrderWorkflow,
-    PassingOrderWorkflow,
     XorCodec,
     notify,
     reserve,
@@ -106,7 +106,7 @@ class Shop:
 
     async def check_replay(self, handle: WorkflowHandle[Any, Any]) -> None:
         replayer = Replayer(
-            workflows=[OrderWorkflow, PassingOrderWorkflow],
+            workflows=[OrderWorkflow, FailingOrderWorkflow],
             plugins=[self.plugin],
             data_converter=self.client.data_converter,
         )
@@ -122,7 +122,7 @@ async def open_shop(
     plugin = DagwrightPlugin(tools=[price, catalogue, fail], settings=settings, **options.pop("plugin", {}))
     client = await Client.connect(server.address, data_converter=converter, plugins=[plugin])
     task_queue = f"shop-{uuid4().hex}"
-    workflows = [OrderWorkflow, PassingOrderWorkflow, NotifyingOrderWorkflow]
+    workflows = [OrderWorkflow, FailingOrderWorkflow, NotifyingOrderWorkflow]
     async with Worker(client, task_queue=task_queue, workflows=workflows, **{"activities": [reserve], **options}):
         services = create_services(Connection(client, server.server, frozenset()), settings)
         yield Shop(client, services, task_queue, plugin)
@@ -201,7 +201,7 @@ async def test_failed_plan_raises_its_typed_error(server: LiveServer, tmp_path: 
         failed_result = await (await shop.order(failing_plan, {})).result()
         assert (failed_result["code"], failed_result["problems"]) == ("PlanFailed", [])
         with pytest.raises(WorkflowFailureError) as error:
-            await (await shop.order(failing_plan, workflow=PassingOrderWorkflow)).result()
+            await (await shop.order(failing_plan, workflow=FailingOrderWorkflow)).result()
         assert isinstance(error.value.cause, ApplicationError)
         assert "broken" in error.value.cause.message
 
@@ -291,8 +291,8 @@ async def test_second_plugin_of_a_worker_needs_a_separate_queue(server: LiveServ
         DagwrightPlugin(tools=[catalogue], settings=settings, task_queue=plan_queue),
     ]
     list_plan = {"nodes": [{"id": "list", "tool": "catalogue", "arguments": {"size": 10}}], "output": "{{list.result}}"}
-    async with Worker(client, task_queue=task_queue, workflows=[PassingOrderWorkflow], plugins=plugins):
-        order = await client.start_workflow(PassingOrderWorkflow.run, PRICED, id=f"a-{uuid4()}", task_queue=task_queue)
+    async with Worker(client, task_queue=task_queue, workflows=[FailingOrderWorkflow], plugins=plugins):
+        order = await client.start_workflow(FailingOrderWorkflow.run, PRICED, id=f"a-{uuid4()}", task_queue=task_queue)
         assert await order.result() == {"item": "lamp", "price": 12}
         run = await client.start_workflow("RunPlan", {"plan": list_plan}, id=f"b-{uuid4()}", task_queue=plan_queue)
         assert (await run.result())["output"] == "lamp lamp "

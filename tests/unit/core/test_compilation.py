@@ -50,16 +50,16 @@ EVERYTHING = plan_of(
 
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
-    created_plan = compile_plan(check(EVERYTHING, workers=[0]))
+    created_plan = compile_plan(check(EVERYTHING, worker_nodes=[0]))
     # Schemas and descriptions are omitted: only the check needs them.
     assert created_plan.tools.keys() == {"any"}
-    assert compiled_plan(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
+    assert compiled_plan(EVERYTHING, worker_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [node.id for node in plan.nodes] == ["a"]
 
 
 def test_node_is_compiled_with_numbers_bindings_and_seconds() -> None:
-    plan = compiled_plan(EVERYTHING, workers=[0])
+    plan = compiled_plan(EVERYTHING, worker_nodes=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",

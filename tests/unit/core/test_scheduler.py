@@ -374,7 +374,9 @@ def test_default_of_an_input_replaces_a_missing_value() -> None:
 
 
 def test_worker_tool_that_reports_a_failure_fails_its_node() -> None:
-    scheduler = started_scheduler(compiled_plan(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
+    scheduler = started_scheduler(
+        compiled_plan(plan_of(*map(node, ("ok", "part", "bad", "plain"))), worker_nodes=range(4))
+    )
     run_to_end(
         scheduler,
         ok={"status": "success", "outputs": {"x": 1}},

@@ -325,7 +325,7 @@ def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     )
     plan = compiled_plan(plan_of(node("a"), {"id": "s", "plan": sub_plan, "arguments": {"doc": "{{a.result.inner}}"}}))
     assert _projections(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
-    plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
+    plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), worker_nodes=[0])
     worker_fields = [(name,) for name in ("status", "outputs", "error", "message")]
     assert _projections(plan) == {
         "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in worker_fields)]

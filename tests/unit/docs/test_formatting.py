@@ -158,7 +158,7 @@ def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Block]:
 
 
 def test_block_with_a_file_title_has_the_file_name(blocks: list[Block]) -> None:
-    assert [(block.line, block.language, block.name) for block in blocks] == [
+    assert [(block.line, block.language, block.file_name) for block in blocks] == [
         (3, "yaml", "plans/price.yaml"),
         (9, "json", "wrong.json"),
         (13, "python", "tools.py"),

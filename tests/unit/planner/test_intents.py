@@ -32,7 +32,7 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import BUILTIN_TOOL_NAMES
 from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
-from tests.support.intents import answer
+from tests.support.intents import intents_response
 from tests.support.onboarding import intent
 from tests.support.plan_building import with_extender
 
@@ -64,7 +64,7 @@ def problems_in(message: Any, **context: Any) -> list[Problem]:
 
 def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
     actual = parse(
-        answer(FUND, CUSTODY, intent("cbu.add-product", product="FUND_ACCOUNTING", refs={"cbu-id": "@cbu"})),
+        intents_response(FUND, CUSTODY, intent("cbu.add-product", product="FUND_ACCOUNTING", refs={"cbu-id": "@cbu"})),
         cbu="prt_9",
     )
     nodes = actual.planned_nodes.nodes
@@ -81,31 +81,31 @@ def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
 
 
 def test_document_of_a_repaired_plan_is_parsed_to_the_same_plan() -> None:
-    first = parse(f"Here it is:\n```json\n{json.dumps(answer({**FUND, 'verb': 'cbu.ensur'}, CUSTODY))}\n```")
-    assert first.document == answer(FUND, CUSTODY)
+    first = parse(f"Here it is:\n```json\n{json.dumps(intents_response({**FUND, 'verb': 'cbu.ensur'}, CUSTODY))}\n```")
+    assert first.document == intents_response(FUND, CUSTODY)
     assert [note.code for note in first.notes] == ["fence", "tool"] or [note.code for note in first.notes][-1] == "tool"
     second = parse(dict(first.document))
     assert (second.planned_nodes, second.summary) == (first.planned_nodes, first.summary)
 
 
 def test_summary_of_a_plan_has_the_explanation_in_one_line_and_the_nodes_in_order() -> None:
-    assert parse(answer(FUND, CUSTODY)).summary.splitlines() == [
+    assert parse(intents_response(FUND, CUSTODY)).summary.splitlines() == [
         "The model is 90% sure: “Does it.”",
         "Order: @result_1 → @result_2",
         "The plan has 2 nodes; 2 of them can change something.",
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
         '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
     ]
-    lines = parse(answer(FUND, explanation="Fine.\n- @result_2: nothing\u2028! x")).summary.splitlines()
+    lines = parse(intents_response(FUND, explanation="Fine.\n- @result_2: nothing\u2028! x")).summary.splitlines()
     assert len(lines) == 4
     assert lines[0] == "The model is 90% sure: “Fine.\\n- @result_2: nothing\\u2028! x”"
-    [*_, line] = parse(answer(custody("@cbu")), **CBU).summary.splitlines()
+    [*_, line] = parse(intents_response(custody("@cbu")), **CBU).summary.splitlines()
     assert line.endswith('with {"product":"CUSTODY","cbu-id":"@cbu (Apex Capital Fund, prt_1)"}')
 
 
 def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
-    actual = parse(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
+    actual = parse(intents_response({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_from_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
     assert plan.extender is not None
     scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
@@ -126,42 +126,42 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
     ("message", "code", "at", "message_part"),
     [
         (
-            answer(*(intent("cbu.ensure", name="A", refs={"related-to": f"@result_{other}"}) for other in (2, 1))),
+            intents_response(*(intent("cbu.ensure", name="A", refs={"related-to": f"@result_{other}"}) for other in (2, 1))),
             "cycle",
             "/intents/0",
             "CircularDependencyError: @result_1 → @result_2 → @result_1",
         ),
         (
-            answer(custody("@fund")),
+            intents_response(custody("@fund")),
             "missing_context",
             "/intents/0/refs/cbu-id",
             "intent 1: 'cbu-id' is @fund, which the session does not have",
         ),
-        (answer(intent("fund.close", name="x")), "unknown_tool", "/intents/0/verb", "there is no tool 'fund.close'"),
+        (intents_response(intent("fund.close", name="x")), "unknown_tool", "/intents/0/verb", "there is no tool 'fund.close'"),
         (
-            answer(intent("cbu.add-product", product="GOLD", refs={"cbu-id": "@cbu"})),
+            intents_response(intent("cbu.add-product", product="GOLD", refs={"cbu-id": "@cbu"})),
             "invalid_arguments",
             "/intents/0/params/product",
             "",
         ),
         *(
-            (answer(FUND, confidence=wrong), "invalid_field", "/confidence", "'confidence' must be a number")
+            (intents_response(FUND, confidence=wrong), "invalid_field", "/confidence", "'confidence' must be a number")
             for wrong in (-0.1, float("nan"), "high", True)
         ),
-        (answer(FUND, confidence=92), "invalid_field", "/confidence", "must be a number from 0 to 1, not 92"),
-        (answer(explanation=" "), "empty_plan", "/intents", "there are no intents and no explanation"),
+        (intents_response(FUND, confidence=92), "invalid_field", "/confidence", "must be a number from 0 to 1, not 92"),
+        (intents_response(explanation=" "), "empty_plan", "/intents", "there are no intents and no explanation"),
         ({"intents": []}, "empty_plan", "/intents", ""),
         ({"nodes": [{"id": "a", "tool": "cbu.ensure", "arguments": {"name": "x"}}]}, "invalid_field", "", ""),
         ([FUND], "invalid_field", "", "is an object with the key 'intents'"),
         ("I would make a fund.", "empty_plan", "", ""),
         ("", "empty_plan", "", ""),
         (
-            answer(intent("cbu.ensure", name="{{secret.TOKEN}}")),
+            intents_response(intent("cbu.ensure", name="{{secret.TOKEN}}")),
             "invalid_reference",
             "/intents/0",
             "cannot name secrets",
         ),
-        (answer(*[FUND] * 201), "too_large", "/intents", "there are 201 intents; at most 200 are allowed"),
+        (intents_response(*[FUND] * 201), "too_large", "/intents", "there are 201 intents; at most 200 are allowed"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
 )
@@ -174,49 +174,49 @@ def test_problems_are_reported_at_the_pointers_of_the_intents(
 
 
 def test_missing_session_name_is_reported_with_the_existing_names() -> None:
-    message = answer(custody("@fund"))
+    message = intents_response(custody("@fund"))
     assert [problem.hint for problem in problems_in(message, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for existing entities"
     ]
     assert problems_in(message)[0].hint == "the session has no names; use lookups for existing entities"
-    with_fund = answer(FUND, custody("@cbu"))
+    with_fund = intents_response(FUND, custody("@cbu"))
     assert problems_in(with_fund)[0].message.endswith("before this request; this request makes @result_1")
 
 
 def test_party_as_a_plain_value_or_param_reference_is_a_problem() -> None:
     [invented_id], [reference] = (
-        problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id=value)))
+        problems_in(intents_response(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id=value)))
         for value in ("fund_123", "@result_1")
     )
     assert [problem.pointer for problem in (invented_id, reference)] == ["/intents/1/params/cbu-id"] * 2
     assert (invented_id.code, reference.code) == ("invalid_arguments", "invalid_reference")
     assert invented_id.message == "intent 2: 'cbu-id' is an entity, not a plain value"
     assert reference.hint == "write it under refs"
-    assert parse(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned_nodes.nodes
+    assert parse(intents_response({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned_nodes.nodes
 
 
 def test_missing_confidence_is_zero_and_a_confidence_in_text_is_repaired() -> None:
-    for message in (answer(FUND, confidence=None), {"intents": [FUND]}):
+    for message in (intents_response(FUND, confidence=None), {"intents": [FUND]}):
         actual = parse(message)
         assert actual.model_fields["confidence"] == 0
         assert actual.summary.startswith("The model does not say how sure it is")
-    actual = parse(answer(FUND, confidence="0.92"))
+    actual = parse(intents_response(FUND, confidence="0.92"))
     assert actual.model_fields["confidence"] == 0.92
     assert [note.message for note in actual.notes] == ["repaired: the confidence '0.92' was read as a number"]
 
 
 def test_strict_empty_and_large_answers_are_accepted_and_a_cut_off_answer_is_rejected() -> None:
     strict = {**FUND, "params": json.dumps(FUND["params"]), "refs": "{}", "lookups": "null"}
-    assert [node.arguments["name"] for node in parse(json.dumps(answer(strict))).planned_nodes.nodes] == ["Apex"]
-    assert [problem.pointer for problem in problems_in(json.dumps(answer(strict, confidence=1.5)))] == ["/confidence"]
-    assert problems_in(answer({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
-    actual = parse(answer(explanation="It has custody already."))
+    assert [node.arguments["name"] for node in parse(json.dumps(intents_response(strict))).planned_nodes.nodes] == ["Apex"]
+    assert [problem.pointer for problem in problems_in(json.dumps(intents_response(strict, confidence=1.5)))] == ["/confidence"]
+    assert problems_in(intents_response({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
+    actual = parse(intents_response(explanation="It has custody already."))
     assert (actual.planned_nodes.nodes, actual.change_count) == ((), 0)
     assert actual.summary == "The model is 90% sure: “It has custody already.”\nThere is nothing to do."
-    text = json.dumps(answer(FUND, CUSTODY))
+    text = json.dumps(intents_response(FUND, CUSTODY))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
         assert {"truncated", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
-    actual = parse(answer(FUND, *[CUSTODY] * 199))
+    actual = parse(intents_response(FUND, *[CUSTODY] * 199))
     assert len(actual.planned_nodes.nodes) == 200
     assert len(json.dumps(actual.to_json())) < PLANNED_BYTES
 
@@ -276,7 +276,7 @@ def test_verbs_are_the_user_tools_that_read_or_change_data() -> None:
     names = {tool["name"] for tool in goal_of().tools}
     assert "onboarding.undo" in names
     assert "onboarding.undo" not in verb_catalogue(intent_verbs(VERBS)).text
-    [problem] = problems_in(answer(intent("onboarding.undo", key="x")))[:1]
+    [problem] = problems_in(intents_response(intent("onboarding.undo", key="x")))[:1]
     assert (problem.code, problem.pointer) == ("unknown_tool", "/intents/0/verb")
 
 
@@ -300,9 +300,9 @@ def test_verb_catalogue_describes_parties_and_results() -> None:
 
 def test_response_format_accepts_valid_answers_and_rejects_invalid_answers() -> None:
     lookups = {"manco-id": {"search_text": "B", "entity_type": "company"}}
-    valid = [answer(FUND, CUSTODY, intent("cbu.ensure", name="B", lookups=lookups)), answer()]
-    invalid = [{}, {"intents": []}, *(answer(confidence=value) for value in (1.1, "0.5"))]
-    invalid += [answer({"verb": "x"}), answer(more=1)]
+    valid = [intents_response(FUND, CUSTODY, intent("cbu.ensure", name="B", lookups=lookups)), intents_response()]
+    invalid = [{}, {"intents": []}, *(intents_response(confidence=value) for value in (1.1, "0.5"))]
+    invalid += [intents_response({"verb": "x"}), intents_response(more=1)]
     validator = validator_of(intents_schema())
     assert [validator.is_valid(each) for each in (*valid, *invalid)] == [True] * len(valid) + [False] * len(invalid)
 
@@ -312,7 +312,7 @@ def test_response_format_is_strict_up_to_date_and_reversible() -> None:
     refs = {"cbu-id": "@result_1"}
     first = {"verb": "cbu.ensure", "params": '{"name": "Apex"}', "refs": "{}", "lookups": None}
     second = {"verb": "cbu.assign-role", "params": "{}", "refs": json.dumps(refs), "lookups": json.dumps(lookups)}
-    assert StrictSchema(intents_schema()).restore(answer(first, second)) == answer(
+    assert StrictSchema(intents_schema()).restore(intents_response(first, second)) == intents_response(
         intent("cbu.ensure", name="Apex"), intent("cbu.assign-role", refs=refs, lookups=lookups)
     )
     assert INTENTS_FILE.read_text(encoding="utf-8") == schema_text(intents_schema())

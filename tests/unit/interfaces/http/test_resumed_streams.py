@@ -21,7 +21,7 @@ from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN
 from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from tests.support.gateway import Event, assert_numbers_grow, events_of
+from tests.support.gateway import Event, assert_sequence_numbers_increase, events_of
 from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, approval_requests, scripted_gateway
 from tests.unit.interfaces.http.conftest import error_of, write_plan
 
@@ -314,7 +314,7 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
         assert events[0].content["type"] == "response.created"
         assert events[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
         assert ("node.completed", "sum") in progress_of(progress_events)
-        assert_numbers_grow(
+        assert_sequence_numbers_increase(
             [(each.content["sequence_number"], "dagwright" in each.content) for each in progress_events]
         )
         for cut, number in enumerate(numbers):

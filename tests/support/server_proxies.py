@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 _READ_BYTES = 64 * 1024
 
 
-class Gate:
+class ServerProxy:
     """A port that forwards to a server; the next `silent_connections` connections get no response."""
 
     def __init__(self, target: str) -> None:
@@ -66,10 +66,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def gate_to(target: str) -> AsyncIterator[Gate]:
-    gate = Gate(target)
-    await gate.open()
+async def server_proxy(target: str) -> AsyncIterator[ServerProxy]:
+    proxy = ServerProxy(target)
+    await proxy.open()
     try:
-        yield gate
+        yield proxy
     finally:
-        await gate.close()
+        await proxy.close()
