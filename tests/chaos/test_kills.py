@@ -27,7 +27,9 @@ def _plan_of_steps(run: str) -> dict[str, Any]:
     """Return a plan with a chain of three steps and one independent step; the second step may be killed."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
     long_heartbeat_step = partial(effect, heartbeat="10s")
-    return {"nodes": [long_heartbeat_step(a), effect_node(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside)]}
+    return {
+        "nodes": [long_heartbeat_step(a), effect_node(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside)]
+    }
 
 
 async def test_cached_result_survives_the_kill_of_its_worker(
@@ -53,7 +55,11 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     client = await own_server.start()
-    map_node = effect_node("map-{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
+    map_node = effect_node("map-{{item}}") | {
+        "id": "m",
+        "for_each": list(range(501)),
+        "when": "item in [1, 140, 260, 499]",
+    }
     unknown_outcome_plan = {
         "nodes": [
             {"id": "w", "tool": "write_then_hold", "arguments": {"name": "made"}, "heartbeat": "1s", "retry": RETRY},

@@ -38,7 +38,13 @@ def _write_node(name: str, *after: str) -> dict[str, Any]:
 
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}, "depends_on": ["first"]}
 _PLAN = {
-    "nodes": [_write_node("first"), _CHECK, effect_node("done", "check"), effect_node("cut", "done"), _write_node("last", "cut")],
+    "nodes": [
+        _write_node("first"),
+        _CHECK,
+        effect_node("done", "check"),
+        effect_node("cut", "done"),
+        _write_node("last", "cut"),
+    ],
     "output": "{{last.result}}",
 }
 """The run is cancelled after the effect of `cut`; the fork repeats `cut` with the same key. Other nodes run once."""

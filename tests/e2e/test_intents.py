@@ -12,7 +12,10 @@ pytestmark = pytest.mark.server
 
 REQUEST = "Create Apex in Luxembourg with custody."
 APEX_ANSWER = intents_response_text(
-    fund_intent("Apex"), product_intent("CUSTODY", "@result_1"), explanation="Makes Apex,\nwith custody.", confidence=0.75
+    fund_intent("Apex"),
+    product_intent("CUSTODY", "@result_1"),
+    explanation="Makes Apex,\nwith custody.",
+    confidence=0.75,
 )
 
 

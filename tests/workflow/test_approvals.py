@@ -10,8 +10,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from dagwright.core.boundary import limits, wire
 from tests.support.eventually import eventually
 from tests.support.people import (
-    echo_node,
     answer,
+    echo_node,
     has_notes,
     human_node,
     rejection_of,

@@ -14,8 +14,8 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step, tool_call
 from dagwright.tools import ToolRegistry, tool
-from tests.support.agents import helper_plan, choice_with_text
 from tests.support.agents import checked_document as checked_agent_document
+from tests.support.agents import choice_with_text, helper_plan
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
 from tests.support.people import rejection_of
@@ -49,7 +49,9 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Scrip
 async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: Scripted) -> None:
     plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with serve_script(plan, "Done.") as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "table", "text")))
+        document = await checked_document(
+            runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "table", "text"))
+        )
     assert (document["status"], document["output"]) == ("completed", "Done.")
     result = server.calls[1].text
     assert len(result) < 27_000

@@ -17,7 +17,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_loading import load_parties
 from tests.support import onboarding
 from tests.support.goals import checked_document, purposes, scripted_runs
-from tests.support.intents import fund_intent, intent_statuses, intents_response_text, intents_goal, product_intent
+from tests.support.intents import fund_intent, intent_statuses, intents_goal, intents_response_text, product_intent
 from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
 from tests.support.people import view_of, wait_for_requests
@@ -30,7 +30,9 @@ APPROVING_POLICY = Policy(approves_changes=True)
 
 
 async def test_request_becomes_intents_that_run_without_an_answer(serve_script: Scripted) -> None:
-    script = intents_response_text(fund_intent("Apex"), product_intent("CUSTODY", "@result_1"), product_intent("FUND_ACCOUNTING", "@result_1"))
+    script = intents_response_text(
+        fund_intent("Apex"), product_intent("CUSTODY", "@result_1"), product_intent("FUND_ACCOUNTING", "@result_1")
+    )
     async with serve_script(script) as (server, runs):
         document = await checked_document(
             runs, await runs.start_compiled_plan(intents_goal(runs, "Create Apex in Luxembourg."))
@@ -93,7 +95,9 @@ async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(se
 
 
 async def test_intents_of_a_later_turn_refer_to_at_names_of_the_session(serve_script: Scripted) -> None:
-    async with serve_script(intents_response_text(fund_intent("Apex")), intents_response_text(product_intent("CUSTODY", "@cbu"))) as (server, runs):
+    async with serve_script(
+        intents_response_text(fund_intent("Apex")), intents_response_text(product_intent("CUSTODY", "@cbu"))
+    ) as (server, runs):
         first_document = await checked_document(
             runs,
             await runs.start_raw(

@@ -12,7 +12,14 @@ from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
-from tests.support.intents import fund_intent, intent_statuses, intents_response_text, intents_goal, product_intent, seed_intents
+from tests.support.intents import (
+    fund_intent,
+    intent_statuses,
+    intents_goal,
+    intents_response_text,
+    product_intent,
+    seed_intents,
+)
 from tests.support.people import answer, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.workflow.building import Scripted
@@ -103,8 +110,14 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
 
 
 async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_script: Scripted) -> None:
-    valid_intents = intents_response_text(fund_intent("Apex"), *[product_intent("CUSTODY", f"@result_{number}") for number in (1, 1)])
-    script = (intents_response_text(*seed_intents("circular")), valid_intents, intents_response_text(fund_intent("Other")))
+    valid_intents = intents_response_text(
+        fund_intent("Apex"), *[product_intent("CUSTODY", f"@result_{number}") for number in (1, 1)]
+    )
+    script = (
+        intents_response_text(*seed_intents("circular")),
+        valid_intents,
+        intents_response_text(fund_intent("Other")),
+    )
     async with serve_script(*script) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(

@@ -14,7 +14,6 @@ from dagwright_maritime.search import client as search_client
 from dagwright_maritime.search import requests
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
-from tests.support.server_proxies import server_proxy
 from tests.support.goals import checked_document
 from tests.support.maritime_runs import (
     SCRIPTS,
@@ -31,6 +30,7 @@ from tests.support.maritime_runs import (
 )
 from tests.support.rounds import done_response, failed_response, prompt_of, ref, results_of, sub_goal
 from tests.support.search import LiveSearch, Maritime, load_maritime
+from tests.support.server_proxies import server_proxy
 
 pytestmark = [pytest.mark.server, pytest.mark.search]
 

@@ -34,7 +34,11 @@ async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, 
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, bench: Bench, unique_name: str) -> None:
-    child_plan = {"plan": 1, "nodes": [hold_node("inner", unique_name), {"id": "sibling", "tool": "echo"}], "output": "done"}
+    child_plan = {
+        "plan": 1,
+        "nodes": [hold_node("inner", unique_name), {"id": "sibling", "tool": "echo"}],
+        "output": "done",
+    }
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
     await eventually(lambda: unique_name in bench.entered)
     result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")

@@ -126,7 +126,9 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
     ("message", "code", "at", "message_part"),
     [
         (
-            intents_response(*(intent("cbu.ensure", name="A", refs={"related-to": f"@result_{other}"}) for other in (2, 1))),
+            intents_response(
+                *(intent("cbu.ensure", name="A", refs={"related-to": f"@result_{other}"}) for other in (2, 1))
+            ),
             "cycle",
             "/intents/0",
             "CircularDependencyError: @result_1 → @result_2 → @result_1",
@@ -137,7 +139,12 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
             "/intents/0/refs/cbu-id",
             "intent 1: 'cbu-id' is @fund, which the session does not have",
         ),
-        (intents_response(intent("fund.close", name="x")), "unknown_tool", "/intents/0/verb", "there is no tool 'fund.close'"),
+        (
+            intents_response(intent("fund.close", name="x")),
+            "unknown_tool",
+            "/intents/0/verb",
+            "there is no tool 'fund.close'",
+        ),
         (
             intents_response(intent("cbu.add-product", product="GOLD", refs={"cbu-id": "@cbu"})),
             "invalid_arguments",
@@ -207,8 +214,12 @@ def test_missing_confidence_is_zero_and_a_confidence_in_text_is_repaired() -> No
 
 def test_strict_empty_and_large_answers_are_accepted_and_a_cut_off_answer_is_rejected() -> None:
     strict = {**FUND, "params": json.dumps(FUND["params"]), "refs": "{}", "lookups": "null"}
-    assert [node.arguments["name"] for node in parse(json.dumps(intents_response(strict))).planned_nodes.nodes] == ["Apex"]
-    assert [problem.pointer for problem in problems_in(json.dumps(intents_response(strict, confidence=1.5)))] == ["/confidence"]
+    assert [node.arguments["name"] for node in parse(json.dumps(intents_response(strict))).planned_nodes.nodes] == [
+        "Apex"
+    ]
+    assert [problem.pointer for problem in problems_in(json.dumps(intents_response(strict, confidence=1.5)))] == [
+        "/confidence"
+    ]
     assert problems_in(intents_response({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
     actual = parse(intents_response(explanation="It has custody already."))
     assert (actual.planned_nodes.nodes, actual.change_count) == ((), 0)
