@@ -8,12 +8,12 @@ from dagwright.testing import ModelServer
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
 
-Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
-"""Serve runs with a model that follows a script; yield the model's server and the runs, as `scripted_runs` does."""
+ServeScript = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
+"""A function that serves runs with a scripted model, and yields the model server and the runs: see `scripted_runs`."""
 
 
 async def ended_document(runs: Runs, handle: Handle) -> Document:
-    """Return the document of an ended run, after a check that the reader returns the same document."""
+    """Return the document of an ended run. Assert that the reader returns the same document."""
     document = await document_of(handle)
     assert (await view_of(runs, handle)).document() == with_run_error(document)
     return document
@@ -24,7 +24,7 @@ def pure_node(node_id: str, left: Any, right: Any = 1, **fields: Any) -> Documen
 
 
 def value_of(number: int) -> int:
-    """Return the value of a pure node `n<number>` that adds 1 to `n<number // 2>`; `n0` has the value 2."""
+    """Return the value of the node `n<number>`: 2 for `n0`, else 1 more than the value of `n<number // 2>`."""
     return number.bit_length() + 2
 
 

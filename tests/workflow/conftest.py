@@ -20,12 +20,12 @@ from tests.support.goals import scripted_runs
 from tests.support.runs import Runs, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 
 @pytest.fixture(scope="session")
 def bench() -> Bench:
-    """State that tests and tools share; use unique names."""
+    """State that tests and tools share. Each test uses unique names."""
     return Bench()
 
 
@@ -45,26 +45,26 @@ async def uncached_runs(client: Client, bench: Bench, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def workflow_cache(request: pytest.FixtureRequest) -> bool:
-    """Whether the worker caches workflows; it does, except in tests marked `without_cache`."""
+    """Whether the worker caches workflows: false only in tests marked `without_cache`."""
     return bool(getattr(request, "param", True))
 
 
 @pytest.fixture
 def served_runs(request: pytest.FixtureRequest, *, workflow_cache: bool) -> Runs:
-    """The runs with or without a workflow cache; each worker starts with the first test that needs it."""
+    """Runs of the worker with or without a workflow cache. Each worker starts when it is first used."""
     return cast(Runs, request.getfixturevalue("cached_runs" if workflow_cache else "uncached_runs"))
 
 
 @pytest.fixture
 async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
-    """Runs of a worker; at the end of a test, the histories of its runs are checked and replayed."""
+    """Runs of a worker. At the end of a test, the histories of the runs are checked and replayed."""
     yield served_runs
     await served_runs.check_runs()
 
 
 @pytest.fixture
 async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
-    """Runs whose plans may call activities of a worker of another program."""
+    """Runs whose plans may call activities of another program's worker."""
     async with foreign_worker(client) as tools:
         runs_with_tools = with_tools(runs, tools)
         yield runs_with_tools
@@ -72,7 +72,7 @@ async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
 
 
 @pytest.fixture
-def serve_script(client: Client, tmp_path: Path) -> Scripted:
+def serve_script(client: Client, tmp_path: Path) -> ServeScript:
     """Serve runs with a model that follows a script, and a state folder of the test."""
     return partial(scripted_runs, client, tmp_path)
 
@@ -94,7 +94,7 @@ def low_history_limits() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def small_pages() -> Iterator[None]:
-    """Send plans of over 400 nodes in pages and offload their regions; the usual limit is 2,000 nodes."""
+    """Send plans of over 400 nodes in pages and offload their regions. The normal limit is 2,000 nodes."""
     with patch.object(pages, "MAX_INLINE_PLAN_NODES", 400):
         yield
 

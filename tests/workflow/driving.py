@@ -1,6 +1,7 @@
 """Runs of text requests and agents without a server: a scheduler with scripted models and local tools.
 
-The messages to a model are the messages of the activity `call_model`: shortened, and after the earlier conversation.
+The model receives the messages that the activity `call_model` sends: the earlier conversation, then the shortened
+messages of the request.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class LocalRun:
 
     Args:
         script: responses of the model in order: a text, tool calls (see `tool_calls`), an error, or a function that
-            receives the run during the model call and returns one of the former.
+            receives the run during the model call and returns such a response.
     """
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
@@ -98,7 +99,7 @@ class LocalRun:
         self._continue()
 
     def command(self, command: RunCommand | UnparsedCommand) -> str | None:
-        """Apply a command; return the reason of a rejection, or `None`."""
+        """Apply a command. Return the reason if the command is rejected."""
         return apply_command(command, self.scheduler, at=self._at)
 
     def _continue(self) -> None:
@@ -151,7 +152,7 @@ def _parse_or_none(message: Any) -> Any:
 
 
 def tool_calls(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
-    """Return a model response that calls tools, given by name and arguments; a string is used as the arguments text."""
+    """Return a model response with tool calls, given as pairs of name and arguments. Text arguments are not encoded."""
     return [
         {"id": f"c{number}", "name": name, "arguments": value if isinstance(value, str) else json.dumps(value)}
         for number, (name, value) in enumerate(calls)

@@ -41,7 +41,7 @@ def class_card(name: str, **fields: Any) -> AgentCard:
 
 
 @asynccontextmanager
-async def serving(
+async def serving_agents(
     client: Client, folder: Path, *cards: AgentCard, server: ModelServer | None = None
 ) -> AsyncIterator[Runs]:
     """Serve runs that may use these agents, and the tools of the bench."""
@@ -58,8 +58,8 @@ async def serving(
         await runs.check_runs()
 
 
-def agent(node: str, name: str, objective: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "agent": name, "objective": objective, "depends_on": list(needs), **fields}
+def agent_node(node_id: str, name: str, objective: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "agent": name, "objective": objective, "depends_on": list(dependencies), **fields}
 
 
 async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: C
         "nodes": [
             {"id": "a", "tool": "echo", "arguments": {"n": 1}},
             {"id": "b", "tool": "echo", "arguments": {"n": 2}},
-            agent("w", "writer", "Sum up {{a.result.n}}", "b", "a"),
+            agent_node("w", "writer", "Sum up {{a.result.n}}", "b", "a"),
         ],
         "output": "{{w.result}}",
     }
     async with (
         ModelServer(text("Three.", tokens=Tokens(30, 2))) as server,
-        serving(client, tmp_path, class_card("writer", effects="read"), server=server) as runs,
+        serving_agents(client, tmp_path, class_card("writer", effects="read"), server=server) as runs,
     ):
         handle = await runs.start(plan)
         document = await document_of(handle)
@@ -84,17 +84,19 @@ async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: C
     assert (usage["calls"], usage["prompt_tokens"], usage["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_stored_agent_is_called_in_the_version_of_the_plan_check(client: Client, tmp_path: Path) -> None:
+async def test_stored_agent_is_called_in_the_version_with_which_the_plan_was_checked(
+    client: Client, tmp_path: Path
+) -> None:
     with (
         agent_service(Reply(body={"result": "first"})) as first_service,
         agent_service(Reply(body={"result": "second"})) as second_service,
     ):
-        async with serving(client, tmp_path) as runs:
+        async with serving_agents(client, tmp_path) as runs:
             database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
             stored_agents = StoredAgents(database)
             cards = [
-                card_of("service", name="desk", service_url=each.url, effects="read")
-                for each in (first_service, second_service)
+                card_of("service", name="desk", service_url=service.url, effects="read")
+                for service in (first_service, second_service)
             ]
             for card in cards:
                 stored_agents.add([card])
@@ -103,7 +105,7 @@ async def test_stored_agent_is_called_in_the_version_of_the_plan_check(client: C
             documents = []
             for card in [*cards, card_of("service", name="desk", service_url="http://else.example.com/")]:
                 runs_with_card = with_tools(runs, declare_agents([card]).declarations())
-                documents.append(await runs_with_card.run({"nodes": [agent("d", "desk", "Ask")]}))
+                documents.append(await runs_with_card.run({"nodes": [agent_node("d", "desk", "Ask")]}))
                 await runs_with_card.check_runs()
     assert [document["nodes"]["d"] for document in documents] == [
         completed_node("first"),
@@ -118,8 +120,8 @@ async def test_stored_agent_is_called_in_the_version_of_the_plan_check(client: C
 
 async def test_plan_may_name_an_agent_that_was_stored_after_the_worker_started(client: Client, tmp_path: Path) -> None:
     with agent_service(Reply(body={"result": 5})) as service:
-        async with serving(client, tmp_path) as runs:
+        async with serving_agents(client, tmp_path) as runs:
             card = card_of("service", name="late", service_url=service.url, effects="read")
             store_agents(f"sqlite:///{tmp_path / 'dagwright.db'}", card)
-            document = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
+            document = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent_node("d", "late", "Ask")]}})
     assert document["nodes"] == {"d": completed_node(5)}

@@ -22,12 +22,12 @@ from tests.support.eventually import eventually
 from tests.support.people import answer, echo_node, human_node, wait_for_requests
 from tests.support.runs import Handle, Runs, completed_node, document_of
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
 
-def card(name: str, *tools: str) -> AgentCard:
+def llm_card(name: str, *tools: str) -> AgentCard:
     return card_of("llm", name=name, prompt=f"You are {name}.", tools=list(tools))
 
 
@@ -41,7 +41,7 @@ async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Han
     return await runs.start(plan, tools=tools_with_agents(runs, *cards), **options)
 
 
-async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, serve_script: Scripted) -> None:
+async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, serve_script: ServeScript) -> None:
     plan = {
         "nodes": [
             {"id": "look", "agent": "searcher", "objective": "Find tea.", "title": "The search"},
@@ -50,7 +50,7 @@ async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, 
     }
     steps = (tool_call("echo", what="tea"), "Tea is green.", "A letter about tea.")
     async with serve_script(*steps) as (model, runs):
-        handle = await start(runs, plan, card("searcher", "echo"), card("writer"))
+        handle = await start(runs, plan, llm_card("searcher", "echo"), llm_card("writer"))
         assert await checked_document(runs, handle) == {
             "status": "completed",
             "output": {"write": "A letter about tea."},
@@ -67,7 +67,9 @@ async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, 
     ]
 
 
-async def test_large_input_of_an_agent_is_shortened_and_not_in_history(client: Client, serve_script: Scripted) -> None:
+async def test_large_input_of_an_agent_is_shortened_and_not_in_history(
+    client: Client, serve_script: ServeScript
+) -> None:
     plan = {
         "nodes": [
             {"id": "long", "tool": "text", "arguments": {"size": 100_000}},
@@ -75,7 +77,7 @@ async def test_large_input_of_an_agent_is_shortened_and_not_in_history(client: C
         ]
     }
     async with serve_script("Much.") as (model, runs):
-        handle = await start(runs, plan, card("reader"))
+        handle = await start(runs, plan, llm_card("reader"))
         assert (await checked_document(runs, handle))["output"] == {"read": "Much."}
         child = client.get_workflow_handle(f"{handle.id}/read")
         assert len((await child.fetch_history()).to_json()) < 30_000
@@ -85,12 +87,12 @@ async def test_large_input_of_an_agent_is_shortened_and_not_in_history(client: C
     assert "[… cut here: 40,017 of 100,017 characters are omitted]" in result
 
 
-async def test_concurrent_runs_call_the_model_of_their_options(serve_script: Scripted) -> None:
+async def test_concurrent_runs_call_the_model_of_their_options(serve_script: ServeScript) -> None:
     plan = {"nodes": [{"id": "say", "agent": "writer", "objective": "Say who you are."}]}
     steps = [step(f"I am {name}.", model=name) for name in ("large", "tiny")]
     async with serve_script(*steps) as (model, runs):
         handles = [
-            await start(runs, plan, card("writer"), model={"model": name, "seed": 7}) for name in ("large", "tiny")
+            await start(runs, plan, llm_card("writer"), model={"model": name, "seed": 7}) for name in ("large", "tiny")
         ]
         outputs = [(await checked_document(runs, handle))["output"] for handle in handles]
     assert outputs == [{"say": "I am large."}, {"say": "I am tiny."}]
@@ -104,34 +106,36 @@ async def _add_nodes(runs: Runs, handle: Handle, nodes: list[Any], *cards: Agent
     return await steering.add_nodes(handle.id, nodes, tools=tools_with_agents(runs, *cards), by="ann")
 
 
-async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_script: Scripted, unique_name: str) -> None:
+async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
+    serve_script: ServeScript, unique_name: str
+) -> None:
     bench = Bench()
-    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
-    new = [
+    hold_node = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
+    new_nodes = [
         {"id": "write", "agent": "writer", "objective": "Write of {{on.result}}.", "depends_on": ["on"]},
-        {"id": "below", "plan": {"nodes": [{"id": "again", "agent": "writer", "objective": "Again."}]}},
+        {"id": "child", "plan": {"nodes": [{"id": "again", "agent": "writer", "objective": "Again."}]}},
         echo_node("last", "write"),
     ]
     steps = (step("Again!", last="Again."), tool_call("echo", what="tea"), step("Of tea.", last="tea"))
     async with serve_script(*steps, bench=bench) as (model, runs):
-        handle = await runs.start({"nodes": [hold]})
+        handle = await runs.start({"nodes": [hold_node]})
         await eventually(lambda: unique_name in bench.entered)
         with pytest.raises(PlanInvalid, match="there is no agent 'writter'"):
             await _add_nodes(
-                runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], card("writer", "echo")
+                runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], llm_card("writer", "echo")
             )
         with pytest.raises(PlanInvalid, match="needs an unknown tool 'nothing'"):
             await _add_nodes(
-                runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], card("writer", "nothing")
+                runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], llm_card("writer", "nothing")
             )
-        assert await _add_nodes(runs, handle, new, card("writer", "echo")) == "3 nodes were added"
+        assert await _add_nodes(runs, handle, new_nodes, llm_card("writer", "echo")) == "3 nodes were added"
         bench.open(unique_name)
         document = await checked_document(runs, handle)
     assert document["status"] == "completed"
     assert document["nodes"] == {
         "on": completed_node(unique_name),
         "write": completed_node("Of tea."),
-        "below": completed_node({"again": "Again!"}),
+        "child": completed_node({"again": "Again!"}),
         "last": completed_node({"write": "Of tea."}),
     }
     [added_call] = [
@@ -142,9 +146,9 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_scri
     assert added_call.tools == ["echo", "ask_person"]
 
 
-async def test_answer_of_a_person_may_add_a_stored_agent(serve_script: Scripted, tmp_path: Path) -> None:
+async def test_answer_of_a_person_may_add_a_stored_agent(serve_script: ServeScript, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'agents.db'}"
-    store_agents(url, card("writer"))
+    store_agents(url, llm_card("writer"))
     tools = declare_agents(stored_cards(url)).declarations()
     nodes = [{"id": "write", "agent": "writer", "objective": "Write."}]
     async with serve_script("A letter.") as (_, runs):

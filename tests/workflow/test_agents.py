@@ -18,13 +18,13 @@ from tests.support.goals import checked_document as checked_goal_document
 from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
 
 async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
-    client: Client, serve_script: Scripted, unique_name: str
+    client: Client, serve_script: ServeScript, unique_name: str
 ) -> None:
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique_name}), ("hold", {"name": f"{unique_name}2"}))
@@ -57,9 +57,9 @@ async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
     assert model.calls[1].tools == ["hold"]
 
 
-async def test_agent_continues_as_new_with_its_whole_conversation(client: Client, serve_script: Scripted) -> None:
-    entries = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
-    steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
+async def test_agent_continues_as_new_with_its_whole_conversation(client: Client, serve_script: ServeScript) -> None:
+    last_messages = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
+    steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(last_messages)]
     async with serve_script(*steps, step("Done.", last='{"n":4}')) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Go on."})
@@ -76,23 +76,25 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
 # People.
 
 
-async def test_model_receives_outcomes_of_calls_that_a_person_ended(serve_script: Scripted, unique_name: str) -> None:
+async def test_model_receives_outcomes_of_calls_that_a_person_ended(
+    serve_script: ServeScript, unique_name: str
+) -> None:
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique_name}), ("write", {"name": unique_name}))
-    async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
+    async with serve_script(calls, step("Then without.", last="set by a person"), bench=bench) as (model, runs):
         handle = await runs.start_compiled_plan(helper_plan(runs, "hold", "write"), inputs={"objective": "Wait."})
         await eventually(lambda: unique_name in bench.entered)
         await wait_for_requests(runs.client, handle.id, "turn1.2")
         await handle.execute_update(
             wire.CANCEL_NODE, {"node_id": "turn1.1", "branch": False, "reason": "no", "by": "ann"}
         )
-        await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "made by hand", "by": "ann"})
+        await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "set by a person", "by": "ann"})
         document = await checked_document(runs, handle)
     assert (document["output"], bench.effects[unique_name]) == ("Then without.", [])
     expected = {"turn1": "completed", "turn1.1": "cancelled", "turn1.2": "completed", "turn2": "completed"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
-    entries = [content for role, content in messages_of(model.calls[1]) if role == "tool"]
-    assert [entries[0].split(":")[0], entries[1]] == ["Cancelled", "made by hand"]
+    tool_messages = [content for role, content in messages_of(model.calls[1]) if role == "tool"]
+    assert [tool_messages[0].split(":")[0], tool_messages[1]] == ["Cancelled", "set by a person"]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +113,8 @@ def test_marker_is_found_in_answers_of_any_length(text: str, marker: str | None)
 
 # Responses with invalid JSON.
 
-HALF = "half \ud800 a character"
-FIVE = plan_text(call("a", "plus", left=2, right=3))
+TEXT_WITH_HALF_A_CHARACTER = "half \ud800 a character"
+PLAN_TEXT = plan_text(call("a", "plus", left=2, right=3))
 
 
 def raw_response(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
@@ -135,11 +137,16 @@ def requested_call(name: str, arguments: str, *, call_id: str) -> dict[str, Any]
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: Scripted) -> None:
-    infinite = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
-    invalid_plans = [HALF, plan_text(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
+async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: ServeScript) -> None:
+    plan_with_infinity = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
+    invalid_plans = [
+        TEXT_WITH_HALF_A_CHARACTER,
+        plan_text(call(TEXT_WITH_HALF_A_CHARACTER, "plus", left=1, right=2)),
+        plan_with_infinity,
+        "[" * 100_000,
+    ]
     steps = [raw_stream(text) for text in invalid_plans]
-    async with serve_script(*steps, FIVE, "5") as (server, runs):
+    async with serve_script(*steps, PLAN_TEXT, "5") as (server, runs):
         document = await checked_goal_document(
             runs, await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", max_plans=5))
         )
@@ -149,10 +156,10 @@ async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: S
     assert server.calls[1].messages[-2]["content"] == "half \ufffd a character"
 
 
-async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: Scripted) -> None:
+async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: ServeScript) -> None:
     calls = [
-        requested_call("echo", json.dumps({"text": HALF}, ensure_ascii=False), call_id="one"),
-        requested_call("echo", json.dumps({"text": HALF}), call_id="two"),
+        requested_call("echo", json.dumps({"text": TEXT_WITH_HALF_A_CHARACTER}, ensure_ascii=False), call_id="one"),
+        requested_call("echo", json.dumps({"text": TEXT_WITH_HALF_A_CHARACTER}), call_id="two"),
         requested_call("e\ncho\x00", "{}", call_id="three"),
         requested_call("echo", '{"n": 4}', call_id="one"),
         requested_call("echo", '{"n": 5}', call_id=""),
@@ -162,12 +169,12 @@ async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: Sc
         handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Look."})
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")
-    entries = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]
-    assert entries == [
+    tool_messages = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]
+    assert tool_messages == [
         ("one", '{"text":"half \ufffd a character"}'),
-        ("two", entries[1][1]),
+        ("two", tool_messages[1][1]),
         ("three", "Unknown tool 'e\\ncho\\x00'; did you mean 'echo'? Available tools: echo."),
         ("call_4", '{"n":4}'),
         ("call_5", '{"n":5}'),
     ]
-    assert entries[1][1].startswith("Invalid JSON in the arguments of echo: ")
+    assert tool_messages[1][1].startswith("Invalid JSON in the arguments of echo: ")

@@ -12,7 +12,7 @@ from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answ
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
 from tests.support.runs import bare, document_of
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -25,7 +25,7 @@ _EVENTS_OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
 """All events but workflow tasks, whose number varies."""
 
 
-async def test_readers_receive_the_answer_while_the_model_writes(client: Client, serve_script: Scripted) -> None:
+async def test_readers_receive_the_answer_while_the_model_writes(client: Client, serve_script: ServeScript) -> None:
     gate = asyncio.Event()
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
@@ -51,7 +51,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     assert {(chunk.node, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}
 
 
-async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client, serve_script: Scripted) -> None:
+async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client, serve_script: ServeScript) -> None:
     gate = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
@@ -74,7 +74,7 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
 
 @pytest.mark.parametrize("second_answer", [WORDS, "Bergen has sun."])
 async def test_next_attempt_continues_or_replaces_a_broken_stream(
-    client: Client, serve_script: Scripted, second_answer: str
+    client: Client, serve_script: ServeScript, second_answer: str
 ) -> None:
     gate = asyncio.Event()
     script = (
@@ -97,7 +97,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
     assert len(server.calls) == 3
 
 
-async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: Scripted) -> None:
+async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: ServeScript) -> None:
     plan = plan_text(call("one", "echo", said="rain"))
     answer = slow(text(WORDS), characters=CHUNK_CHARACTERS, each_s=0.05)
     event_types = []

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text, purposes
 from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, check_histories, document_of
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -59,7 +59,7 @@ async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
     return usage["calls"], usage["tokens"], agents
 
 
-async def test_concurrent_agents_share_a_budget_that_a_person_raises(serve_script: Scripted) -> None:
+async def test_concurrent_agents_share_a_budget_that_a_person_raises(serve_script: ServeScript) -> None:
     answers = [completion_of_100_tokens("one"), completion_of_100_tokens("two"), completion_of_100_tokens("three")]
     async with serve_script(*answers) as (model, runs):
         handle = await runs.start_compiled_plan(agents_of("a", "b", "c"), budget={"calls": 2})
@@ -78,7 +78,7 @@ async def test_concurrent_agents_share_a_budget_that_a_person_raises(serve_scrip
 
 
 async def test_waiting_calls_and_reservations_survive_continue_as_new(
-    serve_script: Scripted, monkeypatch: pytest.MonkeyPatch
+    serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
@@ -108,7 +108,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         assert await usage_of(handle) == (2, 200, {"a": 100, "b": 100})
 
 
-async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(serve_script: Scripted) -> None:
+async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(serve_script: ServeScript) -> None:
     replanned_node = {**call("a", "give_up"), "on_error": "replan"}
     script = (
         plan_text(replanned_node, call("b", "add", left=1, right=2)),
@@ -127,7 +127,7 @@ async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(
 
 
 async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
-    serve_script: Scripted, monkeypatch: pytest.MonkeyPatch
+    serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
     async with serve_script(completion_of_100_tokens("one")) as (_, runs):
@@ -154,7 +154,7 @@ async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
         await check_histories(runs.client, child)
 
 
-async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Scripted) -> None:
+async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: ServeScript) -> None:
     async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
         handle = await runs.start_compiled_plan(agents_of("a", "b"), budget={"calls": 1, "money": "1.00"})
         too_many = {f"c{number}": 1 for number in range(10_001)}

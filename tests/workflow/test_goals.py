@@ -20,14 +20,14 @@ from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
 from tests.support.people import rejection_of
 from tests.support.runs import Runs, completed_node, document_of, serving_runs
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
 SUM = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
 
 
-async def test_text_request_is_planned_executed_and_answered(serve_script: Scripted) -> None:
+async def test_text_request_is_planned_executed_and_answered(serve_script: ServeScript) -> None:
     async with serve_script(SUM, "It is 7.") as (server, runs):
         document = await checked_document(
             runs, await runs.start_compiled_plan(goal_plan(runs, "Add 1, 2 and 4.", "plus", "echo"))
@@ -46,7 +46,7 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Scrip
     )
 
 
-async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: Scripted) -> None:
+async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: ServeScript) -> None:
     plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with serve_script(plan, "Done.") as (server, runs):
         document = await checked_document(
@@ -58,7 +58,7 @@ async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_scr
     assert result.count("[… cut here: ") == 3
 
 
-async def test_any_client_can_start_a_text_request(serve_script: Scripted) -> None:
+async def test_any_client_can_start_a_text_request(serve_script: ServeScript) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
     async with serve_script(SUM, "It is 7.") as (server, runs):
         document = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
@@ -66,7 +66,7 @@ async def test_any_client_can_start_a_text_request(serve_script: Scripted) -> No
     assert [call.body.get("seed") for call in server.calls] == [7, 7]
 
 
-async def test_invalid_text_request_fails_with_its_problems(serve_script: Scripted) -> None:
+async def test_invalid_text_request_fails_with_its_problems(serve_script: ServeScript) -> None:
     invalid_plan = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
     async with serve_script() as (_, runs):
         documents = [
@@ -80,7 +80,7 @@ async def test_invalid_text_request_fails_with_its_problems(serve_script: Script
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
 
 
-async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: Scripted) -> None:
+async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: ServeScript) -> None:
     card = AgentCard(name="clerk", description="Reads", objective_template="Read {what}", type="llm", prompt="Read.")
     plan = plan_text({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
     async with serve_script("I would read it.", plan, "Nothing new.", "No news.") as (server, runs):
@@ -113,7 +113,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
     return "very-secret-text"
 
 
-async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: Scripted) -> None:
+async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: ServeScript) -> None:
     request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
     async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, request_text, "plus")))
@@ -156,7 +156,9 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
     assert secret not in "".join(received.text for received in server.calls)
 
 
-async def test_references_in_calls_and_results_of_agents_are_not_resolved(serve_script: Scripted, secret: str) -> None:
+async def test_references_in_calls_and_results_of_agents_are_not_resolved(
+    serve_script: ServeScript, secret: str
+) -> None:
     steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
     async with serve_script(*steps) as (server, runs):
         handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
@@ -175,7 +177,7 @@ async def test_references_in_calls_and_results_of_agents_are_not_resolved(serve_
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
-    serve_script: Scripted, *, streams: bool
+    serve_script: ServeScript, *, streams: bool
 ) -> None:
     gate = asyncio.Event()
     renamed_plan = plan_text(call("b", "plus", left=2, right=3))
@@ -193,7 +195,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
     assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
 
 
-async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: Scripted) -> None:
+async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: ServeScript) -> None:
     gate = asyncio.Event()
     async with serve_script(step(FIVE, release_event=gate), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus"))

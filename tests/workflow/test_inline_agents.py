@@ -16,7 +16,7 @@ from tests.support.goals import checked_document, goal_plan, plan_text, purposes
 from tests.support.people import answer, rejection_of, wait_for_requests
 from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -34,7 +34,7 @@ def _inline_agent_node(node_id: str, objective: str, *tools: str, **fields: Any)
 
 
 async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
-    client: Client, serve_script: Scripted
+    client: Client, serve_script: ServeScript
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     count = _inline_agent_node("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
@@ -69,7 +69,7 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
     )
 
 
-async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serve_script: Scripted) -> None:
+async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serve_script: ServeScript) -> None:
     plan = {
         "nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline_agent_node("inner", "Do it.")]}}]
     }
@@ -85,7 +85,9 @@ async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serv
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 
-async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_script: Scripted, unique_name: str) -> None:
+async def test_changed_policy_applies_to_inline_agents_of_an_open_run(
+    serve_script: ServeScript, unique_name: str
+) -> None:
     bench = Bench()
     hold_node = {"id": "hold", "tool": "hold", "arguments": {"name": unique_name}}
     nodes = [
@@ -116,7 +118,7 @@ async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_scri
     assert document["nodes"]["denied"]["error"].startswith(f"not_allowed: {_REJECTION}")
 
 
-async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them(serve_script: Scripted) -> None:
+async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them(serve_script: ServeScript) -> None:
     invalid_text = plan_text(_inline_agent_node("look", "Look.", "echo"))
     valid_text = plan_text({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
     async with serve_script(invalid_text, valid_text, "Tea.") as (model, runs):
@@ -127,7 +129,7 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
 
 
 async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
-    client: Client, serve_script: Scripted, unique_name: str
+    client: Client, serve_script: ServeScript, unique_name: str
 ) -> None:
     bench = Bench()
     plan_with_more_tools = plan_text(_inline_agent_node("look", "Look.", "echo", "hold"))

@@ -22,14 +22,14 @@ from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
 from tests.support.people import view_of, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, document_of
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
 APPROVING_POLICY = Policy(approves_changes=True)
 
 
-async def test_request_becomes_intents_that_run_without_an_answer(serve_script: Scripted) -> None:
+async def test_request_becomes_intents_that_run_without_an_answer(serve_script: ServeScript) -> None:
     script = intents_response_text(
         fund_intent("Apex"), product_intent("CUSTODY", "@result_1"), product_intent("FUND_ACCOUNTING", "@result_1")
     )
@@ -51,7 +51,7 @@ async def test_request_becomes_intents_that_run_without_an_answer(serve_script: 
     assert (call.response_format, call.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
 
 
-async def test_nothing_to_do_completes_with_the_explanation(serve_script: Scripted) -> None:
+async def test_nothing_to_do_completes_with_the_explanation(serve_script: ServeScript) -> None:
     script = intents_response_text(explanation="It has custody already.", confidence=0)
     async with serve_script(script) as (_, runs):
         plan = intents_goal(runs, confidence=0.9, approve_plan=True, policy=APPROVING_POLICY)
@@ -63,7 +63,7 @@ async def test_nothing_to_do_completes_with_the_explanation(serve_script: Script
 # Approval.
 
 
-async def test_plan_needs_an_approval_if_the_confidence_is_below_the_limit(serve_script: Scripted) -> None:
+async def test_plan_needs_an_approval_if_the_confidence_is_below_the_limit(serve_script: ServeScript) -> None:
     cases: list[tuple[Any, float | None]] = [(0.9, 0.91), (None, 0.1), (0.9, None), (0.9, 0.9)]
     script = [intents_response_text(fund_intent("Apex"), confidence=confidence) for confidence, _ in cases]
     async with serve_script(*script) as (_, runs):
@@ -79,7 +79,7 @@ async def test_plan_needs_an_approval_if_the_confidence_is_below_the_limit(serve
             assert outcome == ("completed", needs_approval, {"@result_1": "completed"}), (confidence, required)
 
 
-async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(serve_script: Scripted) -> None:
+async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(serve_script: ServeScript) -> None:
     script = intents_response_text(fund_intent("Apex"), confidence=0.6)
     async with serve_script(script) as (_, runs):
         handle = await runs.start_compiled_plan(intents_goal(runs, confidence=0.75), is_interactive=False)
@@ -94,7 +94,7 @@ async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(se
 # Integration with sessions and lookups.
 
 
-async def test_intents_of_a_later_turn_refer_to_at_names_of_the_session(serve_script: Scripted) -> None:
+async def test_intents_of_a_later_turn_refer_to_at_names_of_the_session(serve_script: ServeScript) -> None:
     async with serve_script(
         intents_response_text(fund_intent("Apex")), intents_response_text(product_intent("CUSTODY", "@cbu"))
     ) as (server, runs):

@@ -22,7 +22,7 @@ from tests.support.intents import (
 )
 from tests.support.people import answer, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -30,7 +30,7 @@ _REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
 """A node whose failure causes a replan."""
 
 
-async def test_text_request_continues_as_new(client: Client, serve_script: Scripted) -> None:
+async def test_text_request_continues_as_new(client: Client, serve_script: ServeScript) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
     plan = plan_text(call("n0", "plus", left=0, right=1), *chain)
     async with serve_script("No.", plan, "It is 8.") as (model, runs):
@@ -45,7 +45,7 @@ async def test_text_request_continues_as_new(client: Client, serve_script: Scrip
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
-async def test_replanned_text_request_continues_as_new(client: Client, serve_script: Scripted) -> None:
+async def test_replanned_text_request_continues_as_new(client: Client, serve_script: ServeScript) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
     dependent = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
     plan = plan_text(_REPLANNED_NODE, dependent, call("n0", "plus", left=0, right=1), *chain)
@@ -64,7 +64,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
-async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: Scripted) -> None:
+async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScript) -> None:
     plan = plan_text(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "flaky"))
@@ -78,7 +78,7 @@ async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: Scripted)
 
 
 @pytest.mark.parametrize("rerun", ["plan", "read#2"])
-async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_script: Scripted, rerun: str) -> None:
+async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_script: ServeScript, rerun: str) -> None:
     first_text = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
     second_text = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
     second_responses = [] if rerun == "read#2" else [second_text]
@@ -109,7 +109,7 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
     assert document["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_script: Scripted) -> None:
+async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_script: ServeScript) -> None:
     valid_intents = intents_response_text(
         fund_intent("Apex"), *[product_intent("CUSTODY", f"@result_{number}") for number in (1, 1)]
     )
@@ -150,7 +150,7 @@ async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_sc
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
-async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripted) -> None:
+async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeScript) -> None:
     failing_plan = plan_text({**call("a", "give_up", message="no response"), "on_error": "replan"})
     successful_plan = plan_text(call("a", "plus", left=1, right=1))
     async with serve_script(failing_plan, successful_plan, "It is 2.", successful_plan, "Two.") as (_, runs):
@@ -171,7 +171,7 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripte
     assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
 
-async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script: Scripted) -> None:
+async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script: ServeScript) -> None:
     plan, first_replan = (
         plan_text(_REPLANNED_NODE, call("b", "plus", left=1, right=2)),
         plan_text(call("a", "plus", left=1, right=1)),

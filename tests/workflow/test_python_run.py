@@ -23,7 +23,7 @@ from tests.support.plan_building import plan_of
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -303,7 +303,7 @@ async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> N
         await events_of(run)
 
 
-async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, bench: Bench, tmp_path: Path) -> None:
+async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript, bench: Bench, tmp_path: Path) -> None:
     answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     gate = asyncio.Event()
     script = (

@@ -13,7 +13,7 @@ from tests.support.goals import call, checked_document, goal_plan, plan_text
 from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -28,7 +28,7 @@ async def titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
 
 
 async def _document_of_streamed_replan(
-    serve_script: Scripted, script: tuple[Any, ...], bench: Bench, gate: asyncio.Event
+    serve_script: ServeScript, script: tuple[Any, ...], bench: Bench, gate: asyncio.Event
 ) -> Document:
     """Complete a run whose new plan is written only as far as a node that enters the gate `early`."""
     async with serve_script(*script, bench=bench) as (_, runs):
@@ -41,7 +41,7 @@ async def _document_of_streamed_replan(
     return document
 
 
-async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: Scripted) -> None:
+async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
     first_node = call("c", "hold", name="{{b.result.name}}")
@@ -52,7 +52,7 @@ async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: Scri
     assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
 
 
-async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: Scripted) -> None:
+async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", of="{{a.result}}"), call("c", "echo", name="early"))
     new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
@@ -66,7 +66,7 @@ def answer_with_gaps(content: str, *missing: str) -> str:
     return json.dumps({"answer": content, "missing": list(missing)})
 
 
-async def test_large_answer_in_a_response_format_is_the_output(serve_script: Scripted) -> None:
+async def test_large_answer_in_a_response_format_is_the_output(serve_script: ServeScript) -> None:
     content = "long " * 60_000
     answer = slow(text(answer_with_gaps(content, "more")), characters=4_000)
     async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):

@@ -20,7 +20,7 @@ from tests.support.goals import call, checked_document, goal_plan, plan_text
 from tests.support.people import answer, wait_for_node, wait_for_requests
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
-from tests.workflow.building import Scripted
+from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
@@ -67,7 +67,7 @@ def assert_has_continuation_prompt(model_call: ReceivedCall, accepted_node: Docu
     assert json.dumps(accepted_node) in prompt
 
 
-async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_script: Scripted) -> None:
+async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(*[call(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
     async with serve_script(
@@ -85,7 +85,7 @@ async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_s
     assert sorted(bench.entered) == [f"n{number}" for number in range(6)]
 
 
-async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_script: Scripted) -> None:
+async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(
         call("change", "change", name="world"),
@@ -108,7 +108,7 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
     assert len(bench.effects["world"]) == 1
 
 
-async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_script: Scripted) -> None:
+async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     invalid_text = plan_text(first_node, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
@@ -132,7 +132,7 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
     assert {name: document["nodes"][name]["result"] for name in expected_results} == expected_results
 
 
-async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: Scripted) -> None:
+async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: ServeScript) -> None:
     bench = Bench()
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, *[call(f"long{number}", "echo", words="x" * 600) for number in range(3)])
@@ -154,7 +154,7 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
     assert nodes_of(document) == ["plan", "read", "a", "b", "answer"]
 
 
-async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effect(serve_script: Scripted) -> None:
+async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effect(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     plan = plan_text(first_node, call("b", "echo"))
@@ -192,7 +192,7 @@ _REJECTED_MESSAGES: list[tuple[Any, str]] = [
 """Pairs of a message and a part of the reason for its rejection."""
 
 
-async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(serve_script: Scripted) -> None:
+async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(serve_script: ServeScript) -> None:
     gates = [asyncio.Event() for _ in _REJECTED_MESSAGES]
     plan = plan_text(call("a", "echo"))
     script = [response for gate in gates for response in (step(plan, release_event=gate), "Done.")]
@@ -209,7 +209,7 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
             assert nodes_of(document) == ["plan", "read", "a", "answer"]
 
 
-async def test_no_node_starts_before_the_plan_is_approved(serve_script: Scripted) -> None:
+async def test_no_node_starts_before_the_plan_is_approved(serve_script: ServeScript) -> None:
     async with serve_script(plan_text(call("a", "echo")), "Done.") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo", approve_plan=True))
         await wait_for_requests(runs.client, handle.id, "approve")
@@ -221,7 +221,7 @@ async def test_no_node_starts_before_the_plan_is_approved(serve_script: Scripted
     assert nodes_of(document) == ["plan", "read", "approve", "a", "answer"]
 
 
-async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_script: Scripted) -> None:
+async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_script: ServeScript) -> None:
     gate = asyncio.Event()
     names = [f"n{number}" for number in range(40)]
     plan = plan_text(*[call(name, "echo") for name in names], title="t" * 40)
@@ -247,7 +247,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_scr
     assert nodes_of(document) == ["plan", "read", *names, "answer"]
 
 
-async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_script: Scripted) -> None:
+async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, call("long", "echo", words="x" * 600))

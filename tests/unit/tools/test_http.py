@@ -31,7 +31,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Received(NamedTuple):
+class ReceivedRequest(NamedTuple):
     method: str
     path: str
     headers: Message
@@ -43,7 +43,7 @@ class Service:
 
     def __init__(self) -> None:
         self.responses: list[Response] = []
-        self.received: list[Received] = []
+        self.received_requests: list[ReceivedRequest] = []
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ class Service:
 
             def respond(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                service.received.append(Received(self.command, self.path, self.headers, body))
+                service.received_requests.append(ReceivedRequest(self.command, self.path, self.headers, body))
                 response = service.responses.pop(0) if service.responses else Response(599, b"not expected")
                 if response.status == 0:
                     self.close_connection = True
@@ -97,38 +97,38 @@ def call() -> Iterator[RecordedCall]:
         yield recorded
 
 
-Request = Callable[..., Any]
+RequestFunction = Callable[..., Any]
 AddressesByName = dict[str, list[str]]
 
 
-def http_request(allow_private: bool = True, names: AddressesByName | None = None) -> Request:
+def http_request(allow_private: bool = True, addresses_by_name: AddressesByName | None = None) -> RequestFunction:
     environment = ToolEnvironment(Path(), allow_private_addresses=allow_private)
-    if names is None:
+    if addresses_by_name is None:
         [function] = http_tools(environment)
         return function
 
     async def resolve(host: str, port: int) -> list[str]:
-        return names[host]
+        return addresses_by_name[host]
 
     [function] = http_tools(environment, resolve)
     return function
 
 
-def as_json(value: Any, **headers: str) -> Response:
+def json_response(value: Any, **headers: str) -> Response:
     return Response(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
 
 
 async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
-    service.responses = [as_json({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
+    service.responses = [json_response({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
     result = await http_request()(
         service.url + "/p?a=1", "POST", query={"b": "é"}, headers={"X-Token": "t"}, body={"k": "é"}
     )
     assert (result["status"], result["url"], result["body"]) == (200, f"{service.url}/p?a=1&b=%C3%A9", {"a": [1]})
     assert result["headers"]["etag"] == "x"
     assert "set-cookie" not in result["headers"]
-    [received] = service.received
-    assert (received.method, received.path, received.body) == ("POST", "/p?a=1&b=%C3%A9", '{"k": "é"}'.encode())
-    assert {name: received.headers[name] for name in ("X-Token", "Idempotency-Key", "Content-Type", "Host")} == {
+    [request] = service.received_requests
+    assert (request.method, request.path, request.body) == ("POST", "/p?a=1&b=%C3%A9", '{"k": "é"}'.encode())
+    assert {name: request.headers[name] for name in ("X-Token", "Idempotency-Key", "Content-Type", "Host")} == {
         "X-Token": "t",
         "Idempotency-Key": "key-1",
         "Content-Type": "application/json",
@@ -138,10 +138,10 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
 
 async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(200, b"ok")]
-    names = {"svc.example": ["127.0.0.1"]}
-    result = await http_request(names=names)(f"http://svc.example:{service.port}/")
+    addresses_by_name = {"svc.example": ["127.0.0.1"]}
+    result = await http_request(addresses_by_name=addresses_by_name)(f"http://svc.example:{service.port}/")
     assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
-    assert service.received[0].headers["Host"] == f"svc.example:{service.port}"
+    assert service.received_requests[0].headers["Host"] == f"svc.example:{service.port}"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_the_resolved_address_is_checked_and_used(service: Service, call: 
 async def test_private_address_is_rejected_in_every_notation(service: Service, call: RecordedCall, url: str) -> None:
     with pytest.raises(AddressNotAllowed, match="not a public address"):
         await http_request(allow_private=False)(url.format(port=service.port))
-    assert service.received == []
+    assert service.received_requests == []
 
 
 async def test_private_address_among_public_addresses_is_rejected(call: RecordedCall) -> None:
@@ -171,24 +171,29 @@ async def test_private_address_among_public_addresses_is_rejected(call: Recorded
 
 
 async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: Service, call: RecordedCall) -> None:
-    names = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
+    addresses_by_name = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
     service.responses = [
         Response(301, headers={"Location": "/next"}),
         Response(302, headers={"Location": f"http://b.example:{service.port}/end"}),
         Response(200, b"done"),
     ]
     url = f"http://a.example:{service.port}/"
-    result = await http_request(names=names)(url, headers={"X-Token": "t", "Authorization": "Bearer t"})
+    result = await http_request(addresses_by_name=addresses_by_name)(
+        url, headers={"X-Token": "t", "Authorization": "Bearer t"}
+    )
     assert result["body"] == "done"
-    sent = [(each.path, each.headers["X-Token"], each.headers["Authorization"]) for each in service.received]
+    sent = [
+        (request.path, request.headers["X-Token"], request.headers["Authorization"])
+        for request in service.received_requests
+    ]
     assert sent == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
 async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
-    names = {"a.example": ["127.0.0.1"]}
+    addresses_by_name = {"a.example": ["127.0.0.1"]}
     service.responses = [Response(307, headers={"Location": "http://b.example/"})]
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
-        await http_request(names=names)(f"http://a.example:{service.port}/", "POST", body="x")
+        await http_request(addresses_by_name=addresses_by_name)(f"http://a.example:{service.port}/", "POST", body="x")
 
 
 async def test_endless_redirects_are_stopped(service: Service, call: RecordedCall) -> None:
@@ -198,7 +203,7 @@ async def test_endless_redirects_are_stopped(service: Service, call: RecordedCal
 
 
 @pytest.mark.parametrize(
-    ("method", "response", "kind", "after"),
+    ("method", "response", "error_type", "delay"),
     [
         ("GET", Response(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
         ("POST", Response(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
@@ -219,18 +224,18 @@ async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
     *,
     method: str,
     response: Response,
-    kind: type[Exception],
-    after: timedelta | None,
+    error_type: type[Exception],
+    delay: timedelta | None,
 ) -> None:
     service.responses = [response]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(error_type) as caught:
         await http_request()(f"http://user:pass@127.0.0.1:{service.port}/p?token=t", method)
-    assert type(caught.value) is kind
-    assert getattr(caught.value, "after", None) == after
+    assert type(caught.value) is error_type
+    assert getattr(caught.value, "after", None) == delay
     assert str(caught.value).startswith(f"{method} {service.url}/p ")
     if method != "GET":
         assert call.heartbeats[0] == {"sent": True}
-        assert call.heartbeats[-1] == {"sent": kind is not RetryLater}
+        assert call.heartbeats[-1] == {"sent": error_type is not RetryLater}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
@@ -244,7 +249,7 @@ async def test_a_request_that_the_plan_declares_idempotent_is_retried(service: S
 async def test_post_of_a_crashed_attempt_is_not_repeated(service: Service) -> None:
     with tool_context(attempt=2, last_heartbeat={"sent": True}), pytest.raises(GiveUp, match="outcome is unknown"):
         await http_request()(service.url, "POST")
-    assert service.received == []
+    assert service.received_requests == []
 
 
 async def test_excerpt_of_a_response_ends_at_a_whole_word(service: Service, call: RecordedCall) -> None:
@@ -259,32 +264,34 @@ async def test_response_with_an_expected_status_is_a_result(service: Service, ca
     assert (await http_request()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
 
 
-async def test_size_and_time_are_limited(service: Service, call: RecordedCall) -> None:
+async def test_response_size_and_request_time_are_limited(service: Service, call: RecordedCall) -> None:
     limit = 16 * 1024 * 1024
     service.responses = [Response(200, b"x" * limit), Response(200, b"x" * (limit + 1))]
     assert len((await http_request()(service.url))["body"]) == limit
     with pytest.raises(GiveUp, match=r"over 16,777,216 bytes, the limit for a result; request less"):
         await http_request()(service.url)
     with ExitStack() as stack:
-        silent = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
+        silent_server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
         with pytest.raises(RetryLater, match=r"after 0\.05 s"):
-            await http_request()(f"http://127.0.0.1:{silent.server_address[1]}", timeout_s=0.05)
+            await http_request()(f"http://127.0.0.1:{silent_server.server_address[1]}", timeout_s=0.05)
 
 
 async def test_connection_failure_is_reported_as_not_started(service: Service, call: RecordedCall) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
-        port = closed.server_address[1]
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed_server:
+        port = closed_server.server_address[1]
     with pytest.raises(NotStarted, match="failed: ConnectError"):
         await http_request()(f"http://127.0.0.1:{port}/", "POST")
     assert call.heartbeats == [{"sent": True}, {"sent": False}]
     with pytest.raises(NotStarted, match="has no address"):
-        await http_request(names={"no.example": []})("http://no.example/")
+        await http_request(addresses_by_name={"no.example": []})("http://no.example/")
 
 
 async def test_next_address_is_tried_if_the_first_does_not_respond(service: Service, call: RecordedCall) -> None:
     service.responses = [Response(200, b"ok")]
-    names = {"two.example": ["127.0.0.2", "127.0.0.1"]}
-    assert (await http_request(names=names)(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
+    addresses_by_name = {"two.example": ["127.0.0.2", "127.0.0.1"]}
+    assert (
+        await http_request(addresses_by_name=addresses_by_name)(f"http://two.example:{service.port}/", "PUT", body="x")
+    )["body"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -314,17 +321,19 @@ async def test_invalid_requests_are_rejected(call: RecordedCall, arguments: dict
         await http_request()(**arguments)
 
 
-async def test_post_may_override_its_method(service: Service, call: RecordedCall) -> None:
+async def test_post_may_override_its_method_and_get_may_have_an_empty_body(
+    service: Service, call: RecordedCall
+) -> None:
     service.responses = [Response(200, b"ok"), Response(200, b"ok")]
     await http_request()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
     await http_request()(service.url, body="")
-    assert [each.headers["X-HTTP-Method-Override"] for each in service.received] == ["PATCH", None]
+    assert [request.headers["X-HTTP-Method-Override"] for request in service.received_requests] == ["PATCH", None]
 
 
 async def test_a_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
     with pytest.raises((GiveUp, ValueError)):
         await http_request()(service.url, headers={"X-A": "b\r\nX-C: d"})
-    assert service.received == []
+    assert service.received_requests == []
 
 
 @pytest.mark.parametrize(
@@ -344,12 +353,12 @@ def test_bodies_become_json_text_or_base64(content: bytes, content_type: str, va
     assert decode_body(content, content_type) == value
 
 
-def search(url: str) -> Request:
+def search(url: str) -> RequestFunction:
     function, _ = web_search_tools(ToolEnvironment(Path(), serper_api_key="k", serper_base_url=url))
     return function
 
 
-@pytest.mark.parametrize("response", [Response(200, b"<html>"), as_json([1]), as_json({"organic": ["x"]})])
+@pytest.mark.parametrize("response", [Response(200, b"<html>"), json_response([1]), json_response({"organic": ["x"]})])
 async def test_invalid_search_response_is_retried(service: Service, response: Response) -> None:
     service.responses = [response]
     with pytest.raises(RetryLater, match="Invalid response of the search service"):
@@ -394,7 +403,7 @@ async def test_secrets_are_sent_only_to_bound_hosts(
         ("::1", "::1", True),
     ],
 )
-def test_host_pattern_is_compared_by_name(host: str, pattern: str, expected: bool) -> None:
+def test_host_pattern_matches_a_host_or_all_its_subdomains(host: str, pattern: str, expected: bool) -> None:
     assert may_send_to("https", host, 443, [[pattern]]) is expected
 
 
@@ -423,47 +432,47 @@ def test_host_pattern_is_compared_by_name(host: str, pattern: str, expected: boo
     ],
 )
 def test_secret_is_sent_over_plain_http_only_if_the_binding_allows_it(url: str, pattern: str, expected: bool) -> None:
-    parsed = httpx.URL(url)
-    port = parsed.port or (443 if parsed.scheme == "https" else 80)
-    assert may_send_to(parsed.scheme, parsed.host, port, [[pattern]]) is expected
+    parsed_url = httpx.URL(url)
+    port = parsed_url.port or (443 if parsed_url.scheme == "https" else 80)
+    assert may_send_to(parsed_url.scheme, parsed_url.host, port, [[pattern]]) is expected
 
 
 async def test_secret_bound_to_a_host_is_not_sent_over_plain_http(service: Service) -> None:
-    names = {"svc.example": ["127.0.0.1"]}
+    addresses_by_name = {"svc.example": ["127.0.0.1"]}
     url = f"http://svc.example:{service.port}/"
     with (
         tool_context(secret_hosts=(("svc.example",),)),
         pytest.raises(SecretNotAllowed, match=r"over https only.*http://svc\.example"),
     ):
-        await http_request(names=names)(url, headers={"X-Token": "secret"})
-    assert service.received == []
+        await http_request(addresses_by_name=addresses_by_name)(url, headers={"X-Token": "secret"})
+    assert service.received_requests == []
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("status", [302, 307])
 @pytest.mark.parametrize("target", ["https://a.example/next", "http://a.example:81/next", "http://b.example/next"])
-async def test_a_redirect_to_another_origin_carries_no_secret(method: str, status: int, target: str) -> None:
-    assert not _contain_secret(await _redirected_to(target, status, method))
+async def test_a_redirect_to_another_origin_has_no_secret(method: str, status: int, target: str) -> None:
+    assert not _has_secret(await _requests_after_redirect(target, status, method))
 
 
-async def test_a_redirect_from_https_to_http_of_the_same_host_carries_no_secret() -> None:
-    [sent] = await _redirected_to("http://a.example/next", 302, "GET", start="https://a.example/")
-    assert not _contain_secret([sent])
+async def test_a_redirect_from_https_to_http_of_the_same_host_has_no_secret() -> None:
+    [sent] = await _requests_after_redirect("http://a.example/next", 302, "GET", start="https://a.example/")
+    assert not _has_secret([sent])
 
 
 async def test_a_redirect_inside_an_origin_keeps_headers() -> None:
-    [sent] = await _redirected_to("/next", 307, "GET", start="https://a.example/")
-    assert _contain_secret([sent])
+    [sent] = await _requests_after_redirect("/next", 307, "GET", start="https://a.example/")
+    assert _has_secret([sent])
 
 
-def _contain_secret(sent: list[httpx.Request]) -> bool:
-    return any(b"secret" in each.content + repr(each.headers.raw).encode() for each in sent)
+def _has_secret(requests: list[httpx.Request]) -> bool:
+    return any(b"secret" in request.content + repr(request.headers.raw).encode() for request in requests)
 
 
-async def _redirected_to(
+async def _requests_after_redirect(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Send a secret in headers and body, and return the requests after the redirect (none if it is rejected)."""
+    """Send a secret in headers and body. Return the requests after the redirect, none if the redirect is rejected."""
     sent: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -471,12 +480,12 @@ async def _redirected_to(
         return httpx.Response(status, headers={"Location": target}) if len(sent) == 1 else httpx.Response(200)
 
     address = httpx.URL(start)
-    secret = {"authorization": "Bearer secret", "x-token": "secret"}
-    call = HttpCall(method, address, secret, b"secret", frozenset(), is_repeatable=True)
+    secret_headers = {"authorization": "Bearer secret", "x-token": "secret"}
+    call = HttpCall(method, address, secret_headers, b"secret", frozenset(), is_repeatable=True)
     with tool_context():
         try:
             await _send(call, httpx.MockTransport(handle))
         except GiveUp:
             assert method == "POST"
-    assert _contain_secret(sent[:1])
+    assert _has_secret(sent[:1])
     return sent[1:]

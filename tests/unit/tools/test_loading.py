@@ -40,7 +40,7 @@ def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
         load_tools([file], base=tmp_path)
 
 
-def test_on_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path) -> None:
+def test_with_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path) -> None:
     registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS)], base=tmp_path).with_queue("q")
     expected = {"price": "q", "charge_card": "billing"}
     assert {name: declared.task_queue for name, declared in registry.declarations().items()} == expected
@@ -69,7 +69,7 @@ def test_on_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path
         ),
     ],
 )
-def test_a_file_without_tools_is_reported_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+def test_file_without_usable_tools_is_reported_on_one_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ToolLoadError) as caught:
         load_tools([write_file(tmp_path, "bad.py", text)], base=tmp_path)
     assert message in str(caught.value)
@@ -98,40 +98,43 @@ def test_two_files_with_the_same_tool_name_are_rejected(tmp_path: Path) -> None:
 
 
 def test_registry_rejects_duplicates_and_non_tools_and_merge_prefers_the_later_tool() -> None:
-    def make(answer: int) -> ToolRegistry:
+    def registry_with_answer(answer: int) -> ToolRegistry:
         @tool
         def get_answer() -> int:
             return answer
 
         return ToolRegistry.of(get_answer)
 
-    first, second = make(1), make(2)
-    assert first.merge(second)["get_answer"] is second["get_answer"]
+    first_registry, second_registry = registry_with_answer(1), registry_with_answer(2)
+    assert first_registry.merge(second_registry)["get_answer"] is second_registry["get_answer"]
     with pytest.raises(ValueError, match="Duplicate tool 'get_answer'"):
-        ToolRegistry.of(first["get_answer"], second["get_answer"])
+        ToolRegistry.of(first_registry["get_answer"], second_registry["get_answer"])
     with pytest.raises(TypeError, match="is not a tool"):
         ToolRegistry.of(len)
 
 
-CLOSED: list[str] = []
+CLOSED_RESOURCES: list[str] = []
 
 
-class First:
+class FirstResource:
     async def close(self) -> None:
-        CLOSED.append(type(self).__name__)
+        CLOSED_RESOURCES.append(type(self).__name__)
 
 
-class Second(First):
+class SecondResource(FirstResource):
     """A second type of resource."""
 
 
 async def test_resources_are_created_once_and_closed_in_reverse_order() -> None:
     resources = SharedResources()
-    first, second = resources.get(First), resources.get(Second)
-    assert (resources.get(First) is first, resources.get(Second) is second) == (True, True)
+    first_resource, second_resource = resources.get(FirstResource), resources.get(SecondResource)
+    assert (resources.get(FirstResource) is first_resource, resources.get(SecondResource) is second_resource) == (
+        True,
+        True,
+    )
     await resources.close()
-    assert CLOSED == ["Second", "First"]
-    assert resources.get(First) is not first
+    assert CLOSED_RESOURCES == ["SecondResource", "FirstResource"]
+    assert resources.get(FirstResource) is not first_resource
 
 
 def test_every_built_in_tool_and_parameter_has_a_description() -> None:

@@ -22,9 +22,9 @@ from dagwright.tools.errors import InvalidArguments
 
 
 def require_spec(function: object) -> ToolSpec:
-    actual = spec_of(function)
-    assert actual is not None
-    return actual
+    spec = spec_of(function)
+    assert spec is not None
+    return spec
 
 
 class Window(pydantic.BaseModel):
@@ -128,8 +128,8 @@ def test_schemas_are_shared_only_between_equal_signatures() -> None:
         repeat.__annotations__ = {"times": hint}
         return dict(require_spec(tool(repeat)).declaration.input_schema or {})["properties"]["times"]
 
-    first = schema_of(1, int)
-    first["description"] = "a caller's change"
+    first_schema = schema_of(1, int)
+    first_schema["description"] = "a caller's change"
     assert schema_of(1, int) == {"type": "integer", "default": 1}
     assert schema_of(True, int)["default"] is True
     assert type(schema_of(1.0, int)["default"]) is float
@@ -148,13 +148,13 @@ def test_parameter_may_be_named_like_a_pydantic_attribute_and_have_a_non_json_de
 
 
 def test_version_differs_if_the_source_differs() -> None:
-    def first() -> int:
+    def return_one() -> int:
         return 1
 
-    def second() -> int:
+    def return_two() -> int:
         return 2
 
-    assert require_spec(tool(first)).version != require_spec(tool(second)).version
+    assert require_spec(tool(return_one)).version != require_spec(tool(return_two)).version
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_parameters_that_json_cannot_fill_are_rejected() -> None:
 
     def unknown(a: "NoSuchType") -> None: ...  # type: ignore[name-defined] # noqa: F821 - the point of the test
 
-    rejected: list[tuple[Callable[..., Any], str]] = [
+    rejected_functions: list[tuple[Callable[..., Any], str]] = [
         (positional, "parameter 'a' has no keyword"),
         (star, "parameter 'a' has no keyword"),
         (opaque, "parameter 'a' cannot be filled from JSON"),
@@ -224,8 +224,8 @@ def test_parameters_that_json_cannot_fill_are_rejected() -> None:
         (rows, "a generator has no result"),
     ]
     if sys.version_info < (3, 12):
-        rejected.append((old_dict, "typing_extensions.TypedDict"))
-    for function, problem in rejected:
+        rejected_functions.append((old_dict, "typing_extensions.TypedDict"))
+    for function, problem in rejected_functions:
         with pytest.raises(TypeError, match=problem):
             tool(function)
 
@@ -248,18 +248,18 @@ TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 
 
 def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
-    found = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
-    # The type of the result of `before` is unknown.
-    before = {"id": "before", "plan": {"nodes": [found], "output": "{{found.result[0]}}"}}
+    found_node = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
+    # The result type of the node `before` is unknown.
+    before_node = {"id": "before", "plan": {"nodes": [found_node], "output": "{{found.result[0]}}"}}
     try:
-        check_plan({"nodes": [before, {"id": "a", "tool": name, "arguments": arguments}]}, TOOLS)
+        check_plan({"nodes": [before_node, {"id": "a", "tool": name, "arguments": arguments}]}, TOOLS)
     except PlanInvalid as invalid:
         return [(problem.code, problem.pointer, problem.message) for problem in invalid.problems]
     return []
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "at", "message"),
+    ("name", "arguments", "argument_pointer", "message"),
     [
         ("calculator", {}, "", "exactly one of 'expression' or 'query' must be given"),
         ("calculator", {"expression": None}, "", "exactly one of 'expression' or 'query' must be given"),
@@ -292,8 +292,12 @@ def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, s
         ),
     ],
 )
-def test_wrong_argument_is_reported_before_the_run(name: str, arguments: dict[str, Any], at: str, message: str) -> None:
-    assert _problems_of(name, arguments) == [("invalid_arguments", f"/nodes/1/arguments{at}", f"{name}: {message}")]
+def test_wrong_argument_is_reported_before_the_run(
+    name: str, arguments: dict[str, Any], argument_pointer: str, message: str
+) -> None:
+    assert _problems_of(name, arguments) == [
+        ("invalid_arguments", f"/nodes/1/arguments{argument_pointer}", f"{name}: {message}")
+    ]
 
 
 @pytest.mark.parametrize(

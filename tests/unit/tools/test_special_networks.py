@@ -18,12 +18,12 @@ from dagwright.tools.builtin.special_networks import REACHABLE, UNREACHABLE, is_
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
 
-PUBLIC = [
+PUBLIC_NETWORKS = [
     *("192.0.0.9/32", "192.0.0.10/32", "192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24"),
     *("2001:1::1/128", "2001:1::2/128", "2001:1::3/128", "2001:3::/32", "2001:4:112::/48"),
     *("2001:20::/28", "2001:30::/28", "2620:4f:8000::/48"),
 ]
-PRIVATE = [
+PRIVATE_NETWORKS = [
     *("0.0.0.0/8", "0.0.0.0/32", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
     *("168.63.129.16/32", "172.16.0.0/12", "192.0.0.0/29", "192.0.0.8/32", "192.0.0.170/32"),
     *("192.0.0.171/32", "192.0.0.192/32", "192.0.0.255/32", "192.0.2.0/24", "192.88.99.0/24"),
@@ -33,27 +33,35 @@ PRIVATE = [
     *("2001:40::/28", "2001:db8::/32", "3fff::/20", "4000::/3", "5f00::/16", "fc00::/7", "fe80::/10"),
     *("fec0::/10", "ff00::/8"),
 ]
-ORDINARY = ("8.8.8.8", "1.1.1.1", "191.255.255.255", "192.0.1.1", "223.255.255.255", "2606:4700::1111", "2a00::1")
-NEIGHBOURS = [
+ORDINARY_ADDRESSES = (
+    "8.8.8.8",
+    "1.1.1.1",
+    "191.255.255.255",
+    "192.0.1.1",
+    "223.255.255.255",
+    "2606:4700::1111",
+    "2a00::1",
+)
+ADDRESSES_NEXT_TO_PRIVATE_NETWORKS = [
     *("168.63.129.15", "168.63.129.17", "11.0.0.0", "100.63.255.255", "100.128.0.0"),
     *("172.15.255.255", "172.32.0.0", "192.0.1.0", "198.20.0.0"),
 ]
 
 
-@pytest.mark.parametrize(("network", "expected"), [*product(PUBLIC, [True]), *product(PRIVATE, [False])])
-def test_first_middle_and_last_address_of_a_network_are_classified_alike(network: str, expected: bool) -> None:
-    entry = ipaddress.ip_network(network)
-    assert [is_public(entry[index]) for index in (0, entry.num_addresses // 2, -1)] == [expected] * 3
+@pytest.mark.parametrize(("cidr", "expected"), [*product(PUBLIC_NETWORKS, [True]), *product(PRIVATE_NETWORKS, [False])])
+def test_first_middle_and_last_address_of_a_network_are_classified_alike(cidr: str, expected: bool) -> None:
+    network = ipaddress.ip_network(cidr)
+    assert [is_public(network[index]) for index in (0, network.num_addresses // 2, -1)] == [expected] * 3
 
 
 def test_every_entry_of_the_table_is_tested() -> None:
-    tested = [ipaddress.ip_network(each) for each in (*PUBLIC, *PRIVATE)]
-    for each in (*REACHABLE, *UNREACHABLE):
-        network = ipaddress.ip_network(each)
-        assert any(entry[0] in network and entry[-1] in network for entry in tested), each
+    tested_networks = [ipaddress.ip_network(cidr) for cidr in (*PUBLIC_NETWORKS, *PRIVATE_NETWORKS)]
+    for cidr in (*REACHABLE, *UNREACHABLE):
+        network = ipaddress.ip_network(cidr)
+        assert any(tested[0] in network and tested[-1] in network for tested in tested_networks), cidr
 
 
-CLOUD = {
+CLOUD_METADATA_ADDRESSES = {
     "AWS": ("169.254.169.254", "fd00:ec2::254", "169.254.170.2", "fd00:ec2::23", "169.254.169.253", "fd00:ec2::253"),
     "Google Cloud": ("169.254.169.254", "fd20:ce::254"),
     "Azure": ("169.254.169.254", "168.63.129.16"),
@@ -64,7 +72,7 @@ CLOUD = {
 }
 
 
-@pytest.mark.parametrize("text", [text for addresses in CLOUD.values() for text in addresses])
+@pytest.mark.parametrize("text", [text for addresses in CLOUD_METADATA_ADDRESSES.values() for text in addresses])
 def test_metadata_services_of_clouds_are_not_public(text: str) -> None:
     address = ipaddress.ip_address(text)
     assert not is_public(address)
@@ -77,13 +85,13 @@ def test_metadata_services_of_clouds_are_not_public(text: str) -> None:
         assert not is_public(ipaddress.ip_address(f"2001:0:808:808::{high ^ 0xFFFF:x}:{low ^ 0xFFFF:x}"))
 
 
-@pytest.mark.parametrize("text", [*ORDINARY, *NEIGHBOURS])
+@pytest.mark.parametrize("text", [*ORDINARY_ADDRESSES, *ADDRESSES_NEXT_TO_PRIVATE_NETWORKS])
 def test_ordinary_addresses_are_public(text: str) -> None:
     assert is_public(ipaddress.ip_address(text))
 
 
 @pytest.mark.parametrize(
-    ("form", "expected"),
+    ("form", "fixed_result"),
     [
         ("::ffff:{}", None),
         ("64:ff9b::{}", None),
@@ -95,18 +103,18 @@ def test_ordinary_addresses_are_public(text: str) -> None:
 )
 @pytest.mark.parametrize(("inner", "is_inner_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)])
 def test_an_ipv4_address_inside_an_ipv6_address_is_checked(
-    form: str, expected: bool | None, inner: str, is_inner_public: bool
+    form: str, fixed_result: bool | None, inner: str, is_inner_public: bool
 ) -> None:
     number = int(ipaddress.IPv4Address(inner))
     digits = [f"{value >> 16:x}:{value & 0xFFFF:x}" for value in (number, number ^ 0xFFFFFFFF)]
     address = ipaddress.ip_address(form.format(inner, hex=digits[0], inverted=digits[1]))
-    assert is_public(address) is (is_inner_public if expected is None else expected)
+    assert is_public(address) is (is_inner_public if fixed_result is None else fixed_result)
 
 
 # DNS rebinding.
 
 PUBLIC_ADDRESS = "93.184.216.34"
-NAME = "rebind.example"
+HOST_NAME = "rebind.example"
 
 
 class Network:
@@ -114,18 +122,18 @@ class Network:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.addresses: list[str] = []
-        self.connected: list[tuple[str, int]] = []
+        self.connections: list[tuple[str, int]] = []
         self.responses: list[bytes] = []
         patch.setattr(socket, "getaddrinfo", self.getaddrinfo)
         patch.setattr(httpcore.AnyIOBackend, "connect_tcp", self.connect_tcp)
 
     def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
         name = host.decode() if isinstance(host, bytes) else host
-        address = self.addresses.pop(0) if name == NAME else name
+        address = self.addresses.pop(0) if name == HOST_NAME else name
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     async def connect_tcp(self, host: str, port: int, **_: Any) -> httpcore.AsyncNetworkStream:
-        self.connected.append((host, port))
+        self.connections.append((host, port))
         if not self.responses:
             raise httpcore.ConnectError("no response")
         return httpcore.AsyncMockStream([self.responses.pop(0)])
@@ -151,16 +159,16 @@ def redirect(target: str) -> bytes:
 async def test_the_connection_uses_the_checked_address(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
     with pytest.raises(NotStarted):
-        await get(f"http://{NAME}:8080/")
-    assert (network.connected, network.addresses) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
+        await get(f"http://{HOST_NAME}:8080/")
+    assert (network.connections, network.addresses) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
 
 
 async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
-    network.responses = [redirect(f"http://{NAME}/again")]
+    network.responses = [redirect(f"http://{HOST_NAME}/again")]
     with pytest.raises(AddressNotAllowed, match=r"is at 127\.0\.0\.1, which is not a public address"):
-        await get(f"http://{NAME}/")
-    assert (network.connected, network.addresses) == ([(PUBLIC_ADDRESS, 80)], [])
+        await get(f"http://{HOST_NAME}/")
+    assert (network.connections, network.addresses) == ([(PUBLIC_ADDRESS, 80)], [])
 
 
 @pytest.mark.parametrize(
@@ -175,19 +183,19 @@ async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> N
         "http://[64:ff9b::a9fe:a9fe]/",
         "http://[2002:7f00:1::1]/",
         "http://[fd00:ec2::254]/",
-        f"http://user@{NAME}/",
+        f"http://user@{HOST_NAME}/",
     ],
 )
 async def test_a_redirect_into_a_private_network_is_rejected(network: Network, target: str) -> None:
     network.addresses = [PUBLIC_ADDRESS, "10.0.0.1"]
     network.responses = [redirect(target)]
     with pytest.raises((AddressNotAllowed, NotStarted)):
-        await get(f"http://{NAME}/")
-    assert network.connected == [(PUBLIC_ADDRESS, 80)]
+        await get(f"http://{HOST_NAME}/")
+    assert network.connections == [(PUBLIC_ADDRESS, 80)]
 
 
 async def test_concurrent_requests_never_connect_to_an_unchecked_address(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"] * 20
-    failures = await asyncio.gather(*(get(f"http://{NAME}/") for _ in range(40)), return_exceptions=True)
+    failures = await asyncio.gather(*(get(f"http://{HOST_NAME}/") for _ in range(40)), return_exceptions=True)
     assert {type(failure) for failure in failures} == {NotStarted, AddressNotAllowed}
-    assert set(network.connected) == {(PUBLIC_ADDRESS, 80)}
+    assert set(network.connections) == {(PUBLIC_ADDRESS, 80)}

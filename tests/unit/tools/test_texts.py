@@ -120,27 +120,29 @@ async def test_an_invalid_wait_is_rejected(duration: str | float) -> None:
 # Summaries.
 
 
-async def summary(server: ModelServer, text: Any, *, before: Any = None, **arguments: Any) -> tuple[Any, RecordedCall]:
+async def run_summarize(
+    server: ModelServer, text: Any, *, last_heartbeat: Any = None, **arguments: Any
+) -> tuple[Any, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
-        with tool_context(ask=client.complete, last_heartbeat=before) as call:
+        with tool_context(ask=client.complete, last_heartbeat=last_heartbeat) as call:
             return await summarize(text, **arguments), call
 
 
 async def test_a_short_text_is_one_model_call() -> None:
     async with ModelServer(" Short. ") as server:
-        actual, _ = await summary(server, "A long story", focus="names", words=20)
+        actual, _ = await run_summarize(server, "A long story", focus="names", words=20)
     assert actual == {"summary": "Short."}
     [call] = server.calls
     assert call.metadata == {"purpose": "summarize"}
     assert call.messages[1]["content"] == "A long story"
-    task = call.messages[0]["content"]
-    assert task.startswith("You summarize texts. Write at most 20 words")
-    assert task.endswith("Focus on this question of the reader: names")
+    system_prompt = call.messages[0]["content"]
+    assert system_prompt.startswith("You summarize texts. Write at most 20 words")
+    assert system_prompt.endswith("Focus on this question of the reader: names")
 
 
 async def test_results_of_a_search_are_summarized_as_json() -> None:
     async with ModelServer("Short.") as server:
-        await summary(server, [{"title": "Caesar", "snippet": "55"}])
+        await run_summarize(server, [{"title": "Caesar", "snippet": "55"}])
     assert server.calls[0].messages[1]["content"] == '[\n {\n  "title": "Caesar",\n  "snippet": "55"\n }\n]'
 
 
@@ -148,7 +150,7 @@ async def test_a_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     text = "\n\n".join(f"{number} " + "x" * (PART_CHARACTERS - 100) for number in range(3))
     steps = [step(f"sum {n}", text=f"Part {n} of 3 of a longer text:") for n in (1, 2, 3)]
     async with ModelServer(*steps, step("whole", last="sum 1\n\nsum 2\n\nsum 3")) as server:
-        actual, call = await summary(server, text)
+        actual, call = await run_summarize(server, text)
     assert actual == {"summary": "whole"}
     assert call.heartbeats[-1] == {"0.0": "sum 1", "0.1": "sum 2", "0.2": "sum 3"}
 
@@ -156,14 +158,14 @@ async def test_a_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
 async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None:
     text = "\n\n".join("x" * (PART_CHARACTERS - 100) for _ in range(2))
     async with ModelServer(step("second", text="Part 2 of 2"), step("whole", last="first\n\nsecond")) as server:
-        actual, _ = await summary(server, text, before={"0.0": "first"})
+        actual, _ = await run_summarize(server, text, last_heartbeat={"0.0": "first"})
     assert actual == {"summary": "whole"}
 
 
 async def test_summary_ends_although_the_model_returns_longer_texts() -> None:
     text = "word " * (PART_CHARACTERS // 2)
     async with ModelServer(step("y" * 100_000, text="of a longer text", times=ANY_NUMBER), "whole") as server:
-        actual, _ = await summary(server, text)
+        actual, _ = await run_summarize(server, text)
     assert actual == {"summary": "whole"}
 
 
@@ -171,16 +173,16 @@ async def test_summary_fails_with_the_failure_of_a_part() -> None:
     text = "x " * PART_CHARACTERS
     async with ModelServer(step(busy(), times=ANY_NUMBER)) as server:
         with pytest.raises(ModelFailure) as caught:
-            await summary(server, text)
+            await run_summarize(server, text)
     assert caught.value.error == "model_busy"
 
 
 async def test_empty_and_too_long_texts_are_rejected_before_a_model_call() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="The text is empty"):
-            await summary(server, " \n")
+            await run_summarize(server, " \n")
         with pytest.raises(ValueError, match="over the limit of 2,000,000; split it"):
-            await summary(server, "x" * (TEXT_LIMIT + 1))
+            await run_summarize(server, "x" * (TEXT_LIMIT + 1))
 
 
 def test_parts_end_at_words_or_lines_and_contain_the_whole_text() -> None:

@@ -42,7 +42,7 @@ async def test_results_are_limited_to_the_requested_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "kind"),
+    ("error", "message", "error_type"),
     [
         (HttpError(403, "Unauthorized."), "403.*check SERPER_API_KEY", GiveUp),
         (HttpError(400, "Not enough credits"), "Not enough credits.*add credit to the account", GiveUp),
@@ -51,13 +51,13 @@ async def test_results_are_limited_to_the_requested_number() -> None:
         (HttpError(503, "Down"), "503.*Down", RetryLater),
     ],
 )
-async def test_errors_of_the_service_have_advice(error: HttpError, message: str, kind: type[Exception]) -> None:
+async def test_errors_of_the_service_have_advice(error: HttpError, message: str, error_type: type[Exception]) -> None:
     async with SearchServer({"q": [error]}) as server:
-        with pytest.raises(kind, match=message):
+        with pytest.raises(error_type, match=message):
             await tools(server.base_url)[1]("q")
 
 
-async def test_a_busy_service_is_retried_after_the_delay_it_requests() -> None:
+async def test_a_busy_service_is_retried_after_the_requested_delay() -> None:
     async with SearchServer({"q": [HttpError(429, "Too many", retry_after=9)]}) as server:
         with pytest.raises(RetryLater) as caught:
             await tools(server.base_url)[1]("q")
@@ -86,12 +86,12 @@ async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     server = SearchServer({"asked": [search_answer("a")], "never": [search_answer("b"), search_answer("c")]})
     await server.__aenter__()
     async with httpx.AsyncClient(base_url=server.base_url, headers={"X-API-KEY": "k"}) as client:
-        answer = await client.post("/search", json={"q": "asked", "num": 3})
+        response = await client.post("/search", json={"q": "asked", "num": 3})
         statuses = [(await client.post("/search", json={"q": query})).status_code for query in ("asked", "other")]
         statuses.append((await client.get("/search")).status_code)
     with pytest.raises(ScriptNotFollowed) as caught:
         await server.__aexit__(None, None, None)
-    assert answer.json() == {
+    assert response.json() == {
         "searchParameters": {"type": "search", "engine": "google", "q": "asked", "num": 3},
         "organic": [{"title": "", "link": "", "snippet": "a", "position": 1}],
         "credits": 1,
@@ -106,7 +106,7 @@ async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     ]
 
 
-async def test_the_scripted_server_rejects_other_keys() -> None:
+async def test_the_scripted_server_rejects_unknown_api_keys() -> None:
     async with SearchServer({}, api_keys=["right"]) as server:
         with pytest.raises(GiveUp, match="check SERPER_API_KEY"):
             await tools(server.base_url, "wrong")[1]("q")
@@ -116,13 +116,13 @@ async def test_the_scripted_server_rejects_other_keys() -> None:
 
 
 @pytest.fixture
-def travel() -> Iterator[str]:
-    """The address of the example's server."""
+def travel_address() -> Iterator[str]:
+    """Address of the server of the travel example."""
     with travel_service() as address:
         yield address
 
 
-async def ask(address: str | None, name: str, **arguments: Any) -> Any:
+async def call_travel_tool(address: str | None, name: str, **arguments: Any) -> Any:
     """Call a tool as a plan does."""
     specs = [spec_of(function) for function in travel_tools(ToolEnvironment(Path(), search_url=address))]
     [spec] = [spec for spec in specs if spec is not None and spec.name == name]
@@ -134,55 +134,57 @@ FLIGHT = {"origin": "San Francisco", "destination": "Paris", "depart": "2026-06-
 HOTEL = {"city": "Paris", "check_in": "2026-06-12", "check_out": "2026-06-15"}
 
 
-async def test_flights_are_sorted_by_price_and_repeatable(travel: str) -> None:
-    one_way = await ask(travel, "flight_search", **FLIGHT)
-    assert one_way == await ask(travel, "flight_search", **FLIGHT)
-    result = await ask(travel, "flight_search", **FLIGHT, return_on="2026-06-15")
-    assert [each["price"] for each in result] == [2 * each["price"] for each in one_way]
-    assert [each["price"] for each in one_way] == sorted(each["price"] for each in one_way)
-    assert {each["returns_on"] for each in result} == {"2026-06-15"}
-    cheapest = one_way[0]["price"]
-    assert await ask(travel, "flight_search", **FLIGHT, max_price=cheapest) == one_way[:1]
+async def test_flights_are_sorted_by_price_and_repeatable(travel_address: str) -> None:
+    one_way_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT)
+    assert one_way_flights == await call_travel_tool(travel_address, "flight_search", **FLIGHT)
+    return_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT, return_on="2026-06-15")
+    assert [each["price"] for each in return_flights] == [2 * each["price"] for each in one_way_flights]
+    assert [each["price"] for each in one_way_flights] == sorted(each["price"] for each in one_way_flights)
+    assert {each["returns_on"] for each in return_flights} == {"2026-06-15"}
+    lowest_price = one_way_flights[0]["price"]
+    assert (
+        await call_travel_tool(travel_address, "flight_search", **FLIGHT, max_price=lowest_price) == one_way_flights[:1]
+    )
 
 
-async def test_hotel_offer_has_the_price_per_night_and_in_total(travel: str) -> None:
-    offers = await ask(travel, "hotel_search", **HOTEL, max_price=200, guests=2)
+async def test_hotel_offer_has_the_price_per_night_and_in_total(travel_address: str) -> None:
+    offers = await call_travel_tool(travel_address, "hotel_search", **HOTEL, max_price=200, guests=2)
     assert offers
     assert all(offer["total"] == 3 * offer["price"] <= 600 for offer in offers)
 
 
-async def test_activities_are_filtered_by_interest_and_day(travel: str) -> None:
-    activities = await ask(travel, "activity_search", city="Paris")
-    food = await ask(travel, "activity_search", city="Paris", interest="food")
-    assert (len(activities), food) == (6, [each for each in activities if each["interest"] == "food"])
-    assert len(await ask(travel, "activity_search", city="Paris", day="2026-06-13")) < 6
+async def test_activities_are_filtered_by_interest_and_day(travel_address: str) -> None:
+    activities = await call_travel_tool(travel_address, "activity_search", city="Paris")
+    food_activities = await call_travel_tool(travel_address, "activity_search", city="Paris", interest="food")
+    assert (len(activities), food_activities) == (6, [each for each in activities if each["interest"] == "food"])
+    assert len(await call_travel_tool(travel_address, "activity_search", city="Paris", day="2026-06-13")) < 6
 
 
-async def test_invalid_request_is_reported_before_or_by_the_service(travel: str) -> None:
+async def test_invalid_request_is_rejected_by_the_tool_or_by_the_service(travel_address: str) -> None:
     with pytest.raises(ValueError, match="return_on is 2026-06-01, before 2026-06-12"):
-        await ask(travel, "flight_search", **FLIGHT, return_on="2026-06-01")
+        await call_travel_tool(travel_address, "flight_search", **FLIGHT, return_on="2026-06-01")
     with pytest.raises(ValueError, match="/depart"):
-        await ask(travel, "flight_search", **{**FLIGHT, "depart": "in June"})
+        await call_travel_tool(travel_address, "flight_search", **{**FLIGHT, "depart": "in June"})
     with pytest.raises(ValueError, match="city is empty"):
-        await ask(travel, "activity_search", city=" ")
+        await call_travel_tool(travel_address, "activity_search", city=" ")
     with pytest.raises(GiveUp, match="400: origin and destination are the same"):
-        await ask(travel, "flight_search", **{**FLIGHT, "destination": "San Francisco"})
+        await call_travel_tool(travel_address, "flight_search", **{**FLIGHT, "destination": "San Francisco"})
     with pytest.raises(
         GiveUp, match=r"404: there is no /v1/hotels.*check DAGWRIGHT_SEARCH_URL, which must serve /hotels"
     ):
-        await ask(f"{travel}/v1", "hotel_search", **HOTEL)
+        await call_travel_tool(f"{travel_address}/v1", "hotel_search", **HOTEL)
 
 
 async def test_error_without_a_travel_service_names_the_setting() -> None:
     with pytest.raises(GiveUp, match="set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server"):
-        await ask(None, "flight_search", **FLIGHT)
+        await call_travel_tool(None, "flight_search", **FLIGHT)
     with pytest.raises(GiveUp, match="DAGWRIGHT_SEARCH_URL of the worker is not a valid URL"):
-        await ask("nowhere", "hotel_search", **HOTEL)
+        await call_travel_tool("nowhere", "hotel_search", **HOTEL)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"results": {}}', b'{"results": [1]}'])
 async def test_invalid_response_is_retried(body: bytes) -> None:
-    class InvalidFormat(BaseHTTPRequestHandler):
+    class InvalidFormatHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
@@ -192,14 +194,14 @@ async def test_invalid_response_is_retried(body: bytes) -> None:
             pass
 
     with (
-        serve_handler(InvalidFormat) as address,
+        serve_handler(InvalidFormatHandler) as address,
         pytest.raises(RetryLater, match="Invalid response of the travel service"),
     ):
-        await ask(address, "activity_search", city="Paris")
+        await call_travel_tool(address, "activity_search", city="Paris")
 
 
 async def test_busy_travel_service_is_retried_after_the_requested_delay() -> None:
-    class Busy(BaseHTTPRequestHandler):
+    class BusyHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(429)
             self.send_header("Retry-After", "11")
@@ -209,7 +211,7 @@ async def test_busy_travel_service_is_retried_after_the_requested_delay() -> Non
         def log_message(self, format: str, *values: Any) -> None:
             pass
 
-    with serve_handler(Busy) as address:
+    with serve_handler(BusyHandler) as address:
         with pytest.raises(RetryLater, match="429: too many") as caught:
-            await ask(address, "activity_search", city="Paris")
+            await call_travel_tool(address, "activity_search", city="Paris")
         assert caught.value.after == timedelta(seconds=11)

@@ -52,9 +52,9 @@ def describe(sub_goal: SubGoal) -> WorkerResult:
 
 
 def require_spec(function: object) -> ToolSpec:
-    actual = spec_of(function)
-    assert actual is not None
-    return actual
+    spec = spec_of(function)
+    assert spec is not None
+    return spec
 
 
 def worker_tool_with(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
@@ -165,22 +165,26 @@ def test_function_that_cannot_be_a_worker_tool_is_rejected() -> None:
     def no_docstring() -> dict[str, Any]:
         return {}
 
-    def odd(sub_goal: str) -> dict[str, Any]:
+    def with_text_sub_goal(sub_goal: str) -> dict[str, Any]:
         """Do it."""
         return {"a": sub_goal}
 
-    def fine(x: int) -> dict[str, Any]:
+    def valid_function(x: int) -> dict[str, Any]:
         """Do it."""
         return {"a": x}
 
     cases: list[tuple[Any, Mapping[str, Any], str]] = [
         (no_docstring, {}, "Worker tool 'no_docstring': its docstring has no description"),
-        (odd, {}, "parameter 'sub_goal' receives the sub-goal; write `sub_goal: SubGoal`"),
-        (fine, {"requires": ["y"]}, "Worker tool 'fine': it requires 'y', which is not a parameter"),
-        (fine, {"outputs": []}, "Worker tool 'fine': outputs"),
-        (fine, {"outputs": ["a", "a"]}, "Worker tool 'fine': outputs: duplicate name 'a'"),
-        (fine, {"goal_type": "both"}, "Worker tool 'fine': goal_type"),
-        (fine, {"effects": "none"}, "effects is 'none', expected one of"),
+        (with_text_sub_goal, {}, "parameter 'sub_goal' receives the sub-goal; write `sub_goal: SubGoal`"),
+        (
+            valid_function,
+            {"requires": ["y"]},
+            "Worker tool 'valid_function': it requires 'y', which is not a parameter",
+        ),
+        (valid_function, {"outputs": []}, "Worker tool 'valid_function': outputs"),
+        (valid_function, {"outputs": ["a", "a"]}, "Worker tool 'valid_function': outputs: duplicate name 'a'"),
+        (valid_function, {"goal_type": "both"}, "Worker tool 'valid_function': goal_type"),
+        (valid_function, {"effects": "none"}, "effects is 'none', expected one of"),
     ]
     for function, fields, message in cases:
         with pytest.raises((TypeError, ValueError), match=message):
@@ -212,10 +216,12 @@ def _load(folder: Path, **files: str) -> Any:
 
 
 def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> None:
-    first, second = (_WORKER_TOOL_SOURCE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
-    assert list(_load(tmp_path, fine=first).user_tools.specs) == ["one"]
+    first_source, second_source = (
+        _WORKER_TOOL_SOURCE.format(goal_type="deliverable", name=name) for name in ("one", "two")
+    )
+    assert list(_load(tmp_path, valid_function=first_source).user_tools.specs) == ["one"]
     for files, message in (
-        ({"x": first, "y": second}, "the worker tools 'one' and 'two' both output 'a'"),
+        ({"x": first_source, "y": second_source}, "the worker tools 'one' and 'two' both output 'a'"),
         (
             {"z": _WORKER_TOOL_SOURCE.format(goal_type="support", name="three")},
             "none of the worker tools makes a deliverable",
@@ -224,7 +230,7 @@ def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> 
             {"v": _WORKER_TOOL_SOURCE.format(goal_type="deliverable", name="render_template")},
             "has the name of a built-in tool",
         ),
-        ({"u": first.replace("Answers.", "")}, "its docstring has no description"),
+        ({"u": first_source.replace("Answers.", "")}, "its docstring has no description"),
     ):
         with pytest.raises(ToolLoadError, match=message):
             _load(tmp_path, **files)

@@ -66,36 +66,36 @@ async def test_key_without_a_header_is_the_same_in_every_attempt() -> None:
         return context().idempotency_key
 
     bench = FunctionBench(key)
-    first = await bench.result({})
+    first_key = await bench.result({})
     bench.temporal.info = replace(bench.temporal.info, attempt=3)
-    assert await bench.result({}) == first
+    assert await bench.result({}) == first_key
     info = bench.temporal.info
-    assert first == idempotency_key(str(info.workflow_run_id), [["node", info.activity_id]])
+    assert first_key == idempotency_key(str(info.workflow_run_id), [["node", info.activity_id]])
 
 
 async def test_secrets_are_inserted_and_never_returned() -> None:
     @tool
     def echo(header: str, nested: list[dict[str, str]]) -> Any:
-        return {"said": f"got {header}", "list": [nested[0]["a"] == SECRETS["TOKEN"]], SECRETS["TOKEN"]: 1}
+        return {"text": f"got {header}", "list": [nested[0]["a"] == SECRETS["TOKEN"]], SECRETS["TOKEN"]: 1}
 
     bindings = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
     arguments = {"header": None, "nested": [{"a": None}]}
-    expected = {"said": "got Bearer ***", "list": [True], "***": 1}
+    expected = {"text": "got Bearer ***", "list": [True], "***": 1}
     assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: bindings}) == expected
 
 
 async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
     @tool
     def leak(token: str, pin: str) -> None:
-        quoted = httpx.QueryParams({"t": token})
-        raise RuntimeError(f"{token} {quoted} {json.dumps(token)} pin={pin}")
+        encoded_token = httpx.QueryParams({"t": token})
+        raise RuntimeError(f"{token} {encoded_token} {json.dumps(token)} pin={pin}")
 
     bindings = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
     failure = await FunctionBench(leak).failure({}, **{HEADER_BINDINGS: bindings})
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
-async def test_a_missing_secret_is_not_retried_and_its_variable_is_named() -> None:
+async def test_missing_secret_is_not_retried_and_the_failure_names_its_variable() -> None:
     @tool
     def echo(header: str) -> str:
         return header
@@ -159,7 +159,7 @@ async def test_invalid_arguments_and_results_are_not_retried() -> None:
     assert result_failure.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
 
-async def test_a_result_over_the_limit_is_rejected_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_over_the_limit_is_rejected_with_its_size_and_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     @tool
     def large() -> str:
         return "x" * 300_000
@@ -177,10 +177,10 @@ def status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
     return httpx.HTTPStatusError("no luck", request=request, response=response)
 
 
-def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
+def unprintable_error(error_in_str: type[BaseException] = RuntimeError) -> Exception:
     class Unprintable(Exception):
         def __str__(self) -> str:
-            raise raised
+            raise error_in_str
 
     return Unprintable()
 
@@ -205,8 +205,12 @@ def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
         (StopIteration(7), "read", ("tool_failed", False, None, "StopIteration: 7")),
         (GeneratorExit(), "read", ("tool_failed", False, None, "GeneratorExit")),
         (asyncio.CancelledError(), "read", ("tool_failed", False, None, "CancelledError")),
-        (unprintable(), "read", ("tool_failed", False, None, "Unprintable: its text could not be read")),
-        (unprintable(SystemExit), "read", ("tool_failed", False, None, "Unprintable: its text could not be read")),
+        (unprintable_error(), "read", ("tool_failed", False, None, "Unprintable: its text could not be read")),
+        (
+            unprintable_error(SystemExit),
+            "read",
+            ("tool_failed", False, None, "Unprintable: its text could not be read"),
+        ),
         (RuntimeError("a\ud800b"), "read", ("tool_failed", False, None, "RuntimeError: a?b")),
         (ApplicationError("own", type="own_code", non_retryable=True), "read", ("own_code", True, None, "own")),
         (AskPerson("Which one?"), "read", ("ask_person", True, None, "Which one?")),
@@ -255,8 +259,8 @@ async def test_async_tool_may_raise_any_base_exception() -> None:
 
 @pytest.mark.parametrize("not_json", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
 async def test_request_to_a_person_that_is_not_json_fails_the_call(not_json: Any) -> None:
-    for question in (AskPerson({"prompt": not_json}), AskPerson("Which?", checkpoint=[not_json])):
-        failure = await failing_bench(question).failure({})
+    for request_to_person in (AskPerson({"prompt": not_json}), AskPerson("Which?", checkpoint=[not_json])):
+        failure = await failing_bench(request_to_person).failure({})
         assert (failure.type, failure.non_retryable) == ("invalid_result", True)
         assert failure.message.startswith("AskPerson: request and checkpoint must be JSON: The value is not JSON at /")
         json.dumps(failure.details).encode()
@@ -271,8 +275,8 @@ async def test_too_large_request_to_a_person_fails_the_call() -> None:
 
 
 async def test_request_to_a_person_is_in_the_failure_details() -> None:
-    question = AskPerson({"type": "SELECTION", "prompt": "Which?"}, checkpoint={"done": 3})
-    failure = await failing_bench(question).failure({})
+    request_to_person = AskPerson({"type": "SELECTION", "prompt": "Which?"}, checkpoint={"done": 3})
+    failure = await failing_bench(request_to_person).failure({})
     assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
     assert failure.details[0]["checkpoint"] == {"done": 3}
 
@@ -290,10 +294,10 @@ async def test_messages_and_traces_are_cut_at_whole_characters() -> None:
     failure = await FunctionBench(deep).failure({})
     assert len(failure.message.encode()) <= 4096
     assert failure.message.endswith("é…")
-    encoded = Failure()
-    await DataConverter.default.encode_failure(failure, encoded)
-    assert len(encoded.stack_trace.encode()) <= 16 * 1024
-    assert "raise RuntimeError" in encoded.stack_trace
+    encoded_failure = Failure()
+    await DataConverter.default.encode_failure(failure, encoded_failure)
+    assert len(encoded_failure.stack_trace.encode()) <= 16 * 1024
+    assert "raise RuntimeError" in encoded_failure.stack_trace
 
 
 async def test_endless_recursion_is_an_ordinary_failure() -> None:
@@ -318,7 +322,7 @@ async def test_the_message_includes_the_cause() -> None:
 
 async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> None:
     heartbeat_sent = asyncio.Event()
-    sent: list[tuple[Any, ...]] = []
+    sent_heartbeats: list[tuple[Any, ...]] = []
 
     @tool
     async def slow() -> None:
@@ -330,18 +334,18 @@ async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> Non
     bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
 
     def record_heartbeat(*details: Any) -> None:
-        sent.append(details)
-        if len(sent) == 5:
+        sent_heartbeats.append(details)
+        if len(sent_heartbeats) == 5:
             heartbeat_sent.set()
 
     bench.temporal.on_heartbeat = record_heartbeat
     await bench.result({})
-    assert sent[-1] == ({"page": 1}, {"done": 1, "total": 4})
+    assert sent_heartbeats[-1] == ({"page": 1}, {"done": 1, "total": 4})
 
 
-async def test_heartbeats_before_the_tool_reports_repeat_the_details_of_the_last_attempt() -> None:
+async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the_tool_reports() -> None:
     heartbeat_sent = threading.Event()
-    sent: list[tuple[Any, ...]] = []
+    sent_heartbeats: list[tuple[Any, ...]] = []
 
     @tool
     def slow() -> bool:
@@ -353,12 +357,12 @@ async def test_heartbeats_before_the_tool_reports_repeat_the_details_of_the_last
     )
 
     def record_heartbeat(*details: Any) -> None:
-        sent.append(details)
+        sent_heartbeats.append(details)
         heartbeat_sent.set()
 
     bench.temporal.on_heartbeat = record_heartbeat
     assert await bench.result({}) is True
-    assert sent[0] == ("cursor",)
+    assert sent_heartbeats[0] == ("cursor",)
 
 
 async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
@@ -374,19 +378,19 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
         return "unreachable"
 
     bench = FunctionBench(slow)
-    running = asyncio.ensure_future(bench.payload({}))
+    tool_call = asyncio.ensure_future(bench.payload({}))
     await started.wait()
     bench.temporal.cancel()
     clean_up_released.set()
     with pytest.raises(asyncio.CancelledError):
-        await running
+        await tool_call
 
 
 async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
     started_event = asyncio.Event()
 
     @tool
-    async def stubborn() -> str:
+    async def suppress_cancellation() -> str:
         started_event.set()
         try:
             await asyncio.Event().wait()
@@ -394,12 +398,12 @@ async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
             return "swallowed"
         return "unreachable"
 
-    bench = FunctionBench(stubborn)
-    running = asyncio.ensure_future(bench.payload({}))
+    bench = FunctionBench(suppress_cancellation)
+    tool_call = asyncio.ensure_future(bench.payload({}))
     await started_event.wait()
     bench.temporal.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await running
+        await tool_call
 
 
 async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> None:
@@ -414,11 +418,11 @@ async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> No
         return "cleaned up"
 
     bench = FunctionBench(slow)
-    running = asyncio.ensure_future(bench.payload({}))
+    tool_call = asyncio.ensure_future(bench.payload({}))
     await started_event.wait()
     bench.temporal.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await running
+        await tool_call
     assert was_cancelled == [True]
 
 
@@ -432,11 +436,11 @@ async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> N
         return "done" if released.wait(120) else "never"
 
     bench = FunctionBench(ignore_cancellation)
-    running = asyncio.ensure_future(bench.result({}))
+    tool_call = asyncio.ensure_future(bench.result({}))
     await started.wait()
     bench.temporal.cancel()
     loop.call_later(0.01, released.set)
-    assert await running == "done"
+    assert await tool_call == "done"
 
 
 async def test_call_fails_with_worker_stopped_if_its_worker_shuts_down() -> None:
@@ -448,14 +452,14 @@ async def test_call_fails_with_worker_stopped_if_its_worker_shuts_down() -> None
         await asyncio.Event().wait()
 
     bench = FunctionBench(slow)
-    running = asyncio.ensure_future(bench.failure({}))
+    tool_call = asyncio.ensure_future(bench.failure({}))
     await started_event.wait()
     bench.temporal.cancel(activity.ActivityCancellationDetails(worker_shutdown=True))
-    failure = await running
+    failure = await tool_call
     assert (failure.type, failure.non_retryable) == ("worker_stopped", False)
 
 
-async def test_log_lines_carry_run_node_and_attempt() -> None:
+async def test_log_lines_have_run_node_and_attempt() -> None:
     @tool
     def log_line() -> None:
         structlog.get_logger().info("inside")
@@ -491,5 +495,5 @@ async def test_blocking_async_tool_is_logged_by_the_worker() -> None:
         await bench.payload({})
 
     assert [(line["log_level"], line["event"].partition(":")[0]) for line in logs] == [
-        ("warning", "the event loop was blocked, so no heartbeat could be sent")
+        ("warning", "the event loop was blocked, so no heartbeat could be sent_heartbeats")
     ]

@@ -89,16 +89,18 @@ class _Shop:
 
 
 def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
-    def count(item):  # type: ignore[no-untyped-def]
+    def count(item):  # type: ignore[no-missing_type_message-def]
         return len(item)
 
     def sell(shop: _Shop) -> None: ...
 
-    untyped = "Tool 'count': parameter 'item' has no type annotation; write `item: str`"
-    foreign = r"Tool 'sell': parameter 'shop' cannot be filled from JSON: .*_Shop'>; use JSON types, dataclasses"
+    missing_type_message = "Tool 'count': parameter 'item' has no type annotation; write `item: str`"
+    wrong_type_message = (
+        r"Tool 'sell': parameter 'shop' cannot be filled from JSON: .*_Shop'>; use JSON types, dataclasses"
+    )
     for function, message in (
-        (count, untyped),
-        (sell, foreign),
+        (count, missing_type_message),
+        (sell, wrong_type_message),
         (_Shop.count, "Tool 'count': it is a method; decorate a function instead"),
         (_Shop().count, "@tool takes a function, not a method: write a function that calls it"),
         (partial(count, 1), "@tool takes a function, not a partial: write a function that calls it"),
@@ -108,6 +110,8 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 
 
 def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
-    base = load_toolset(Settings(state_dir=tmp_path))
-    merged = merge_toolsets(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock]))])
-    assert ([*merged.user_tools.specs], merged.references) == (["stock"], (__name__,))
+    base_toolset = load_toolset(Settings(state_dir=tmp_path))
+    merged_toolset = merge_toolsets(
+        base_toolset, [load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock]))]
+    )
+    assert ([*merged_toolset.user_tools.specs], merged_toolset.references) == (["stock"], (__name__,))

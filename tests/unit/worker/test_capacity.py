@@ -1,4 +1,4 @@
-"""Roles and slots of a worker, as options of the SDK's worker."""
+"""Roles and slots of a worker, as tuner_options of the SDK's worker."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("name", "accepted", "rejected"),
+    ("name", "accepted_values", "rejected_values"),
     [
         ("WORKFLOW_SLOTS", ["2", "1000"], ["-1", "0", "1", "1001", "8.5"]),
         ("ACTIVITY_SLOTS", ["1", "10000"], ["-1", "0", "10001", "1e9", "many"]),
@@ -32,13 +32,13 @@ def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch:
     ],
 )
 def test_invalid_capacity_is_reported_with_its_variable_and_value(
-    name: str, accepted: list[str], rejected: list[str], monkeypatch: pytest.MonkeyPatch
+    name: str, accepted_values: list[str], rejected_values: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for value in accepted:
+    for value in accepted_values:
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
-        # The SDK checks the shares of a target when the tuner is built.
+        # The SDK checks the targets for CPU and memory when the tuner is built.
         assert capacity_of(load_settings()).worker_options()
-    for value in rejected:
+    for value in rejected_values:
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
         with pytest.raises(SettingsError, match=rf"^DAGWRIGHT_{name} cannot be used: [^\n]+, got '{value}'$"):
             load_settings()
@@ -46,14 +46,14 @@ def test_invalid_capacity_is_reported_with_its_variable_and_value(
 
 @pytest.mark.parametrize("role", ["all", "workflows", "tools"])
 def test_worker_has_fixed_slots_without_a_target_and_a_tuner_with_a_target(role: Any) -> None:
-    fixed = WorkerCapacity(role, workflow_slots=5, activity_slots=7, pollers=3).worker_options()
-    polls = {} if role == "workflows" else {"max_concurrent_activity_task_polls": 3}
+    fixed_slot_options = WorkerCapacity(role, workflow_slots=5, activity_slots=7, pollers=3).worker_options()
+    activity_polls = {} if role == "workflows" else {"max_concurrent_activity_task_polls": 3}
     slots = {"max_concurrent_workflow_tasks": 5, "max_concurrent_activities": 7}
     # One of the 20 polls for workflow tasks is for runs that are not in the cache of the worker.
-    workflows = {"max_concurrent_workflow_task_polls": 20, "nonsticky_to_sticky_poll_ratio": 0.05}
-    assert fixed == {"max_cached_workflows": 1000, **workflows, **polls, **slots}
-    options = WorkerCapacity(role, activity_slots=2, target_memory=0.5).worker_options()
-    assert isinstance(options["tuner"], WorkerTuner)
+    workflow_polls = {"max_concurrent_workflow_task_polls": 20, "nonsticky_to_sticky_poll_ratio": 0.05}
+    assert fixed_slot_options == {"max_cached_workflows": 1000, **workflow_polls, **activity_polls, **slots}
+    tuner_options = WorkerCapacity(role, activity_slots=2, target_memory=0.5).worker_options()
+    assert isinstance(tuner_options["tuner"], WorkerTuner)
     # The SDK rejects fixed slots together with a tuner.
-    assert not {*slots} & {*options}
-    assert {*fixed, *options} <= {*Worker.__init__.__annotations__}
+    assert not {*slots} & {*tuner_options}
+    assert {*fixed_slot_options, *tuner_options} <= {*Worker.__init__.__annotations__}

@@ -17,28 +17,28 @@ from tests.support.programs import start_program
 
 pytestmark = pytest.mark.waits
 
-NO_TOOLS = "The tools file none.py does not exist\n"
-NO_URL = "DAGWRIGHT_DATABASE_URL cannot be used: only SQLite and PostgreSQL are supported\n"
-UNREACHABLE = "the Temporal server at {} cannot be reached: "
-NO_ADDRESS = "an address is written HOST:PORT, such as localhost:7233\n"
+MISSING_FILE_MESSAGE = "The tools file none.py does not exist\n"
+DATABASE_URL_MESSAGE = "DAGWRIGHT_DATABASE_URL cannot be used: only SQLite and PostgreSQL are supported\n"
+UNREACHABLE_MESSAGE = "the Temporal server at {} cannot be reached: "
+ADDRESS_MESSAGE = "an address is written HOST:PORT, such as localhost:7233\n"
 INVALID_ADDRESS = "http://x:99999999"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables", "code", "sentence"),
+    ("arguments", "variables", "exit_code", "message_start"),
     [
         (["--help"], {}, 0, ""),
-        (["--tools", "none.py"], {}, 2, NO_TOOLS),
+        (["--tools", "none.py"], {}, 2, MISSING_FILE_MESSAGE),
         (["--nope"], {}, 2, "No such option: --nope; see `dagwright worker --help`\n"),
         (["x"], {}, 2, "Got unexpected extra argument(s) (x); see `dagwright worker --help`\n"),
-        ([], {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"}, 2, NO_URL),
-        ([], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, UNREACHABLE.format("127.0.0.1:1")),
-        ([], {"TEMPORAL_ADDRESS": INVALID_ADDRESS}, 4, UNREACHABLE.format(INVALID_ADDRESS) + NO_ADDRESS),
-        (["--json", "--tools", "none.py"], {}, 2, NO_TOOLS),
+        ([], {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"}, 2, DATABASE_URL_MESSAGE),
+        ([], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, UNREACHABLE_MESSAGE.format("127.0.0.1:1")),
+        ([], {"TEMPORAL_ADDRESS": INVALID_ADDRESS}, 4, UNREACHABLE_MESSAGE.format(INVALID_ADDRESS) + ADDRESS_MESSAGE),
+        (["--json", "--tools", "none.py"], {}, 2, MISSING_FILE_MESSAGE),
     ],
 )
 async def test_failed_start_of_a_worker_is_reported(
-    arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
+    arguments: list[str], variables: dict[str, str], exit_code: int, message_start: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}
     # The `--help` case runs in a new interpreter, like a command of a user.
@@ -47,10 +47,10 @@ async def test_failed_start_of_a_worker_is_reported(
     )
     stdout, stderr = await process.communicate()
     errors = stderr.decode()
-    assert (await process.wait(), errors[: len(sentence)]) == (code, sentence)
-    assert errors.count("\n") == (1 if sentence else 0)
+    assert (await process.wait(), errors[: len(message_start)]) == (exit_code, message_start)
+    assert errors.count("\n") == (1 if message_start else 0)
     if "--json" in arguments:
-        assert json.loads(stdout) == {"status": "unreadable", "message": sentence.strip()}
+        assert json.loads(stdout) == {"status": "unreadable", "message": message_start.strip()}
 
 
 async def test_event_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
