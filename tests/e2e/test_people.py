@@ -28,14 +28,14 @@ async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) 
 
 
 async def _wait_for_requests(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
-    actual: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     async def has_requests() -> bool:
-        actual[:] = await _inbox_of(command_line, workflow_id, "--wait", "2m")
-        return len(actual) == count
+        requests[:] = await _inbox_of(command_line, workflow_id, "--wait", "2m")
+        return len(requests) == count
 
     await eventually(has_requests)
-    return actual
+    return requests
 
 
 async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: CommandLine, write_plan: WritePlan) -> None:
@@ -44,31 +44,33 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
         _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
         calculation("after", "7", when="check.result.approved"),
     )
-    run = await command_line.start("run", plan, "--id", "asks")
-    await read_line_with(run, "check waits for ann: Total 5. Publish?")
+    run_process = await command_line.start("run", plan, "--id", "asks")
+    await read_line_with(run_process, "check waits for ann: Total 5. Publish?")
     [request] = await _wait_for_requests(command_line, "asks")
     status_text = await command_line("status", "asks")
-    status = await command_line("status", "asks", "--json")
-    inbox = await command_line("inbox", "--assignee", "ann", "--type", "approval")
+    status_result = await command_line("status", "asks", "--json")
+    inbox_result = await command_line("inbox", "--assignee", "ann", "--type", "approval")
     old_requests = await _inbox_of(command_line, "asks", "--older-than", "1d")
-    late_inbox = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
+    empty_inbox_result = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
     invalid_result = await command_line("feedback", "asks", "check", "--select", "x", "--json")
     feedback_result = await command_line(
         "feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json"
     )
-    run_result = await wait_for_exit(run)
+    run_result = await wait_for_exit(run_process)
     repeated_result = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
         **{"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?"},
         **{"options": None, "assignee": "ann"},
     }
-    assert (status.document["status"], status.document["waiting_for"]) == ("waiting", [request])
+    assert (status_result.document["status"], status_result.document["waiting_for"]) == ("waiting", [request])
     assert "check waits for ann: Total 5. Publish? (until " in status_text.stdout
     assert "  dagwright feedback asks check --approve  (or --reject)\n" in status_text.stdout
-    assert ("asks  check  APPROVAL for ann, open for " in inbox.stdout, old_requests) == (True, [])
-    assert (late_inbox.code, late_inbox.document["status"]) == (1, "no_request")
-    assert late_inbox.document["message"].startswith("no request has arrived within 1s; `dagwright explain asks` shows")
+    assert ("asks  check  APPROVAL for ann, open for " in inbox_result.stdout, old_requests) == (True, [])
+    assert (empty_inbox_result.code, empty_inbox_result.document["status"]) == (1, "no_request")
+    assert empty_inbox_result.document["message"].startswith(
+        "no request has arrived within 1s; `dagwright explain asks` shows"
+    )
     assert (invalid_result.code, invalid_result.document["ok"]) == (2, False)
     assert "unknown key 'selected'" in invalid_result.document["message"]
     assert (feedback_result.code, feedback_result.document["ok"]) == (0, True)
@@ -81,28 +83,30 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
 
 
 async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLine, write_plan: WritePlan) -> None:
-    run = await command_line.start("run", write_plan(_human_node()), "--id", "asks-alone")
-    await read_line_with(run, "check waits for ann")
-    run.send_signal(signal.SIGKILL)
-    await wait_for_exit(run)
-    invalid_result = await command_line("feedback", "asks-alone", "check", "--text", "yes")
-    accepted_result = await command_line("feedback", "asks-alone", "check", "--approve", "--by", "ann")
-    second_result = await command_line("feedback", "asks-alone", "check", "--reject", "--by", "ben")
-    watch_result = await command_line("watch", "asks-alone", "--json")
+    run_process = await command_line.start("run", write_plan(_human_node()), "--id", "without-worker")
+    await read_line_with(run_process, "check waits for ann")
+    run_process.send_signal(signal.SIGKILL)
+    await wait_for_exit(run_process)
+    invalid_result = await command_line("feedback", "without-worker", "check", "--text", "yes")
+    accepted_result = await command_line("feedback", "without-worker", "check", "--approve", "--by", "ann")
+    second_result = await command_line("feedback", "without-worker", "check", "--reject", "--by", "ben")
+    watch_result = await command_line("watch", "without-worker", "--json")
 
     assert invalid_result.code == 2
     assert "unknown key 'text'" in invalid_result.stderr
     assert (accepted_result.code, accepted_result.stdout) == (
         0,
         "no worker responded within 3 s, so the answer was sent as a signal; it is applied as soon as a worker serves "
-        "the run; `dagwright watch asks-alone` starts a worker\n",
+        "the run; `dagwright watch without-worker` starts a worker\n",
     )
     assert second_result.code == 2
     assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second_result.stderr)
     assert (watch_result.code, watch_result.document["nodes"]["check"]["result"]["approved"]) == (0, True)
 
 
-async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_option_all_answers_the_requests_of_all_sub_plans_of_a_node(
+    command_line: CommandLine, write_plan: WritePlan
+) -> None:
     sub_plan = {"plan": 1, "inputs": {"x": {}}, "nodes": [_human_node()], "output": "{{check.result.reason}}"}
     map_node = {
         "id": "each",
@@ -111,33 +115,33 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
         "plan": sub_plan,
         "arguments": {"x": "{{item}}"},
     }
-    run = await command_line.start(
-        "run", write_plan(map_node, _human_node("own"), output="{{each.result}}"), "--id", "all"
+    run_process = await command_line.start(
+        "run", write_plan(map_node, _human_node("single"), output="{{each.result}}"), "--id", "all"
     )
     requests = await _wait_for_requests(command_line, "all", 4)
     ambiguous_result = await command_line("feedback", "all", "--all", "--approve")
     invalid_result = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
-    missing_item = await command_line("feedback", "all", "each/check", "--approve")
+    missing_item_result = await command_line("feedback", "all", "each/check", "--approve")
     feedback_result = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
     repeated_result = await command_line("feedback", "all", "each/check", "--all", "--approve")
-    last_feedback = await command_line("feedback", "all", "--all", "--approve")
-    run_result = await wait_for_exit(run)
+    last_result = await command_line("feedback", "all", "--all", "--approve")
+    run_result = await wait_for_exit(run_process)
 
-    expected = ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
+    expected = ["each[a]/check", "each[b]/check", "each[c]/check", "single"]
     assert sorted(request["request_id"] for request in requests) == expected
     assert [
         each.code
-        for each in (ambiguous_result, invalid_result, feedback_result, repeated_result, last_feedback, run_result)
+        for each in (ambiguous_result, invalid_result, feedback_result, repeated_result, last_result, run_result)
     ] == [2, 2, 0, 2, 0, 0]
     assert ambiguous_result.stderr.startswith("the run 'all' has 4 open requests; name one: ")
     assert invalid_result.document["message"].startswith(
         "answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'"
     )
-    assert missing_item.code == 2
+    assert missing_item_result.code == 2
     assert re.fullmatch(
         r"'each' has a sub-plan for each of its items: name one, as each\[key\]/check; "
         r"open requests are each\[.\]/check, each\[.\]/check, each\[.\]/check; `--all` answers all of them\n",
-        missing_item.stderr,
+        missing_item_result.stderr,
     )
     assert feedback_result.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
     assert repeated_result.stderr.startswith("the run 'all' has no open request 'each/check'")
@@ -152,33 +156,38 @@ async def test_feedback_without_a_terminal_requires_an_answer(command_line: Comm
         _human_node("b", type="GUIDANCE"),
         _human_node("c", type="INFORMATION", schema=form),
     ]
-    run = await command_line.start("run", write_plan(*human_nodes), "--id", "must-give")
-    await read_line_with(run, "c waits for ann")
-    form_result = await command_line("feedback", "must-give", "c")
-    status_result = await command_line("status", "must-give")
-    missing_answer = await command_line("feedback", "must-give", "b")
-    ambiguous_request = await command_line("feedback", "must-give", "--approve")
-    unknown_request = await command_line("feedback", "must-give", "aa", "--approve", "--json")
-    unknown_run = await command_line("feedback", "nowhere", "a", "--approve", "--json")
+    run_process = await command_line.start("run", write_plan(*human_nodes), "--id", "answer-required")
+    await read_line_with(run_process, "c waits for ann")
+    form_result = await command_line("feedback", "answer-required", "c")
+    status_result = await command_line("status", "answer-required")
+    missing_answer_result = await command_line("feedback", "answer-required", "b")
+    ambiguous_request_result = await command_line("feedback", "answer-required", "--approve")
+    unknown_request_result = await command_line("feedback", "answer-required", "aa", "--approve", "--json")
+    unknown_run_result = await command_line("feedback", "nowhere", "a", "--approve", "--json")
 
-    assert [each.code for each in (missing_answer, ambiguous_request, unknown_request, unknown_run)] == [2, 2, 2, 2]
-    assert missing_answer.stderr == "b waits for ann: Is b right? (give --text TEXT)\n"
+    assert [
+        each.code
+        for each in (missing_answer_result, ambiguous_request_result, unknown_request_result, unknown_run_result)
+    ] == [2, 2, 2, 2]
+    assert missing_answer_result.stderr == "b waits for ann: Is b right? (give --text TEXT)\n"
     assert form_result.stderr == (
         "c waits for ann: Is c right? (give --data JSON; its fields: size (S or L); hat (optional))\n"
     )
     assert "\n  size (S or L)\n  hat (optional)\n" in status_result.stdout
-    assert ambiguous_request.stderr == "the run 'must-give' has 3 open requests; name one: a, b, c\n"
-    assert unknown_request.document["message"] == "there is no request 'aa'; did you mean 'a'?"
-    assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
-    await command_line("cancel", "must-give")
-    assert (await wait_for_exit(run)).code == 3
-    assert await _inbox_of(command_line, "must-give") == []
+    assert ambiguous_request_result.stderr == "the run 'answer-required' has 3 open requests; name one: a, b, c\n"
+    assert unknown_request_result.document["message"] == "there is no request 'aa'; did you mean 'a'?"
+    assert unknown_run_result.document["message"].startswith("there is no run 'nowhere'")
+    await command_line("cancel", "answer-required")
+    assert (await wait_for_exit(run_process)).code == 3
+    assert await _inbox_of(command_line, "answer-required") == []
 
 
-async def test_default_at_the_deadline_and_pause_are_noted(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_explain_reports_a_default_answer_and_status_notes_a_pause(
+    command_line: CommandLine, write_plan: WritePlan
+) -> None:
     default = {"default": {"approved": True, "reason": "by the plan"}}
     plan = write_plan(_human_node("late", deadline="1s", on_timeout=default), _human_node("open"))
-    run = await command_line.start("run", plan, "--id", "deadline")
+    run_process = await command_line.start("run", plan, "--id", "deadline")
     await _wait_for_requests(command_line, "deadline", 1)
     pause_result = await command_line("pause", "deadline")
 
@@ -188,22 +197,22 @@ async def test_default_at_the_deadline_and_pause_are_noted(command_line: Command
         return [note["message"] for note in notes] == [pause_note, f"nothing new starts: {pause_note}"]
 
     await eventually(is_noted)
-    explanation = await command_line("explain", "deadline", "--node", "late")
+    explain_result = await command_line("explain", "deadline", "--node", "late")
     await command_line("cancel", "deadline")
 
-    assert (pause_result.code, (await wait_for_exit(run)).code) == (0, 3)
+    assert (pause_result.code, (await wait_for_exit(run_process)).code) == (0, 3)
     assert re.search(
         r"\n  +approved at .+: no answer, default applied at the deadline; requested from ann at .+\n",
-        explanation.stdout,
-    ), explanation.stdout
+        explain_result.stdout,
+    ), explain_result.stdout
 
 
-async def test_guidance_takes_nodes_from_a_file(
+async def test_answer_to_guidance_adds_nodes_from_a_file(
     command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     plan = write_plan(calculation("sum", "2 + 3"), _human_node("hint", type="GUIDANCE"))
-    run = await command_line.start("run", plan, "--id", "guided")
-    await read_line_with(run, "hint waits for ann")
+    run_process = await command_line.start("run", plan, "--id", "guided")
+    await read_line_with(run_process, "hint waits for ann")
     nodes_file = tmp_path / "more.json"
     nodes_file.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
     invalid_result = await command_line("feedback", "guided", "hint", "--nodes", str(nodes_file), "--json")
@@ -212,7 +221,7 @@ async def test_guidance_takes_nodes_from_a_file(
     feedback_result = await command_line(
         "feedback", "guided", "--nodes", str(nodes_file), "--text", "ten times", "--by", "ann"
     )
-    run_result = await wait_for_exit(run)
+    run_result = await wait_for_exit(run_process)
 
     assert invalid_result.code == 2
     assert [(error["code"], error["pointer"]) for error in invalid_result.document["errors"]] == [

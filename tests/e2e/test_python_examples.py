@@ -19,17 +19,19 @@ pytestmark = pytest.mark.server
 EXAMPLES = ROOT / "examples" / "python"
 
 
-async def test_hello(command_line: CommandLine) -> None:
+async def test_hello_example_prints_the_output_and_the_node_states(command_line: CommandLine) -> None:
     result = await wait_for_exit(await command_line.start(program=("examples/python/hello.py",)))
     result.check_success()
     expected = ["{'lamps': 4, 'order': 'ordered 20 x lamp'}", "stock: completed", "order: completed"]
     assert result.stdout.splitlines() == expected
 
 
-async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: CommandLine, tmp_path: Path) -> None:
-    api = await command_line.start(program=("examples/python/orders_api.py",))
-    assert api.stdout is not None
-    address = (await api.stdout.readline()).decode().strip()
+async def test_killed_etl_example_continues_and_loads_the_approved_orders(
+    command_line: CommandLine, tmp_path: Path
+) -> None:
+    api_process = await command_line.start(program=("examples/python/orders_api.py",))
+    assert api_process.stdout is not None
+    address = (await api_process.stdout.readline()).decode().strip()
     database = tmp_path / "orders.db"
     options = ("--api", address, "--database", str(database), "--id", f"etl-{tmp_path.name}")
     first_process = await command_line.start(*options, program=("examples/python/etl.py",))
@@ -39,8 +41,8 @@ async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: Co
     second_result = await wait_for_exit(
         await command_line.start(*options, "--yes", program=("examples/python/etl.py",))
     )
-    api.kill()
-    await wait_for_exit(api)
+    api_process.kill()
+    await wait_for_exit(api_process)
     assert (second_result.code, second_result.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
     rows = sqlite3.connect(database).execute("select id, cents from orders order by cents limit 2").fetchall()
     assert rows == [("o-0", 1000), ("o-1", 1250)]
@@ -52,27 +54,27 @@ async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: Co
     assert result.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
 
 
-async def test_application_starts_runs_streams_their_events_and_takes_answers(command_line: CommandLine) -> None:
+async def test_application_starts_runs_streams_events_and_accepts_answers(command_line: CommandLine) -> None:
     port = free_port()
     options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
     server = await command_line.start(*options, program=("-m", "uvicorn"))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         await eventually(lambda: _responds(http))
         run_id = (await http.post("/refills", json={"item": "lamp", "amount": 20})).json()["run_id"]
-        cursor = await _cursor_at(http, run_id, "feedback.requested")
+        cursor = await _cursor_of_event(http, run_id, "feedback.requested")
         answer = {"approved": True, "reason": "low"}
         response = await http.post(f"/refills/{run_id}/approval", json=answer)
         assert response.status_code == httpx.codes.OK
-        later_events = [event async for event in _events(http, run_id, after=cursor)]
+        later_events = [event async for event in _read_events(http, run_id, cursor=cursor)]
         assert [each["type"] for each in later_events][-1] == "run.completed"
         assert "feedback.requested" not in [each["type"] for each in later_events]
         status = (await http.get(f"/refills/{run_id}")).json()
         assert status == {"run_id": run_id, "status": "completed", "output": "ordered 20 x lamp"}
         assert (await http.post(f"/refills/{run_id}/approval", json=answer)).status_code == httpx.codes.CONFLICT
         rejected_run = (await http.post("/refills", json={"item": "lamp", "amount": 9})).json()["run_id"]
-        await _cursor_at(http, rejected_run, "feedback.requested")
+        await _cursor_of_event(http, rejected_run, "feedback.requested")
         await http.post(f"/refills/{rejected_run}/approval", json={"approved": False})
-        await _cursor_at(http, rejected_run, "run.completed")
+        await _cursor_of_event(http, rejected_run, "run.completed")
         assert (await http.get(f"/refills/{rejected_run}")).json()["output"] is None
         for path in ("/refills/none", "/refills/none/events"):
             assert (await http.get(path)).status_code == httpx.codes.NOT_FOUND
@@ -86,15 +88,17 @@ async def _responds(http: httpx.AsyncClient) -> bool:
     return False
 
 
-async def _cursor_at(http: httpx.AsyncClient, run_id: str, event: str) -> str:
-    async for each in _events(http, run_id):
-        if each["type"] == event:
+async def _cursor_of_event(http: httpx.AsyncClient, run_id: str, event_type: str) -> str:
+    async for each in _read_events(http, run_id):
+        if each["type"] == event_type:
             return str(each["cursor"])
-    raise AssertionError(event)
+    raise AssertionError(event_type)
 
 
-async def _events(http: httpx.AsyncClient, run_id: str, *, after: str | None = None) -> AsyncIterator[dict[str, Any]]:
-    headers: Mapping[str, str] = {} if after is None else {"Last-Event-ID": after}
+async def _read_events(
+    http: httpx.AsyncClient, run_id: str, *, cursor: str | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    headers: Mapping[str, str] = {} if cursor is None else {"Last-Event-ID": cursor}
     async with http.stream("GET", f"/refills/{run_id}/events", headers=headers) as response:
         async for line in response.aiter_lines():
             if line.startswith("data: "):
@@ -104,11 +108,11 @@ async def _events(http: httpx.AsyncClient, run_id: str, *, after: str | None = N
 @pytest.mark.slow
 @pytest.mark.fresh
 async def test_notebook_runs_from_top_to_bottom(command_line: CommandLine, tmp_path: Path) -> None:
-    target = tmp_path / "notebook.ipynb"
-    options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(target))
+    executed_notebook = tmp_path / "notebook.ipynb"
+    options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(executed_notebook))
     result = await wait_for_exit(await command_line.start(*options, program=("-m", "jupyter")))
     result.check_success()
-    cells = [cell for cell in json.loads(target.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    cells = [cell for cell in json.loads(executed_notebook.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     texts = ["".join(output["data"].get("text/plain", "")) for output in outputs if "data" in output]
     assert texts[1:3] == ["[47.6, 368.9]", "[47.6]"]

@@ -22,7 +22,7 @@ from tests.support.search import Maritime
 pytestmark = pytest.mark.search
 
 SUB_GOAL = SubGoal(2, "es_query_gen", "the query for volumes to LA", ("es_query", "ambiguity"), "support")
-TO_LA = {"term": {"destination_port_code": "USLAX"}}
+LA_FILTER = {"term": {"destination_port_code": "USLAX"}}
 
 
 def query_of(maritime: Maritime, **body: Any) -> EsQuery:
@@ -56,24 +56,24 @@ async def test_documents_are_returned_with_the_number_of_matches(maritime: Marit
     ],
 )
 async def test_query_is_checked_before_it_runs(maritime: Maritime, body: dict[str, Any], problem: str) -> None:
-    with pytest.raises(QueryRejected) as caught:
+    with pytest.raises(QueryRejected) as error:
         await run_query(maritime, query_of(maritime, **body))
-    assert caught.value.problems[0].startswith(problem)
+    assert error.value.problems[0].startswith(problem)
 
 
 async def test_missing_index_is_reported_with_a_remedy(maritime: Maritime) -> None:
-    with pytest.raises(GiveUp) as caught:
-        await run_query(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
-    assert str(caught.value) == (
-        f"There is no index '{maritime.indices.prefix}-gone' on the search server: load the data with `python -m "
+    with pytest.raises(GiveUp) as error:
+        await run_query(maritime, EsQuery(index=f"{maritime.indices.prefix}-missing", body={}))
+    assert str(error.value) == (
+        f"There is no index '{maritime.indices.prefix}-missing' on the search server: load the data with `python -m "
         "dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to the prefix of the index names"
     )
 
 
-async def test_query_that_the_server_rejects_fails_with_its_reason(maritime: Maritime) -> None:
-    with pytest.raises(RequestFailed, match=r"failed to parse date field \[soon\]") as caught:
+async def test_query_that_the_server_rejects_fails_with_the_reason_of_the_server(maritime: Maritime) -> None:
+    with pytest.raises(RequestFailed, match=r"failed to parse date field \[soon\]") as error:
         await run_query(maritime, query_of(maritime, query={"range": {"eta_date": {"gte": "soon"}}}))
-    assert not isinstance(caught.value, AccessDenied)
+    assert not isinstance(error.value, AccessDenied)
 
 
 # page_query
@@ -94,18 +94,18 @@ async def pages_of(maritime: Maritime, query: EsQuery, page_size: int, offset: A
     raise AssertionError("the pages have no end")
 
 
-_BY_DAYS = [{"transit_days": {"missing": "_first"}}]
+_SORT_BY_DAYS = [{"transit_days": {"missing": "_first"}}]
 
 
 @pytest.mark.parametrize(
-    "sort", [None, [{"carrier_name": "asc"}], [{"arrival_date": "desc"}, "teu"], _BY_DAYS, ["_score"]]
+    "sort", [None, [{"carrier_name": "asc"}], [{"arrival_date": "desc"}, "teu"], _SORT_BY_DAYS, ["_score"]]
 )
 async def test_pages_have_each_document_once_with_any_sort(maritime: Maritime, sort: Any) -> None:
     expected = [shipment["shipment_id"] for shipment in maritime.shipments() if shipment["status"] != "arrived"]
     query = {"bool": {"must_not": [{"term": {"status": "arrived"}}]}}
     pages = await pages_of(maritime, query_of(maritime, query=query, **({"sort": sort} if sort else {})), page_size=300)
-    entries = [hit["shipment_id"] for page in pages for hit in page["page_results"]["hits"]]
-    assert Counter(entries) == Counter(expected)
+    shipment_ids = [hit["shipment_id"] for page in pages for hit in page["page_results"]["hits"]]
+    assert Counter(shipment_ids) == Counter(expected)
     assert [len(page["page_results"]["hits"]) for page in pages[:-1]] == [300] * (len(pages) - 1)
     assert len(pages) > 1
 
@@ -124,7 +124,7 @@ async def test_page_starts_at_a_numeric_offset_and_its_documents_are_shown(marit
     assert summary in table
 
 
-async def test_helpdesk_has_pages_and_groups_have_none(maritime: Maritime) -> None:
+async def test_page_query_allows_the_helpdesk_and_rejects_groups_and_names(maritime: Maritime) -> None:
     pages = await pages_of(maritime, EsQuery(index=maritime.indices.helpdesk, body={}), page_size=15)
     assert len({hit["article_id"] for page in pages for hit in page["page_results"]["hits"]}) > 15
     groups = query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}})
@@ -136,7 +136,7 @@ async def test_helpdesk_has_pages_and_groups_have_none(maritime: Maritime) -> No
 
 # es_query_gen
 
-VOLUME = {"query": {"bool": {"filter": [TO_LA]}}, "aggs": {"volume": {"sum": {"field": "teu"}}}}
+VOLUME_BODY = {"query": {"bool": {"filter": [LA_FILTER]}}, "aggs": {"volume": {"sum": {"field": "teu"}}}}
 AGGREGATION = AnalysisResult(intent_type="aggregation", question="volumes to LA")
 SEARCH = AnalysisResult(intent_type="search", question="shipments that arrived yesterday")
 
@@ -164,7 +164,7 @@ async def generate_query(
 
 async def test_query_of_the_model_is_limited_and_runs(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
-    async with ModelServer(step(query_answer(VOLUME), metadata={"purpose": "worker"})) as server:
+    async with ModelServer(step(query_answer(VOLUME_BODY), metadata={"purpose": "worker"})) as server:
         result = await generate_query(maritime, server, value_results=values)
     assert result.status == "success"
     assert (result.outputs["ambiguity"], result.message) == (None, None)
@@ -178,46 +178,49 @@ async def test_query_of_the_model_is_limited_and_runs(maritime: Maritime) -> Non
     assert (await run_query(maritime, query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
 
 
-SCRIPT = {"aggs": {"a": {"scripted_metric": {"map_script": "1"}}}}
-UNKNOWN = {"aggs": {"a": {"sum": {"field": "volume_teu"}}}}
-TEXT_FIELD = {"aggs": {"a": {"terms": {"field": "shipper_name.text"}}}}
-BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLUME["aggs"]}
+SCRIPT_BODY = {"aggs": {"a": {"scripted_metric": {"map_script": "1"}}}}
+UNKNOWN_FIELD_BODY = {"aggs": {"a": {"sum": {"field": "volume_teu"}}}}
+TEXT_FIELD_BODY = {"aggs": {"a": {"terms": {"field": "shipper_name.text"}}}}
+INVALID_DATE_BODY = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLUME_BODY["aggs"]}
 
 
 @pytest.mark.parametrize(
     ("invalid_response", "problem"),
     [
-        (query_answer(SCRIPT), "/aggs/a/scripted_metric: unknown aggregation"),
-        (query_answer(UNKNOWN), "/aggs/a/sum/field: there is no field 'volume_teu'"),
-        (query_answer(TEXT_FIELD), "Text fields are not optimised"),
-        (query_answer(BAD_DATE), "failed to parse date field [last week]"),
+        (query_answer(SCRIPT_BODY), "/aggs/a/scripted_metric: unknown aggregation"),
+        (query_answer(UNKNOWN_FIELD_BODY), "/aggs/a/sum/field: there is no field 'volume_teu'"),
+        (query_answer(TEXT_FIELD_BODY), "Text fields are not optimised"),
+        (query_answer(INVALID_DATE_BODY), "failed to parse date field [last week]"),
         (query_answer({"query": {"match_all": {}}}), "/aggs: the query must have aggs: the intent is an aggregation"),
-        (query_answer(VOLUME, {"question": "?", "options": ["one"]}), "/ambiguity/options: name at least two fields"),
+        (
+            query_answer(VOLUME_BODY, {"question": "?", "options": ["one"]}),
+            "/ambiguity/options: name at least two fields",
+        ),
         (json_text({"query": {}}), "does not fit the schema"),
     ],
 )
 async def test_model_gets_the_problems_and_repairs_its_response(
     maritime: Maritime, invalid_response: Any, problem: str
 ) -> None:
-    async with ModelServer(invalid_response, step(query_answer(VOLUME), last=problem)) as server:
+    async with ModelServer(invalid_response, step(query_answer(VOLUME_BODY), last=problem)) as server:
         result = await generate_query(maritime, server)
-    assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
+    assert result.outputs["es_query"]["body"]["aggs"] == VOLUME_BODY["aggs"]
 
 
 async def test_search_has_no_aggregations(maritime: Maritime) -> None:
-    body = {"query": TO_LA, "sort": [{"teu": "desc"}], "size": 5}
+    body = {"query": LA_FILTER, "sort": [{"teu": "desc"}], "size": 5}
     async with ModelServer(
-        query_answer(VOLUME), step(query_answer(body), last="the query must not have aggs for a search")
+        query_answer(VOLUME_BODY), step(query_answer(body), last="the query must not have aggs for a search")
     ) as server:
         result = await generate_query(maritime, server, SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
-async def test_no_model_is_called_without_a_single_allowed_index(maritime: Maritime) -> None:
+async def test_model_is_called_only_for_exactly_one_allowed_index(maritime: Maritime) -> None:
     async with ModelServer() as server:
         with pytest.raises(GiveUp, match="load the data with"):
             await generate_query(
-                maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone")
+                maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-missing")
             )
         with pytest.raises(QueryRejected, match="/index: "):
             await generate_query(maritime, server, metadata_results=MetadataResults(index="secret"))

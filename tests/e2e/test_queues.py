@@ -24,7 +24,7 @@ from dagwright.tools import tool
 
 @tool(effects="idempotent")
 async def {name}(name: str) -> str:
-    """Says who was called."""
+    """Returns the name of the tool and the argument."""
     while (Path(__file__).parent / "hold").exists():
         await asyncio.sleep(0.02)
     return f"{name} of {{name}}"
@@ -33,7 +33,7 @@ async def {name}(name: str) -> str:
 
 def _write_tools(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "own_tools.py"
+    path = folder / "user_tools.py"
     path.write_text(_TOOLS.format(name=name), encoding="utf-8")
     return path
 
@@ -54,19 +54,19 @@ async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str,
     return document
 
 
-async def test_two_terminals_with_different_tools(
+async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
     command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
     # The same tool name with different code: on a shared queue, each worker would execute calls of the other run.
-    left, right = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
-    right.write_text(right.read_text().replace("mark of", "the other of"), encoding="utf-8")
+    left_tools, right_tools = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
+    right_tools.write_text(right_tools.read_text().replace("mark of", "the other of"), encoding="utf-8")
     nodes = [{"id": f"n{number}", "tool": "mark", "arguments": {"name": f"{number}"}} for number in range(20)]
     plan = write_plan(*nodes)
-    for tools in (left, right):
+    for tools in (left_tools, right_tools):
         (tools.parent / "hold").touch()
     processes = [
         await command_line.start("run", plan, "--id", f"two-{number}", "--tools", str(tools), "--json")
-        for number, tools in enumerate((left, right))
+        for number, tools in enumerate((left_tools, right_tools))
     ]
 
     async def are_running() -> bool:
@@ -76,7 +76,7 @@ async def test_two_terminals_with_different_tools(
         return all(node["status"] == "running" for each in results for node in each.document["nodes"].values())
 
     await eventually(are_running)
-    for tools in (left, right):
+    for tools in (left_tools, right_tools):
         (tools.parent / "hold").unlink()
     first_result, second_result = await asyncio.gather(*(wait_for_exit(process) for process in processes))
 
@@ -94,12 +94,12 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         _write_tools(tmp_path / "served", "mark"),
         _write_tools(tmp_path / "my tools", "stamp"),
     )
-    # The run is on the queue of the file with most of its calls, so a worker with this file alone continues it.
+    # The queue of the run belongs to the file of most calls, so a worker with only this file continues the run.
     plan = write_plan(
-        {"id": "begin", "tool": "mark", "arguments": {"name": "x"}},
-        pause("first", "2s", depends_on=["begin"]),
-        {"id": "own", "tool": "stamp", "arguments": {"name": "x"}, "depends_on": ["first"]},
-        {"id": "last", "tool": "mark", "arguments": {"name": "x"}, "depends_on": ["own"]},
+        {"id": "start", "tool": "mark", "arguments": {"name": "x"}},
+        pause("first", "2s", depends_on=["start"]),
+        {"id": "stamp", "tool": "stamp", "arguments": {"name": "x"}, "depends_on": ["first"]},
+        {"id": "last", "tool": "mark", "arguments": {"name": "x"}, "depends_on": ["stamp"]},
         title="Waits",
     )
     tool_options = ["--tools", str(served_tools), "--tools", str(unserved_tools)]
@@ -115,30 +115,30 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
             ["dagwright", _queue_of(served_tools)],
         )
         document = await _status_when_waiting(command_line, "no-worker")
-        status_result, node, list_result, graph = await asyncio.gather(
+        status_result, node_result, list_result, graph_result = await asyncio.gather(
             command_line("status", "no-worker"),
-            command_line("node", "no-worker", "own"),
+            command_line("node", "no-worker", "stamp"),
             command_line("list", "--json"),
             command_line("graph", "no-worker", "--format", "json"),
         )
         watch_process = await command_line.start("watch", "no-worker", "--no-worker")
-        assert "waiting    own" in await read_line_with(watch_process, "no worker for stamp")
+        assert "waiting    stamp" in await read_line_with(watch_process, "no worker for stamp")
         command = shlex.join(["dagwright", "worker", *tool_options])
         note = (
             f"no worker serves the queue {_queue_of(unserved_tools)!r} of stamp; start one with "
             f"`dagwright watch no-worker` or `{command}`"
         )
         assert [(name, item["status"], item["reason"]) for name, item in document["nodes"].items()] == [
-            ("begin", "completed", None),
+            ("start", "completed", None),
             ("first", "completed", None),
-            ("own", "waiting", "no worker for stamp"),
+            ("stamp", "waiting", "no worker for stamp"),
             ("last", "pending", None),
         ]
-        assert document["notes"] == [{"code": "no_worker", "node_id": "own", "message": note}]
+        assert document["notes"] == [{"code": "no_worker", "node_id": "stamp", "message": note}]
         assert status_result.stdout.startswith("no-worker (Waits): waiting")
         assert f"note: {note}\n" in status_result.stdout
-        assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
-        assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
+        assert (node_result.code, node_result.stdout.splitlines()[0]) == (0, "stamp: waiting")
+        assert node_result.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
         listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "no-worker")
         # Lists show the progress that the run wrote last, at most twice a minute.
         assert (listed_run["status"], listed_run["nodes_done"] in (0, 2), listed_run["nodes_total"]) == (
@@ -146,7 +146,12 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
             True,
             4,
         )
-        assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
+        assert [item["status"] for item in graph_result.document["nodes"]] == [
+            "completed",
+            "completed",
+            "waiting",
+            "pending",
+        ]
 
         # Start exactly the reported command.
         second_worker = await command_line.start(*shlex.split(command)[1:])
@@ -156,4 +161,4 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
     finally:
         first_worker.terminate()
         await wait_for_exit(first_worker)
-    assert (watch_result.code, "completed  own" in watch_result.stdout) == (0, True)
+    assert (watch_result.code, "completed  stamp" in watch_result.stdout) == (0, True)

@@ -1,4 +1,4 @@
-"""`list`, `status`, `result`, `graph`: their output for an existing run, and for an unknown run."""
+"""`list`, `status_result`, `result`, `graph_result`: their output for an existing run, and for an unknown run."""
 
 import asyncio
 import xml.etree.ElementTree as ET
@@ -18,18 +18,18 @@ async def test_read_commands_report_the_same_run(command_line: CommandLine, writ
         calculation("a <1>", "1 + 1"),
         calculation("b", "1 / 0", depends_on=["a <1>"]),
         calculation("c", "3", depends_on=["a <1>"]),
-        title="Looked at",
+        title="Read",
     )
-    run_result = await command_line("run", plan, "--id", "looked-at", "--json")
-    list_result, status, text_result, graph, svg_result = await asyncio.gather(
+    run_result = await command_line("run", plan, "--id", "read-run", "--json")
+    list_result, status_result, text_result, graph_result, svg_result = await asyncio.gather(
         command_line("list", "--json"),
-        command_line("status", "looked-at", "--json"),
-        command_line("result", "looked-at"),
-        command_line("graph", "looked-at", "--json"),
-        command_line("graph", "looked-at", "--format", "svg"),
+        command_line("status", "read-run", "--json"),
+        command_line("result", "read-run"),
+        command_line("graph", "read-run", "--json"),
+        command_line("graph", "read-run", "--format", "svg"),
     )
 
-    assert [each.code for each in (run_result, list_result, status, text_result, graph, svg_result)] == [
+    assert [each.code for each in (run_result, list_result, status_result, text_result, graph_result, svg_result)] == [
         1,
         0,
         1,
@@ -37,16 +37,16 @@ async def test_read_commands_report_the_same_run(command_line: CommandLine, writ
         0,
         0,
     ]
-    assert status.document == run_result.document
-    listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "looked-at")
+    assert status_result.document == run_result.document
+    listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "read-run")
     assert list(listed_run) == [
         *("run_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total", "session_id"),
         *("error", "tags"),
     ]
     fields = ("status", "title", "nodes_done", "nodes_total")
-    assert [listed_run[name] for name in fields] == ["completed_with_failures", "Looked at", 3, 3]
+    assert [listed_run[name] for name in fields] == ["completed_with_failures", "Read", 3, 3]
     assert text_result.stdout.endswith('{\n  "c": 3\n}\n')
-    assert graph.document == {
+    assert graph_result.document == {
         "nodes": [
             {"node_id": "a <1>", "title": None, "status": "completed", "tool": "calculator"},
             {"node_id": "b", "title": None, "status": "failed", "tool": "calculator"},
@@ -73,15 +73,17 @@ async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, 
     environment = {**server.environment(), "TEMPORAL_ADDRESS": server.address, **variables}
     commands_with_link = CommandLine(tmp_path, {**environment, "DAGWRIGHT_UI_URL": "https://temporal.example.com/ui/"})
     run_result = await commands_with_link("run", write_plan(calculation("a", "1 + 1")), "--id", "linked")
-    status = await commands_with_link("status", "linked")
+    status_result = await commands_with_link("status", "linked")
     list_result = await commands_with_link("list")
-    status_without_link = await CommandLine(tmp_path, environment)("status", "linked")
+    result_without_link = await CommandLine(tmp_path, environment)("status", "linked")
 
-    runs = "Temporal UI: https://temporal.example.com/ui/namespaces/default/workflows"
-    assert [line.startswith(f"{runs}/linked/") for line in run_result.stdout.splitlines()[:2]] == [False, True]
-    assert status.stdout.splitlines()[1] == run_result.stdout.splitlines()[1]
-    assert list_result.stdout.splitlines()[-1] == runs
-    assert [each.stdout.count("Temporal UI") for each in (run_result, status, list_result, status_without_link)] == [
+    runs_link = "Temporal UI: https://temporal.example.com/ui/namespaces/default/workflows"
+    assert [line.startswith(f"{runs_link}/linked/") for line in run_result.stdout.splitlines()[:2]] == [False, True]
+    assert status_result.stdout.splitlines()[1] == run_result.stdout.splitlines()[1]
+    assert list_result.stdout.splitlines()[-1] == runs_link
+    assert [
+        each.stdout.count("Temporal UI") for each in (run_result, status_result, list_result, result_without_link)
+    ] == [
         1,
         1,
         1,
@@ -94,11 +96,11 @@ async def test_list_counts_ended_nodes_and_node_shows_a_node(command_line: Comma
         calculation("a", "2", title="Two"),
         calculation("bad", "1 / 0", depends_on=["a"]),
         calculation("blocked", "3", depends_on=["bad"]),
-        calculation("left out", "3", when="a.result > 5"),
+        calculation("skipped", "3", when="a.result > 5"),
         calculation("each", "{{item}}", for_each=[1, 2]),
     )
     await command_line("run", plan, "--id", "counted", "--json")
-    list_result, status_result, node, item, blocked, unknown_node = await asyncio.gather(
+    list_result, status_result, node_result, item_result, blocked_result, unknown_node_result = await asyncio.gather(
         command_line("list", "--json"),
         command_line("status", "counted", "--json"),
         command_line("node", "counted", "a"),
@@ -114,14 +116,14 @@ async def test_list_counts_ended_nodes_and_node_shows_a_node(command_line: Comma
         5,
     )
     arguments = {"arguments": {"expression": 2}}
-    assert item.document == {"node_id": "each[1]", **status_result.document["nodes"]["each[1]"], **arguments}
-    lines = [line for line in node.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
+    assert item_result.document == {"node_id": "each[1]", **status_result.document["nodes"]["each[1]"], **arguments}
+    lines = [line for line in node_result.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
     assert lines == ["a (Two): completed", "tool: calculator", "attempts: 1", "2"]
-    assert blocked.stdout.splitlines()[0] == "blocked: blocked"
+    assert blocked_result.stdout.splitlines()[0] == "blocked: blocked"
     error = "dependency_failed: Waiting for dependency: bad failed"
-    assert blocked.stdout.endswith(f"needs: bad\nerror: {error}\nblocked by: bad\n")
+    assert blocked_result.stdout.endswith(f"needs: bad\nerror: {error}\nblocked by: bad\n")
     message = "the run 'counted' has no node 'blokced'; did you mean 'blocked'?"
-    assert (unknown_node.code, unknown_node.document) == (2, {"status": "not_found", "message": message})
+    assert (unknown_node_result.code, unknown_node_result.document) == (2, {"status": "not_found", "message": message})
 
 
 async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine, write_plan: WritePlan) -> None:
@@ -130,17 +132,35 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
             "each", "100 / {{item}}", for_each=list(range(501)), when="item in [0, 300, 500]", retry={"max_attempts": 1}
         )
     )
-    run_result = await command_line("run", plan, "--id", "chunks")
-    result, status, failed_item, item, map_node, unknown_item = await asyncio.gather(
-        command_line("node", "chunks", "each"),
-        command_line("status", "chunks", "--json"),
-        command_line("node", "chunks", "each[0]"),
-        command_line("node", "chunks", "each[300]", "--json"),
-        command_line("node", "chunks", "each", "--json"),
-        command_line("node", "chunks", "each[501]"),
+    run_result = await command_line("run", plan, "--id", "batches")
+    (
+        node_result,
+        status_result,
+        failed_item_result,
+        item_result,
+        map_node_result,
+        unknown_item_result,
+    ) = await asyncio.gather(
+        command_line("node", "batches", "each"),
+        command_line("status", "batches", "--json"),
+        command_line("node", "batches", "each[0]"),
+        command_line("node", "batches", "each[300]", "--json"),
+        command_line("node", "batches", "each", "--json"),
+        command_line("node", "batches", "each[501]"),
     )
 
-    assert [each.code for each in (run_result, result, status, failed_item, item, map_node, unknown_item)] == [
+    assert [
+        each.code
+        for each in (
+            run_result,
+            node_result,
+            status_result,
+            failed_item_result,
+            item_result,
+            map_node_result,
+            unknown_item_result,
+        )
+    ] == [
         1,
         0,
         1,
@@ -149,19 +169,19 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
         0,
         2,
     ]
-    assert list(status.document["nodes"]) == ["each"]
-    assert status.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
-    assert "items: 2 completed, 1 failed, 498 skipped\n" in result.stdout
-    assert "1 of 501 items failed; the first: each[0]" in result.stdout
-    error = map_node.document["failed_items"][0]["error"]
-    assert map_node.document["failed_items"] == [
-        {"batch": "each[0-125]", "run_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
+    assert list(status_result.document["nodes"]) == ["each"]
+    assert status_result.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
+    assert "items: 2 completed, 1 failed, 498 skipped\n" in node_result.stdout
+    assert "1 of 501 items failed; the first: each[0]" in node_result.stdout
+    error = map_node_result.document["failed_items"][0]["error"]
+    assert map_node_result.document["failed_items"] == [
+        {"batch": "each[0-125]", "run_id": "batches/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
     ]
-    assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in result.stdout
-    assert failed_item.stdout.startswith("each[0]: failed\nrun: chunks/each[0-125]\ntool: calculator\n")
-    assert (item.document["node_id"], item.document["run_id"]) == ("each[300]", "chunks/each[251-375]")
-    assert (item.document["status"], item.document["result"]) == ("completed", 0.333333333333333)
-    assert unknown_item.stderr == "the run 'chunks' has no node 'each[501]'; did you mean 'each'?\n"
+    assert f"1 failed in the run batches/each[0-125], the first each[0]: {error['message']}\n" in node_result.stdout
+    assert failed_item_result.stdout.startswith("each[0]: failed\nrun: batches/each[0-125]\ntool: calculator\n")
+    assert (item_result.document["node_id"], item_result.document["run_id"]) == ("each[300]", "batches/each[251-375]")
+    assert (item_result.document["status"], item_result.document["result"]) == ("completed", 0.333333333333333)
+    assert unknown_item_result.stderr == "the run 'batches' has no node 'each[501]'; did you mean 'each'?\n"
 
 
 async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLine, write_plan: WritePlan) -> None:

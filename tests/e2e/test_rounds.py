@@ -8,14 +8,14 @@ from tests.support.rounds import continue_with, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
-WORKERS = '''
+WORKER_TOOLS = '''
 from dagwright.tools import WorkerResult, worker_tool
 
 @worker_tool(outputs=["total"], goal_type="support")
 def count(name: str) -> WorkerResult:
     """Counts the shipments of a carrier."""
-    if name == "Nobody":
-        raise ValueError("there is no carrier Nobody")
+    if name == "Unknown":
+        raise ValueError("there is no carrier Unknown")
     return WorkerResult(status="partial", outputs={"total": len(name)}, message="of this year alone")
 
 @worker_tool(outputs=["table"], goal_type="deliverable", requires=["total"])
@@ -25,7 +25,7 @@ def show(total: float | None = None) -> dict:
 '''
 SCRIPT = (
     "How many shipments does Maersk have?",
-    continue_with(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Nobody"), reasoning="Count\nboth."),
+    continue_with(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Unknown"), reasoning="Count\nboth."),
     continue_with(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
     done_response(reasoning="There it is.", table=ref(3, "table")),
 )
@@ -33,22 +33,22 @@ ROUNDS_OPTIONS = ("--profile", "rounds", "--tools", "workers.py")
 ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 
 
-async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine) -> None:
-    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-reported")
+async def test_rounds_are_printed_before_the_answer(command_line: CommandLine) -> None:
+    (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
+    ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-reported")
     async with ModelServer(*SCRIPT) as server:
-        result = await with_model(command_line, server)(*ask)
-        repeated_result = await with_model(command_line, server)(*ask, "--json")
-        different_result = await with_model(command_line, server)(*ask, "--max-rounds", "3", "--json")
+        result = await with_model(command_line, server)(*ask_arguments)
+        repeated_result = await with_model(command_line, server)(*ask_arguments, "--json")
+        different_result = await with_model(command_line, server)(*ask_arguments, "--max-rounds", "3", "--json")
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    first = lines.index("Interpretation: How many shipments does Maersk have?")
-    assert lines[first + 1 : first + 7] == [
+    first_line = lines.index("Interpretation: How many shipments does Maersk have?")
+    assert lines[first_line + 1 : first_line + 7] == [
         *("Round 1 (continue): Count both.", "  sg1 count: partial: of this year alone"),
-        *("  sg2 count: failed: tool_failed: there is no carrier Nobody", "Round 2 (continue): Show it."),
+        *("  sg2 count: failed: tool_failed: there is no carrier Unknown", "Round 2 (continue): Show it."),
         *("  sg3 show: success", "Round 3 (done): There it is."),
     ]
-    assert lines[first + 7 : first + 11] == ANSWER
+    assert lines[first_line + 7 : first_line + 11] == ANSWER
     assert (repeated_result.code, repeated_result.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))
     assert repeated_result.document["rounds"]["max_rounds"] == 10
     # A request with another number of rounds is a different request.
@@ -56,16 +56,16 @@ async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine
 
 
 async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: CommandLine) -> None:
-    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-on-terminal")
+    (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
+    ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as server:
-        code, screen = await with_model(command_line, server).run_on_terminal(*ask)
+        code, screen = await with_model(command_line, server).run_on_terminal(*ask_arguments)
     assert code == 0
     frames, _, end_of_screen = screen.partition("completed")
     # The earlier frames depend on timing.
     assert "How many?" in frames
     # The last frame shows no round; after this frame, each round is listed once.
-    assert [end_of_screen.count(words) for words in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [
+    assert [end_of_screen.count(text) for text in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [
         1,
         1,
         1,
@@ -74,32 +74,34 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--profile", "rounds"], "there is no worker tool; name a module or file of functions with @worker_tool"),
         ([*ROUNDS_OPTIONS, "--plan-only"], "--plan-only: not available with --profile rounds"),
     ],
 )
-async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], words: str) -> None:
-    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], message: str) -> None:
+    (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
     result = await command_line("ask", "How many?", *options)
-    assert (result.code, words in result.stderr) == (2, True)
+    assert (result.code, message in result.stderr) == (2, True)
 
 
 async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_line: CommandLine) -> None:
-    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+    (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
     common_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-forked", "--json")
-    ask = (*common_arguments, "--synthesis", "model")
+    ask_arguments = (*common_arguments, "--synthesis", "model")
     async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as server:
         commands = with_model(command_line, server)
-        await commands(*ask)
+        await commands(*ask_arguments)
         preview_result = await commands("fork", "rounds-forked", "--rerun", "sg1")
         fork_result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
         watch_result = await commands("watch", fork_result.document["fork_run_id"], "--json")
         new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in server.calls[5:]]
-    omitted = ["plan#2", "sg3", "plan#3", "answer"]
-    assert preview_result.stdout.splitlines()[-1] == (f"planned again by a model, instead of {', '.join(omitted)}")
-    assert fork_result.document["difference"]["omitted"] == omitted
+    omitted_nodes = ["plan#2", "sg3", "plan#3", "answer"]
+    assert preview_result.stdout.splitlines()[-1] == (
+        f"planned again by a model, instead of {', '.join(omitted_nodes)}"
+    )
+    assert fork_result.document["difference"]["omitted"] == omitted_nodes
     assert (watch_result.code, watch_result.document["output"]) == (0, "It still has 6.")
     # Calls before the sub-goal are not repeated.
     assert new_calls == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]

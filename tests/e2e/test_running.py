@@ -22,7 +22,7 @@ def greet(name: str, count: int = 1) -> list[str]:
 
 
 @pytest.mark.fresh
-async def test_json_is_exactly_the_document(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_option_json_prints_only_the_document(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_n}} + 1"),
         calculation("b", "{{a.result}} * 2"),
@@ -74,7 +74,7 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(
     assert result.stderr == ""
 
 
-async def test_plan_from_standard_input_with_tools_of_a_file(command_line: CommandLine, tmp_path: Path) -> None:
+async def test_plan_from_standard_input_runs_with_tools_of_a_file(command_line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "greetings.py").write_text(_TOOLS, encoding="utf-8")
     (tmp_path / "values.yaml").write_text("name: Ann\ncount: 1\n", encoding="utf-8")
     plan = """
@@ -90,7 +90,9 @@ output: "{{hi.result}}"
     assert (result.code, result.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
 
 
-async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
+async def test_same_id_attaches_to_the_run_of_the_same_plan_and_inputs(
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+) -> None:
     (tmp_path / "calculating.py").write_text(
         _TOOLS.replace(
             "greet(name: str, count: int = 1)", 'calculator(expression: str, name: str = "", count: int = 1)'
@@ -100,25 +102,30 @@ async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_pla
     plan = write_plan(calculation("a", "6 * 7"))
     first_result = await command_line("run", plan, "--id", "mine", "--json")
     repeated_result = await command_line("run", plan, "--id", "mine", "--json")
-    other_tools = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
-    other_model = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
-    other_plan = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
-    with_input = write_plan(calculation("a", "6 * {{PLACEHOLDER_count}}"), inputs={"count": {"type": "integer"}})
-    await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=7", "--json")
-    other_input = await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=8", "--json")
-    other_plan_and_input = await command_line("run", with_input, "--id", "mine", "--input", "count=8", "--json")
+    other_tools_result = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
+    other_model_result = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
+    other_plan_result = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
+    plan_with_input = write_plan(calculation("a", "6 * {{PLACEHOLDER_count}}"), inputs={"count": {"type": "integer"}})
+    await command_line("run", plan_with_input, "--id", "mine-of-7", "--input", "count=7", "--json")
+    other_input_result = await command_line("run", plan_with_input, "--id", "mine-of-7", "--input", "count=8", "--json")
+    other_plan_and_input_result = await command_line(
+        "run", plan_with_input, "--id", "mine", "--input", "count=8", "--json"
+    )
 
-    assert (first_result.code, repeated_result.code, other_tools.code) == (0, 0, 0)
-    assert repeated_result.document == first_result.document == other_tools.document
-    assert other_plan.code == 2
-    assert other_plan.document["status"] == "id_in_use"
-    assert [each.document["message"] for each in (other_plan, other_input, other_plan_and_input, other_model)] == [
+    assert (first_result.code, repeated_result.code, other_tools_result.code) == (0, 0, 0)
+    assert repeated_result.document == first_result.document == other_tools_result.document
+    assert other_plan_result.code == 2
+    assert other_plan_result.document["status"] == "id_in_use"
+    assert [
+        each.document["message"]
+        for each in (other_plan_result, other_input_result, other_plan_and_input_result, other_model_result)
+    ] == [
         "the id 'mine' belongs to a run with another plan; choose another id",
         "the id 'mine-of-7' belongs to a run with other inputs ('count'); choose another id",
         "the id 'mine' belongs to a run with another plan and other inputs ('count'); choose another id",
         "the id 'mine' belongs to a run with another model; choose another id",
     ]
-    assert other_plan.stderr.strip() == other_plan.document["message"]
+    assert other_plan_result.stderr.strip() == other_plan_result.document["message"]
 
 
 async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: WritePlan) -> None:
@@ -190,7 +197,9 @@ def _write_batch(folder: Path, *plans: object) -> str:
     return "batch.jsonl"
 
 
-async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_stops_no_other(command_line: CommandLine) -> None:
+async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_does_not_stop_the_other_lines(
+    command_line: CommandLine,
+) -> None:
     first_plan, failing_plan, last_plan = (
         {"plan": 1, "title": expression, "nodes": [calculation("a", expression)]}
         for expression in ("1 + 1", "1 / 0", "3")
@@ -198,7 +207,7 @@ async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_stops_no_other(co
     file = _write_batch(command_line.folder, first_plan, "", failing_plan, last_plan)
     result = await command_line("run", file, "--id", "batch", "--json")
     repeated_result = await command_line("run", file, "--id", "batch")
-    # If a run with another plan has the id, its line is an error and the other lines run.
+    # A line whose ID belongs to a run with another plan is an error; the other lines run.
     conflicting_result = await command_line(
         "run", _write_batch(command_line.folder, last_plan, "", "", last_plan), "--id", "batch", "--json"
     )
@@ -209,19 +218,26 @@ async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_stops_no_other(co
     assert repeated_result.code == 1
     assert repeated_result.stdout.splitlines()[0] == "line 1:"
     assert repeated_result.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
-    entries = [json.loads(line) for line in conflicting_result.stdout.splitlines()]
-    assert (conflicting_result.code, [(entry["line"], entry["status"]) for entry in entries]) == (
+    conflicting_documents = [json.loads(line) for line in conflicting_result.stdout.splitlines()]
+    assert (conflicting_result.code, [(entry["line"], entry["status"]) for entry in conflicting_documents]) == (
         2,
         [(1, "id_in_use"), (4, "completed")],
     )
 
 
 async def test_each_plan_of_a_batch_gets_the_inputs_that_it_declares(command_line: CommandLine) -> None:
-    net, gross = (
+    net_plan, gross_plan = (
         {"plan": 1, "inputs": {name: {"type": "number"}}, "nodes": [calculation("a", f"{{{{PLACEHOLDER_{name}}}}}")]}
         for name in ("net", "gross")
     )
-    arguments = ("run", _write_batch(command_line.folder, net, gross), "--input", "net=1", "--input", "gross=2")
+    arguments = (
+        "run",
+        _write_batch(command_line.folder, net_plan, gross_plan),
+        "--input",
+        "net=1",
+        "--input",
+        "gross=2",
+    )
     result = await command_line(*arguments, "--json")
     invalid_result = await command_line(*arguments, "--input", "nett=3")
     session_result = await command_line(*arguments, "--session", "s")
@@ -237,7 +253,7 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_declares(command_lin
     assert (session_result.code, "a .jsonl file has one run per line" in session_result.stderr) == (2, True)
 
 
-async def test_detached_batch_names_its_runs(commands_with_private_server: CommandLine) -> None:
+async def test_detached_batch_prints_the_ids_of_its_runs(commands_with_private_server: CommandLine) -> None:
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
     result = await commands_with_private_server(
         "run", _write_batch(commands_with_private_server.folder, plan, plan), "--detach", "--id", "d", "--json"
@@ -260,11 +276,11 @@ async def test_detached_batch_names_its_runs(commands_with_private_server: Comma
         (({"plan": 1, "nodes": [calculation("a", "{{PLACEHOLDER_n}}")]},), [(1, "missing_input")]),
     ],
 )
-async def test_invalid_line_of_a_batch_starts_nothing(
+async def test_invalid_line_of_a_batch_starts_no_run(
     command_line: CommandLine, lines: tuple[object, ...], errors: list[tuple[int, str]]
 ) -> None:
-    result = await command_line("run", _write_batch(command_line.folder, *lines), "--id", "refused", "--json")
+    result = await command_line("run", _write_batch(command_line.folder, *lines), "--id", "invalid-batch", "--json")
     documents = [json.loads(line) for line in result.stdout.splitlines()]
     assert (result.code, [(document["line"], document["errors"][0]["code"]) for document in documents]) == (2, errors)
     assert result.stderr.splitlines()[-1] == "no run was started"
-    assert (await command_line("status", "refused-1")).code == 2
+    assert (await command_line("status", "invalid-batch-1")).code == 2

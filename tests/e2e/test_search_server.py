@@ -1,4 +1,4 @@
-"""The search server as a program: started once, found again, stopped by its process id. Loading of data."""
+"""Start, find and stop the search server as a program, and load data into the server."""
 
 import asyncio
 import os
@@ -29,20 +29,20 @@ _DATA = ("-m", "dagwright_maritime")
 
 @pytest.fixture
 def commands(tmp_path: Path) -> CommandLine:
-    """Commands with a state folder of their own."""
+    """Commands with their own state folder."""
     return CommandLine(tmp_path, {**os.environ, "DAGWRIGHT_STATE_DIR": str(tmp_path / "state")})
 
 
 async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(commands: CommandLine) -> None:
     settings = MaritimeSettings(state_dir=commands.folder / "state")
-    local = LocalSearch.from_settings(settings)
+    local_search = LocalSearch.from_settings(settings)
     try:
         processes = [await commands.start("up", program=_SERVER) for _ in range(2)]
         first_result, second_result = [await wait_for_exit(process) for process in processes]
         assert (first_result.code, second_result.code) == (0, 0)
         address = find_address(settings)
         assert (first_result.stdout, second_result.stdout) == (f"{address}\n", f"{address}\n")
-        first_server = local.find()
+        first_server = local_search.find()
         assert first_server is not None
 
         load_result = await wait_for_exit(await commands.start("load", "--documents", "500", program=_DATA))
@@ -51,14 +51,14 @@ async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(comm
         assert f" (seed 20260101) into maritime-* at {address} in " in load_result.stdout
 
         os.kill(first_server.pid, signal.SIGKILL)
-        await eventually(lambda: local.find() is None)
-        failed_load = await wait_for_exit(await commands.start("load", program=_DATA))
-        assert (failed_load.code, failed_load.stdout) == (4, "")
-        assert "no search server runs in" in failed_load.stderr
+        await eventually(lambda: local_search.find() is None)
+        failed_load_result = await wait_for_exit(await commands.start("load", program=_DATA))
+        assert (failed_load_result.code, failed_load_result.stdout) == (4, "")
+        assert "no search server runs in" in failed_load_result.stderr
 
         repeated_result = await wait_for_exit(await commands.start("up", program=_SERVER))
         assert (repeated_result.code, repeated_result.stdout) == (0, f"{address}\n")
-        second_server = local.find()
+        second_server = local_search.find()
         assert second_server is not None
         assert second_server.pid != first_server.pid
         async with open_client(find_address(settings)) as client:
@@ -70,16 +70,16 @@ async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(comm
     assert down_result.stdout == f"no search server runs in {settings.state_dir}\n"
 
 
-async def test_held_server_ends_with_the_block_that_started_it(tmp_path: Path) -> None:
-    local = LocalSearch(tmp_path, Settings().cache_home)
-    async with local.hold() as first:
-        async with local.hold() as second:
-            assert second == first
-        assert local.find() == first
-    assert local.find() is None
+async def test_server_ends_with_the_block_that_started_the_server(tmp_path: Path) -> None:
+    local_search = LocalSearch(tmp_path, Settings().cache_home)
+    async with local_search.hold() as first_server:
+        async with local_search.hold() as second_server:
+            assert second_server == first_server
+        assert local_search.find() == first_server
+    assert local_search.find() is None
 
 
-async def test_loaded_rows_are_those_of_the_generator(maritime: Maritime) -> None:
+async def test_loaded_shipments_equal_the_generated_shipments(maritime: Maritime) -> None:
     expected = [shipment for shipment in maritime.shipments() if shipment["destination_port_code"] == "USHOU"]
     query = {"term": {"destination_port_code": "USHOU"}}
     async with maritime.client() as client:
@@ -110,21 +110,21 @@ async def test_names_are_found_in_any_spelling(spelling: str, maritime: Maritime
 
 
 async def test_load_rebuilds_its_indices_and_rejects_foreign_indices(search: LiveSearch) -> None:
-    indices, day = Indices("anew"), date(2026, 2, 10)
+    indices, day = Indices("rebuilt"), date(2026, 2, 10)
     async with open_client(search.address) as client:
         await load(client, indices, DataSet(day, 300))
         await load(client, indices, DataSet(day, 200))
         assert (await client.count(index=indices.shipments))["count"] == 200
 
-        foreign = Indices("foreign")
-        await client.indices.create(index=foreign.names)
+        foreign_indices = Indices("foreign")
+        await client.indices.create(index=foreign_indices.names)
         with pytest.raises(ForeignIndex, match="'foreign-names' exists and was not created by a load of shipments"):
-            await load(client, foreign, DataSet(day, 200))
-        assert not await client.indices.exists(index=foreign.shipments)
+            await load(client, foreign_indices, DataSet(day, 200))
+        assert not await client.indices.exists(index=foreign_indices.shipments)
 
 
 async def test_interrupted_load_is_not_reported_as_loaded(search: LiveSearch) -> None:
-    indices, expected = Indices("broken"), DataSet(date(2026, 2, 10), 20_000)
+    indices, data_set = Indices("broken"), DataSet(date(2026, 2, 10), 20_000)
 
     class Interrupted(Exception):
         """The load was interrupted."""
@@ -134,10 +134,10 @@ async def test_interrupted_load_is_not_reported_as_loaded(search: LiveSearch) ->
 
     async with open_client(search.address) as client:
         with pytest.raises(Interrupted):
-            await load(client, indices, expected, on_progress=interrupt)
-        assert not await is_loaded(client, indices, expected)
-        await load(client, indices, expected)
-        assert await is_loaded(client, indices, expected)
+            await load(client, indices, data_set, on_progress=interrupt)
+        assert not await is_loaded(client, indices, data_set)
+        await load(client, indices, data_set)
+        assert await is_loaded(client, indices, data_set)
 
 
 async def test_load_rejects_invalid_options(commands: CommandLine) -> None:

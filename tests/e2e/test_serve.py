@@ -13,10 +13,10 @@ from tests.e2e.conftest import calculation
 
 pytestmark = pytest.mark.server
 
-_ASK = {"model": "plan/sum", "messages": [{"role": "user", "content": "{}"}]}
+_CHAT_REQUEST = {"model": "plan/sum", "messages": [{"role": "user", "content": "{}"}]}
 
 
-def _publish(folder: Path) -> str:
+def _write_plans(folder: Path) -> str:
     plans = folder / "plans"
     plans.mkdir()
     plan = {"plan": 1, "nodes": [calculation("sum", "1 + 2")], "output": "{{sum.result}}"}
@@ -28,12 +28,12 @@ def _publish(folder: Path) -> str:
 async def test_serve_answers_and_ends_cleanly(
     command_line: CommandLine, tmp_path: Path, stop_signal: signal.Signals
 ) -> None:
-    process = await command_line.start("serve", "--port", "0", "--plans", _publish(tmp_path), "--json")
+    process = await command_line.start("serve", "--port", "0", "--plans", _write_plans(tmp_path), "--json")
     document = json.loads(await read_line_with(process, '"status"'))
     async with httpx.AsyncClient(timeout=60) as client:
-        response = await client.post(f"{document['url']}/chat/completions", json=_ASK)
+        response = await client.post(f"{document['url']}/chat/completions", json=_CHAT_REQUEST)
         # A client that waits for a stream does not delay the exit.
-        async with client.stream("POST", f"{document['url']}/chat/completions", json={**_ASK, "stream": True}):
+        async with client.stream("POST", f"{document['url']}/chat/completions", json={**_CHAT_REQUEST, "stream": True}):
             process.send_signal(stop_signal)
             result = await wait_for_exit(process)
     assert (response.status_code, response.json()["choices"][0]["message"]["content"]) == (200, "3")
@@ -41,22 +41,22 @@ async def test_serve_answers_and_ends_cleanly(
 
 
 async def test_serve_reports_problems_before_it_starts(command_line: CommandLine, tmp_path: Path) -> None:
-    other_server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = other_server.sockets[0].getsockname()[1]
-    used_port = await command_line("serve", "--port", str(port), "--json")
-    missing_plans = await command_line("serve", "--plans", str(tmp_path / "none"), "--json")
-    other_server.close()
-    assert (used_port.code, used_port.document["status"]) == (2, "bad_usage")
-    assert f"cannot listen on 127.0.0.1:{port}" in used_port.document["message"]
-    assert (missing_plans.code, missing_plans.document["status"]) == (2, "unreadable")
+    blocking_server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = blocking_server.sockets[0].getsockname()[1]
+    used_port_result = await command_line("serve", "--port", str(port), "--json")
+    missing_plans_result = await command_line("serve", "--plans", str(tmp_path / "none"), "--json")
+    blocking_server.close()
+    assert (used_port_result.code, used_port_result.document["status"]) == (2, "bad_usage")
+    assert f"cannot listen on 127.0.0.1:{port}" in used_port_result.document["message"]
+    assert (missing_plans_result.code, missing_plans_result.document["status"]) == (2, "unreadable")
 
 
-async def test_up_has_a_gateway_until_down(commands_with_private_server: CommandLine, tmp_path: Path) -> None:
-    plans = _publish(tmp_path)
+async def test_up_starts_a_gateway_and_down_stops_it(commands_with_private_server: CommandLine, tmp_path: Path) -> None:
+    plans = _write_plans(tmp_path)
     up_result = await commands_with_private_server("up", "--plans", plans, "--port", "0", "--json")
     repeated_result = await commands_with_private_server("up", "--plans", plans, "--port", "0", "--json")
     async with httpx.AsyncClient(timeout=60) as client:
-        response = await client.post(f"{up_result.document['url']}/chat/completions", json=_ASK)
+        response = await client.post(f"{up_result.document['url']}/chat/completions", json=_CHAT_REQUEST)
         down_result = await commands_with_private_server("down", "--json")
         with pytest.raises(httpx.ConnectError):
             await client.get(up_result.document["url"])
@@ -65,7 +65,7 @@ async def test_up_has_a_gateway_until_down(commands_with_private_server: Command
     assert down_result.document["ended"] == ["gateway", "worker", "server"]
 
 
-async def test_running_gateway_follows_changes_of_keys(commands_with_private_server: CommandLine) -> None:
+async def test_running_gateway_applies_changes_of_keys(commands_with_private_server: CommandLine) -> None:
     options = ("--host", "0.0.0.0", "--port", "0", "--no-worker", "--no-auth", "--json")
     process = await commands_with_private_server.start("serve", *options)
     url = json.loads(await read_line_with(process, '"status"'))["url"]

@@ -17,10 +17,10 @@ from tests.support.onboarding import intent
 
 pytestmark = pytest.mark.server
 
-_ASK = ("ask", "--profile", "intents", "--session")
+_ASK_ARGUMENTS = ("ask", "--profile", "intents", "--session")
 
 
-async def test_second_request_continues_with_the_fund_of_the_first(command_line: CommandLine) -> None:
+async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(command_line: CommandLine) -> None:
     name = "Fonds für Ann/1"
     script = (
         intents_response_text(fund_intent("Apex")),
@@ -29,18 +29,18 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
     )
     async with ModelServer(*script) as server:
         commands = with_model(command_line, server)
-        first_result = await commands(*_ASK, name, "Create the Apex fund.", "--json")
-        second_result = await commands(*_ASK, name, "Add fund accounting too.")
+        first_result = await commands(*_ASK_ARGUMENTS, name, "Create the Apex fund.", "--json")
+        second_result = await commands(*_ASK_ARGUMENTS, name, "Add fund accounting too.")
         session_result = await commands("session", name, "--json")
         session_list = await commands("session", "--json")
         run_list = await commands("list", "--json")
-        session_text = await commands("session", name)
-        table = await commands("list")
+        session_text_result = await commands("session", name)
+        list_text_result = await commands("list")
         run_command_results = [
             await commands(*command, f"session-{name}") for command in (("status",), ("watch",), ("cancel",))
         ]
         end_result = await commands("session", name, "--end", "--json")
-        third_result = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
+        third_result = await commands(*_ASK_ARGUMENTS, name, "Create the Zenith fund.", "--json")
         new_session = await commands("session", name, "--json")
     assert (first_result.code, second_result.code, second_result.stderr) == (0, 0, "")
     created_fund = first_result.document["nodes"]["@result_1"]["result"]
@@ -70,38 +70,42 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
         run,
     )
     assert {each["session_id"] for each in run_list.document["runs"] if each["run_id"] == run} == {name}
-    assert f"session {name}: idle" in session_text.stdout
-    assert name in table.stdout
+    assert f"session {name}: idle" in session_text_result.stdout
+    assert name in list_text_result.stdout
     assert [each.code for each in run_command_results] == [2, 2, 2]
     assert [f"`dagwright session {name}` shows it" in each.stderr for each in run_command_results] == [True, True, True]
-    assert f"@cbu: Apex (fund, {created_fund['id']})" in session_text.stdout
-    ending = "ends as soon as a worker serves it"
-    assert end_result.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
+    assert f"@cbu: Apex (fund, {created_fund['id']})" in session_text_result.stdout
+    end_message = "ends as soon as a worker serves it"
+    assert end_result.document == {"run_id": f"session-{name}", "ok": True, "message": end_message}
     third_result.check_success()
     assert "The session has no names." in server.calls[2].text
     assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]
 
 
 async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_server: CommandLine) -> None:
-    def plan(name: str, *intents: Any) -> str:
+    def write_plan(name: str, *intents: Any) -> str:
         path = commands_with_private_server.folder / f"{name}.json"
         path.write_text(json.dumps({"intents": intents}), encoding="utf-8")
         return str(path)
 
-    create_plan = plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
-    extend_plan = plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
+    create_plan = write_plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
+    extend_plan = write_plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
     commands = commands_with_private_server
-    without_session = await commands("run", extend_plan, "--json")
-    in_empty_session = await commands("run", extend_plan, "--session", "plans", "--json")
+    result_without_session = await commands("run", extend_plan, "--json")
+    result_in_empty_session = await commands("run", extend_plan, "--session", "plans", "--json")
     first_result = await commands("run", create_plan, "--session", "plans", "--json")
     arguments = ("run", extend_plan, "--session", "plans", "--id", "plans-second", "--json")
     second_result, repeated_result = await commands(*arguments), await commands(*arguments)
     session_result = await commands("session", "plans", "--json")
     fund_id = first_result.document["context"]["cbu"]["id"]
-    assert (without_session.code, in_empty_session.code, without_session.document["errors"][0]["code"]) == (
+    assert (
+        result_without_session.code,
+        result_in_empty_session.code,
+        result_without_session.document["errors"][0]["code"],
+    ) == (
         2,
         2,
-        in_empty_session.document["errors"][0]["code"],
+        result_in_empty_session.document["errors"][0]["code"],
     )
     assert [each.code for each in (first_result, second_result, repeated_result)] == [0, 0, 0]
     assert second_result.document["nodes"]["@result_1"]["lineage"] is not None
@@ -125,8 +129,8 @@ async def test_second_request_waits_or_is_rejected_with_detach(commands_with_pri
         rejected_result = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (rejected_result.code, rejected_result.document["status"]) == (2, "session_busy")
         # With other tools the command would start another worker, which other commands would not find.
-        with_tools = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
-        other_tools_result = await commands("ask", "--session", "s", "Second.", *with_tools)
+        tool_options = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
+        other_tools_result = await commands("ask", "--session", "s", "Second.", *tool_options)
         assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")
         assert len([*(commands_with_private_server.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting_process = await commands.start("ask", "--session", "s", "Second.")
@@ -169,10 +173,12 @@ async def test_repeated_command_after_a_kill_starts_no_second_run(command_line: 
     assert (turns, final_session.document["status"]) == ([(run, "completed", "One.")], "idle")
 
 
-async def _wait_for_request(commands: CommandLine, run: str, request: str = "approve") -> None:
+async def _wait_for_request(commands: CommandLine, run: str, request_id: str = "approve") -> None:
     async def has_request() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, request) in [(request["run_id"], request["request_id"]) for request in inbox.document["requests"]]
+        return (run, request_id) in [
+            (request["run_id"], request["request_id"]) for request in inbox.document["requests"]
+        ]
 
     await eventually(has_request)
 
@@ -188,7 +194,7 @@ async def _approve(commands: CommandLine, run: str) -> None:
     [
         (["ask", "--session", " ", "Do it."], "bad_usage"),
         (["session", "--end"], "bad_usage"),
-        (["session", "nobody has it", "--end"], "not_found"),
+        (["session", "missing", "--end"], "not_found"),
     ],
 )
 async def test_invalid_session_is_rejected(command_line: CommandLine, arguments: list[str], status: str) -> None:

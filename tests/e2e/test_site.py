@@ -42,14 +42,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def test_diagrams_are_drawn_without_requests_to_other_hosts(site: str, chromium: "Browser") -> None:
-    expected = sum(block.language == "mermaid" for block in blocks(PAGE))
-    assert expected > 0
+    diagram_count = sum(block.language == "mermaid" for block in blocks(PAGE))
+    assert diagram_count > 0
     hosts: set[str | None] = set()
     async with open_page(chromium, f"{site}/") as page:
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
         await page.goto(f"{site}/reference/states/")
-        # The theme replaces the text of a diagram by an element whose picture no script can read.
-        await page.wait_for_function(f"document.querySelectorAll('div.mermaid').length === {expected}")
+        # The theme replaces the text of a diagram by an element, and no script can read the picture of this element.
+        await page.wait_for_function(f"document.querySelectorAll('div.mermaid').length === {diagram_count}")
         heights = await page.evaluate("[...document.querySelectorAll('div.mermaid')].map(each => each.clientHeight)")
         await page.wait_for_load_state("networkidle")
     assert min(heights) > 100

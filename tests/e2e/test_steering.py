@@ -15,15 +15,15 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.server
 
 
-async def _nodes(command_line: CommandLine, run: str) -> dict[str, Any]:
-    status = await command_line("status", run, "--json")
-    nodes: dict[str, Any] = status.document.get("nodes", {})
+async def _read_nodes(command_line: CommandLine, run: str) -> dict[str, Any]:
+    status_result = await command_line("status", run, "--json")
+    nodes: dict[str, Any] = status_result.document.get("nodes", {})
     return nodes
 
 
 async def _wait_for_states(command_line: CommandLine, run: str, **states: str) -> None:
     async def has_states() -> bool:
-        nodes = await _nodes(command_line, run)
+        nodes = await _read_nodes(command_line, run)
         return all(name in nodes and nodes[name]["status"] == state for name, state in states.items())
 
     await eventually(has_states)
@@ -38,7 +38,7 @@ async def test_run_is_repaired_while_it_continues(
         pause("long", "1h"),
         calculation("last", "2", depends_on=["long"]),
     )
-    run = await command_line.start("run", plan, "--id", "repaired")
+    run_process = await command_line.start("run", plan, "--id", "repaired")
     await _wait_for_states(command_line, "repaired", after="blocked", long="running")
 
     invalid_result = await command_line("retry", "repaired", "--node", "som", "--json")
@@ -57,8 +57,8 @@ async def test_run_is_repaired_while_it_continues(
 
     branch_options = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
     cancel_result = await command_line("cancel", "repaired", *branch_options)
-    run_result = await wait_for_exit(run)
-    late_retry = await command_line("retry", "repaired", "--node", "long", "--json")
+    run_result = await wait_for_exit(run_process)
+    late_retry_result = await command_line("retry", "repaired", "--node", "long", "--json")
 
     expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
     assert (invalid_result.code, invalid_result.document) == expected
@@ -81,12 +81,15 @@ async def test_run_is_repaired_while_it_continues(
     assert (cancel_result.code, cancel_result.document["ok"]) == (0, True)
     assert run_result.code == 1
     message = "the run 'repaired' has ended; `fork` starts a new run that reuses its results"
-    assert (late_retry.code, late_retry.document) == (2, {"run_id": "repaired", "ok": False, "message": message})
+    assert (late_retry_result.code, late_retry_result.document) == (
+        2,
+        {"run_id": "repaired", "ok": False, "message": message},
+    )
     table = (await command_line("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
     assert "\nmanual: add nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
-    nodes = await _nodes(command_line, "repaired")
+    nodes = await _read_nodes(command_line, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
         **{"sum": ("superseded", None), "sum#2": ("completed", 6), "after": ("completed", 7)},
         **{"long": ("cancelled", None), "last": ("cancelled", None), "more": ("completed", 60)},
@@ -97,7 +100,7 @@ async def test_run_is_repaired_while_it_continues(
     ] * 3
 
 
-async def test_json_that_no_history_can_hold_and_empty_ids_are_rejected(command_line: CommandLine) -> None:
+async def test_json_that_cannot_be_stored_and_empty_ids_are_rejected(command_line: CommandLine) -> None:
     nested_json = "[" * 9_000 + "]" * 9_000
     results = [
         await command_line(*arguments, "--json")
@@ -117,47 +120,47 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     nodes = [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), pause("long", "1h")]
     sub_plan = {"plan": 1, "nodes": nodes}
     plan = write_plan({"id": "archive", "plan": {**sub_plan, "output": "{{double.result}}"}})
-    run = await command_line.start("run", plan, "--id", "mended_above")
-    await _wait_for_states(command_line, "mended_above/archive", double="blocked", long="running")
-    set_result = await command_line("set-result", "mended_above", "4", "--node", "archive/sum", "--json")
-    await _wait_for_states(command_line, "mended_above/archive", double="completed")
-    cancel_result = await command_line("cancel", "mended_above", "--node", "archive/long", "--json")
-    run_result = await wait_for_exit(run)
+    run_process = await command_line.start("run", plan, "--id", "repaired_parent")
+    await _wait_for_states(command_line, "repaired_parent/archive", double="blocked", long="running")
+    set_result = await command_line("set-result", "repaired_parent", "4", "--node", "archive/sum", "--json")
+    await _wait_for_states(command_line, "repaired_parent/archive", double="completed")
+    cancel_result = await command_line("cancel", "repaired_parent", "--node", "archive/long", "--json")
+    run_result = await wait_for_exit(run_process)
     assert set_result.document["message"] == "the result of 'sum' is set"
     assert (cancel_result.document["ok"], run_result.code) == (True, 0)
-    assert (await _nodes(command_line, "mended_above"))["archive"]["result"] == 8
-    node_json = await command_line("node", "mended_above", "archive/sum", "--json")
-    node_text = await command_line("node", "mended_above", "archive/sum")
-    table = await command_line("status", "mended_above/archive")
-    missing_node = await command_line("node", "mended_above", "archive/som", "--json")
-    assert (node_json.document["node_id"], node_json.document["run_id"]) == ("archive/sum", "mended_above/archive")
+    assert (await _read_nodes(command_line, "repaired_parent"))["archive"]["result"] == 8
+    node_json = await command_line("node", "repaired_parent", "archive/sum", "--json")
+    node_text = await command_line("node", "repaired_parent", "archive/sum")
+    table = await command_line("status", "repaired_parent/archive")
+    missing_node_result = await command_line("node", "repaired_parent", "archive/som", "--json")
+    assert (node_json.document["node_id"], node_json.document["run_id"]) == ("archive/sum", "repaired_parent/archive")
     assert (node_json.document["result"], node_text.stdout.splitlines()[0]) == (4, "archive/sum: completed")
     assert f"\nmanual: set result by {account_name()} at " in node_text.stdout
     (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
     assert line.rstrip().endswith(f"result set manually by {account_name()}")
-    message = "the run 'mended_above/archive' has no node 'som'; did you mean 'sum'?"
-    assert (missing_node.code, missing_node.document) == (2, {"status": "not_found", "message": message})
+    message = "the run 'repaired_parent/archive' has no node 'som'; did you mean 'sum'?"
+    assert (missing_node_result.code, missing_node_result.document) == (2, {"status": "not_found", "message": message})
 
 
 async def test_running_run_is_steered(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
-    run = await command_line.start("run", plan, "--id", "governed", "--deadline", "2h")
+    run_process = await command_line.start("run", plan, "--id", "governed", "--deadline", "2h")
     await _wait_for_states(command_line, "governed", long="running")
 
     pause_result = await command_line("pause", "governed", "--reason", "too early", "--by", "ann")
-    second_pause = await command_line("pause", "governed", "--json")
+    second_pause_result = await command_line("pause", "governed", "--json")
     limits_result = await command_line("limits", "governed", "--max-parallel", "3", "--deadline", "4h", "--by", "ann")
-    past_deadline = await command_line("limits", "governed", "--deadline", "1ms", "--json")
-    invalid_deadline = await command_line("limits", "governed", "--deadline", "soon")
-    current_limits = await command_line("limits", "governed", "--json")
+    past_deadline_result = await command_line("limits", "governed", "--deadline", "1ms", "--json")
+    invalid_deadline_result = await command_line("limits", "governed", "--deadline", "soon")
+    current_limits_result = await command_line("limits", "governed", "--json")
     (tmp_path / "policy.yaml").write_text("otherwise: ask\n")
     policy_result = await command_line("policy", "governed", str(tmp_path / "policy.yaml"), "--by", "ann")
-    current_policy = await command_line("policy", "governed", "--json")
+    current_policy_result = await command_line("policy", "governed", "--json")
     status_result = await command_line("status", "governed", "--json")
     resume_result = await command_line("resume", "governed", "--by", "bob")
     cancel_result = await command_line("cancel", "governed", "--reason", "enough", "--by", "ann")
-    run_result = await wait_for_exit(run)
-    late_limits = await command_line("limits", "governed", "--max-parallel", "3", "--json")
+    run_result = await wait_for_exit(run_process)
+    late_limits_result = await command_line("limits", "governed", "--max-parallel", "3", "--json")
     document = (await command_line("result", "governed", "--json")).document
 
     assert [each.stdout for each in (pause_result, limits_result, policy_result, resume_result, cancel_result)] == [
@@ -171,19 +174,22 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Wri
         each.code
         for each in (
             pause_result,
-            second_pause,
-            past_deadline,
-            invalid_deadline,
-            late_limits,
+            second_pause_result,
+            past_deadline_result,
+            invalid_deadline_result,
+            late_limits_result,
             cancel_result,
             run_result,
         )
     ] == [0, 2, 2, 2, 2, 0, 3]
-    assert second_pause.document["message"] == "the run is paused already, paused by ann: too early"
-    assert past_deadline.document["message"].startswith("the run started ")
-    assert invalid_deadline.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
-    assert (current_limits.document["max_parallel"], current_limits.document["deadline"] is None) == (3, False)
-    assert current_policy.document == {"run_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}
+    assert second_pause_result.document["message"] == "the run is paused already, paused by ann: too early"
+    assert past_deadline_result.document["message"].startswith("the run started ")
+    assert invalid_deadline_result.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
+    assert (current_limits_result.document["max_parallel"], current_limits_result.document["deadline"] is None) == (
+        3,
+        False,
+    )
+    assert current_policy_result.document == {"run_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}
     notes = [
         "paused by ann: too early",
         "max_parallel 3 and deadline 4h set by ann",
@@ -196,11 +202,11 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Wri
 
 
 async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLine, write_plan: WritePlan) -> None:
-    plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}})
-    run = await command_line.start("run", plan, "--id", "unserved-run")
-    await read_line_with(run, "check waits for ann")
-    run.send_signal(signal.SIGKILL)
-    await wait_for_exit(run)
+    plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?", "assignee": "ann"}})
+    run_process = await command_line.start("run", plan, "--id", "unserved-run")
+    await read_line_with(run_process, "check waits for ann")
+    run_process.send_signal(signal.SIGKILL)
+    await wait_for_exit(run_process)
 
     limits_result = await command_line("limits", "unserved-run", "--deadline", "none", "--by", "ann")
     cancel_result = await command_line("cancel", "unserved-run", "--reason", "enough", "--by", "ann")

@@ -19,7 +19,7 @@ def _days_ago(days: int) -> datetime:
     return datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
 
 
-async def _put(folder: Path, content: bytes, *, renewed_at: datetime) -> None:
+async def _put_payload(folder: Path, content: bytes, *, renewed_at: datetime) -> None:
     ref = await FolderStore(folder).put(content)
     (path,) = folder.rglob(ref)
     os.utime(path, (0, renewed_at.timestamp()))
@@ -29,13 +29,13 @@ async def _stored_refs(folder: Path) -> set[str]:
     return {entry.ref async for entry in FolderStore(folder).list_payloads()}
 
 
-async def test_clean_up_removes_only_unneeded_payloads(
+async def test_prune_removes_only_unneeded_payloads(
     commands_with_private_server: CommandLine, write_plan: WritePlan
 ) -> None:
     folder = commands_with_private_server.folder / "state" / "payloads"
     oldest = _days_ago(300)
     for days in (300, 150, 90, 60):
-        await _put(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
+        await _put_payload(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
 
     await FolderStore(folder).put_cache_entry("a" * 64, b"old", expires_at=_days_ago(1))
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
@@ -62,13 +62,13 @@ async def test_clean_up_removes_only_unneeded_payloads(
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
     dry_run = (await commands_with_private_server("store", "prune", "--json")).document
-    nothing_removed = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
-    assert {**dry_run, "renewed_before": None} == {**shown_store, **nothing_removed, "status": "dry_run"}
+    unchanged_counts = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
+    assert {**dry_run, "renewed_before": None} == {**shown_store, **unchanged_counts, "status": "dry_run"}
     assert len(await _stored_refs(folder)) == 4
 
     pruned_store = (await commands_with_private_server("store", "prune", "--yes", "--json")).document
-    removed = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
-    assert {**pruned_store, "renewed_before": None} == {**shown_store, **removed, "status": "cleaned"}
+    removed_counts = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
+    assert {**pruned_store, "renewed_before": None} == {**shown_store, **removed_counts, "status": "cleaned"}
     assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
     second_prune = await commands_with_private_server("store", "prune")
@@ -78,16 +78,16 @@ async def test_clean_up_removes_only_unneeded_payloads(
 
 async def test_store_is_shown_even_if_no_server_is_reachable(command_line: CommandLine) -> None:
     folder = command_line.folder / "payloads"
-    await _put(folder, b"x" * 2_500, renewed_at=_days_ago(300))
+    await _put_payload(folder, b"x" * 2_500, renewed_at=_days_ago(300))
     command_line.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
 
     show_result = await command_line("store", "show")
     prune_result = await command_line("store", "prune", "--yes", "--json")
 
-    first, second = show_result.stdout.splitlines()
+    first_line, second_line = show_result.stdout.splitlines()
     assert (show_result.code, prune_result.code) == (0, 1)
-    assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
-    assert second.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
+    assert first_line.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
+    assert second_line.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
     assert prune_result.document["status"] == "need_unknown"
     assert len(await _stored_refs(folder)) == 1
 
@@ -115,13 +115,13 @@ async def test_processes_with_another_store_are_rejected(
     plan = write_plan(calculation("a", "1 + 1"))
     assert (await commands_with_private_server("run", plan, "--json", "--keep-server")).code == 0
     commands_with_private_server.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
-    worker = await wait_for_exit(await commands_with_private_server.start("--json", program=("worker.py",)))
-    gateway = await commands_with_private_server("serve", "--no-worker", "--port", "0", "--json")
-    preview = await commands_with_private_server("store", "adopt", "--json")
-    for each in (worker, gateway):
+    worker_result = await wait_for_exit(await commands_with_private_server.start("--json", program=("worker.py",)))
+    gateway_result = await commands_with_private_server("serve", "--no-worker", "--port", "0", "--json")
+    preview_result = await commands_with_private_server("store", "adopt", "--json")
+    for each in (worker_result, gateway_result):
         assert (each.code, each.document["status"]) == (2, "other_store")
         assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in each.document["message"]
-    assert preview.document["before"]["store"] == str(commands_with_private_server.folder / "state" / "payloads")
+    assert preview_result.document["before"]["store"] == str(commands_with_private_server.folder / "state" / "payloads")
 
     adopt_result = await commands_with_private_server("store", "adopt", "--yes", "--json")
     assert (adopt_result.code, adopt_result.document["status"]) == (0, "adopted")

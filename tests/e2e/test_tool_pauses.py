@@ -27,14 +27,14 @@ def {name}(text: str) -> str:
 
 @tool(effects="pure")
 def double_{name}(text: str) -> str:
-    """Says it twice."""
+    """Repeats the text."""
     return text * 2
 '''
 
 
 def _write_tools(folder: Path) -> tuple[str, str]:
     name = f"send_{uuid4().hex[:8]}"
-    path = folder / "own_tools.py"
+    path = folder / "user_tools.py"
     path.write_text(_TOOLS.format(name=name), encoding="utf-8")
     return str(path), name
 
@@ -47,91 +47,96 @@ async def _wait_until_waiting(command_line: CommandLine, run: str) -> None:
 
 
 async def test_commands_show_the_paused_tool(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
-    tools, name = _write_tools(tmp_path)
+    tools_file, tool_name = _write_tools(tmp_path)
     plan = write_plan(
-        {"id": "send", "tool": name, "arguments": {"text": "hello"}},
-        calculation("beside", "1 + 1"),
+        {"id": "send", "tool": tool_name, "arguments": {"text": "hello"}},
+        calculation("independent", "1 + 1"),
         calculation("after", "2 + 2", depends_on=["send"]),
     )
     pause_result = await command_line(
-        "tool", "pause", name, "--tools", tools, "--by", "ann", "--reason", "it loses mail", "--json"
+        "tool", "pause", tool_name, "--tools", tools_file, "--by", "ann", "--reason", "it loses mail", "--json"
     )
     assert pause_result.document == {
-        "tool": name,
+        "tool": tool_name,
         "ok": True,
-        "message": f"{name} is paused: running calls finish, no new calls start; "
-        f"`dagwright tool resume {name}` resumes it",
+        "message": f"{tool_name} is paused: running calls finish, no new calls start; "
+        f"`dagwright tool resume {tool_name}` resumes it",
     }
-    process = await command_line.start("run", plan, "--id", f"r-{name}", "--tools", tools, "--json")
-    await _wait_until_waiting(command_line, f"r-{name}")
-    status_result, node, explanation, list_result, second_pause, pause_list = await asyncio.gather(
-        command_line("status", f"r-{name}"),
-        command_line("node", f"r-{name}", "send"),
-        command_line("explain", f"r-{name}"),
+    run_process = await command_line.start("run", plan, "--id", f"r-{tool_name}", "--tools", tools_file, "--json")
+    await _wait_until_waiting(command_line, f"r-{tool_name}")
+    status_result, node_result, explain_result, list_result, second_pause_result, pause_list = await asyncio.gather(
+        command_line("status", f"r-{tool_name}"),
+        command_line("node", f"r-{tool_name}", "send"),
+        command_line("explain", f"r-{tool_name}"),
         command_line("list"),
-        command_line("tool", "pause", name, "--json"),
+        command_line("tool", "pause", tool_name, "--json"),
         command_line("tool", "list", "--json"),
     )
-    hint = f"`dagwright tool resume {name}` resumes it"
-    for text in (status_result.stdout, node.stdout, explanation.stdout):
+    hint = f"`dagwright tool resume {tool_name}` resumes it"
+    for text in (status_result.stdout, node_result.stdout, explain_result.stdout):
         assert "tool paused by ann at 20" in text
         assert "it loses mail" in text
         assert hint in text
-    assert f"{name} paused by ann since " in list_result.stdout
-    assert f"`dagwright tool resume {name}`" in list_result.stdout
+    assert f"{tool_name} paused by ann since " in list_result.stdout
+    assert f"`dagwright tool resume {tool_name}`" in list_result.stdout
     # The worker of the run has published its tools.
-    assert second_pause.document["message"].startswith(f"{name} is already paused: tool paused by ann at 20")
-    pauses = [(each["by"], each["reason"]) for each in pause_list.document if each["tool"] == name]
+    assert second_pause_result.document["message"].startswith(
+        f"{tool_name} is already paused: tool paused by ann at 20"
+    )
+    pauses = [(each["by"], each["reason"]) for each in pause_list.document if each["tool"] == tool_name]
     assert pauses == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
-    resume_result = await command_line("tool", "resume", name, "--ramp", "500ms", "--json")
-    message = f"{name} is resumed; 1 call of 1 run starts within 500 ms"
-    assert resume_result.document == {"tool": name, "ok": True, "message": message}
-    result = await wait_for_exit(process)
-    assert (result.code, result.document["output"]) == (0, {"beside": 2, "after": 4})
+    resume_result = await command_line("tool", "resume", tool_name, "--ramp", "500ms", "--json")
+    message = f"{tool_name} is resumed; 1 call of 1 run starts within 500 ms"
+    assert resume_result.document == {"tool": tool_name, "ok": True, "message": message}
+    result = await wait_for_exit(run_process)
+    assert (result.code, result.document["output"]) == (0, {"independent": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
-    second_resume = await command_line("tool", "resume", name, "--json")
-    message = f"{name} is not paused, and none of its calls waits"
-    assert (second_resume.code, second_resume.document) == (2, {"tool": name, "ok": False, "message": message})
+    second_resume_result = await command_line("tool", "resume", tool_name, "--json")
+    message = f"{tool_name} is not paused, and none of its calls waits"
+    assert (second_resume_result.code, second_resume_result.document) == (
+        2,
+        {"tool": tool_name, "ok": False, "message": message},
+    )
 
 
 async def test_invalid_pause_or_ramp_is_rejected(command_line: CommandLine, tmp_path: Path) -> None:
-    tools, name = _write_tools(tmp_path)
-    pure_tool, unknown_tool, invalid_ramp = await asyncio.gather(
-        command_line("tool", "pause", f"double_{name}", "--tools", tools, "--json"),
+    tools_file, tool_name = _write_tools(tmp_path)
+    pure_tool_result, unknown_tool_result, invalid_ramp_result = await asyncio.gather(
+        command_line("tool", "pause", f"double_{tool_name}", "--tools", tools_file, "--json"),
         command_line("tool", "pause", "http_reqest", "--json"),
-        command_line("tool", "resume", name, "--ramp", "soon", "--json"),
+        command_line("tool", "resume", tool_name, "--ramp", "soon", "--json"),
     )
-    assert [each.code for each in (pure_tool, unknown_tool, invalid_ramp)] == [2, 2, 2]
-    assert pure_tool.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure, so ")
-    assert unknown_tool.document["message"] == "there is no tool 'http_reqest'; did you mean 'http_request'?"
-    assert invalid_ramp.document["message"].startswith("--ramp must be a duration such as 2m: ")
+    assert [each.code for each in (pure_tool_result, unknown_tool_result, invalid_ramp_result)] == [2, 2, 2]
+    assert pure_tool_result.document["message"].startswith(f"'double_{tool_name}' cannot be paused: it is pure, so ")
+    assert unknown_tool_result.document["message"] == "there is no tool 'http_reqest'; did you mean 'http_request'?"
+    assert invalid_ramp_result.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
 
 async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: WritePlan, tmp_path: Path) -> None:
-    tools, name = _write_tools(tmp_path)
-    plan = write_plan({"id": "send", "tool": name, "arguments": {"text": "hello"}})
+    tools_file, tool_name = _write_tools(tmp_path)
+    plan = write_plan({"id": "send", "tool": tool_name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as live:
         command_line = CommandLine(tmp_path, live.environment())
-        await command_line("tool", "pause", name, "--tools", tools, "--by", "ann")
-        process = await command_line.start("run", plan, "--id", "parked-killed", "--tools", tools)
-        await _wait_until_waiting(command_line, "parked-killed")
-        process.send_signal(signal.SIGKILL)
-        await wait_for_exit(process)
+        await command_line("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
+        run_process = await command_line.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
+        await _wait_until_waiting(command_line, "paused-killed")
+        run_process.send_signal(signal.SIGKILL)
+        await wait_for_exit(run_process)
         await live.kill()
         await live.start()
-        document = (await command_line("status", "parked-killed", "--json")).document
+        document = (await command_line("status", "paused-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
-        watch_process = await command_line.start("watch", "parked-killed", "--json")
+        watch_process = await command_line.start("watch", "paused-killed", "--json")
         detached_result = await wait_for_exit(
-            await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach")
+            await command_line.start("run", plan, "--id", "other", "--tools", tools_file, "--detach")
         )
         detached_result.check_success()
         await _wait_until_waiting(command_line, "other")
         assert not (tmp_path / "sent").exists()
-        resume_result = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")
+        resume_result = await command_line("tool", "resume", tool_name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in resume_result.document["message"]
         result = await wait_for_exit(watch_process)
         assert (result.code, result.document["status"]) == (0, "completed")

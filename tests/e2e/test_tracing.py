@@ -1,4 +1,4 @@
-"""Spans of a run at a collector of OpenTelemetry."""
+"""An OpenTelemetry collector receives the spans of a run."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -26,11 +26,11 @@ class Collector(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.exported: list[ExportTraceServiceRequest] = []
+        self.requests: list[ExportTraceServiceRequest] = []
 
     @property
     def spans(self) -> list[Span]:
-        resources = (span for exported in self.exported for span in exported.resource_spans)
+        resources = (resource for request in self.requests for resource in request.resource_spans)
         return [span for resource in resources for scope in resource.scope_spans for span in scope.spans]
 
 
@@ -39,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.exported.append(ExportTraceServiceRequest.FromString(body))
+        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
         self.send_response(200)
         self.end_headers()
 
@@ -57,7 +57,7 @@ def collector() -> Iterator[Collector]:
         thread.join()
 
 
-async def test_run_and_its_calls_are_one_trace(command_line: CommandLine, collector: Collector) -> None:
+async def test_run_and_its_calls_have_the_same_trace(command_line: CommandLine, collector: Collector) -> None:
     (command_line.folder / "plan.yaml").write_text(PLAN, encoding="utf-8")
     endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
     command_line.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
@@ -73,9 +73,9 @@ async def test_run_and_its_calls_are_one_trace(command_line: CommandLine, collec
         "StartActivity:run_region",
         "StartWorkflow:RunPlan",
     ]
-    assert _texts(trace["RunActivity:run_region"].attributes)["temporalWorkflowID"] == "traced"
-    assert _texts(collector.exported[0].resource_spans[0].resource.attributes)["service.name"] == "dagwright"
+    assert _attribute_texts(trace["RunActivity:run_region"].attributes)["temporalWorkflowID"] == "traced"
+    assert _attribute_texts(collector.requests[0].resource_spans[0].resource.attributes)["service.name"] == "dagwright"
 
 
-def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
+def _attribute_texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
     return {attribute.key: attribute.value.string_value for attribute in attributes}

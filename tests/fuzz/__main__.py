@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [--minutes N] [--seed S] [--only N] [--case FILE]`: random runs for N minutes.
 
-Every failure is printed with its seed and written to `fuzz-<seed>-<number>.json`, which `--case` runs again.
+Every failure is printed with its seed and written to `fuzz-<seed>-<position>.json`, which `--case` runs again.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 from tests.fuzz.cases import Case
-from tests.fuzz.session import BATCH, Failure, Session, Tally, open_session, run_for
+from tests.fuzz.session import BATCH_SIZE, Failure, Session, Tally, open_session, run_for
 from tests.support.server import live_server
 
 
@@ -21,17 +21,17 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=60.0, help="duration")
     parser.add_argument("--seed", type=int, help="the first seed; a random one by default")
-    parser.add_argument("--only", type=int, help="run only the case with this number in the batch of the seed")
+    parser.add_argument("--only", type=int, help="run only the case at this position in the batch of the seed")
     parser.add_argument("--case", type=Path, help="run only the case of a file")
     return parser.parse_args()
 
 
 def _report_and_save(failure: Failure) -> None:
-    path = Path(f"fuzz-{failure.seed}-{failure.number}.json")
+    path = Path(f"fuzz-{failure.seed}-{failure.position}.json")
     path.write_text(failure.case.to_text(), encoding="utf-8")
-    where = traceback.extract_tb(failure.error.__traceback__)[-1]
+    frame = traceback.extract_tb(failure.error.__traceback__)[-1]
     sys.stdout.write(
-        f"FAILED {path}: {type(failure.error).__name__} in {where.name}: {where.line}: {failure.error!s:.2000}\n"
+        f"FAILED {path}: {type(failure.error).__name__} in {frame.name}: {frame.line}: {failure.error!s:.2000}\n"
     )
     if not isinstance(failure.error, AssertionError):
         traceback.print_exception(failure.error)
@@ -41,24 +41,24 @@ async def _run_cases(session: Session, options: argparse.Namespace) -> Tally:
     if options.case is not None:
         tally = Tally()
         case = Case.from_text(options.case.read_text(encoding="utf-8"))
-        tally.ends[await session.run(case)] += 1
+        tally.outcomes[await session.run(case)] += 1
         return tally
     first_seed = options.seed if options.seed is not None else random.randrange(1_000_000) * 1_000
     if options.only is not None:
         tally = Tally()
-        await session.run_batch(first_seed, tally, only=lambda position: position == options.only)
+        await session.run_batch(first_seed, tally, is_selected=lambda position: position == options.only)
         for failure in tally.failures:
             _report_and_save(failure)
         return tally
     started_at, saved_count = time.monotonic(), 0
 
-    def print_tally(tally: Tally, number: int) -> None:
+    def print_tally(tally: Tally, batch_seed: int) -> None:
         nonlocal saved_count
         for failure in tally.failures[saved_count:]:
             _report_and_save(failure)
         saved_count = len(tally.failures)
         minutes = (time.monotonic() - started_at) / 60
-        sys.stdout.write(f"{minutes:.1f} min, seed {number}: {tally.count} cases, {saved_count} failed\n")
+        sys.stdout.write(f"{minutes:.1f} min, seed {batch_seed}: {tally.count} cases, {saved_count} failed\n")
         sys.stdout.flush()
 
     return await run_for(session, seconds=options.minutes * 60, first_seed=first_seed, report=print_tally)
@@ -71,9 +71,9 @@ async def _main(options: argparse.Namespace) -> int:
             open_session(await server.start(), Path(folder)) as session,
         ):
             tally = await _run_cases(session, options)
-    for end, count in sorted(tally.ends.items()):
-        sys.stdout.write(f"{count:7} {end}\n")
-    sys.stdout.write(f"{tally.count} cases in batches of {BATCH}, {len(tally.failures)} failed\n")
+    for outcome, count in sorted(tally.outcomes.items()):
+        sys.stdout.write(f"{count:7} {outcome}\n")
+    sys.stdout.write(f"{tally.count} cases in batches of {BATCH_SIZE}, {len(tally.failures)} failed\n")
     return 1 if tally.failures else 0
 
 

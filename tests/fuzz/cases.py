@@ -16,9 +16,9 @@ DEADLINE = "4s"
 """Deadline of every run, because plans may have delays and timeouts of hours."""
 
 _COMMANDS = ("cancel", "pause", "resume", "set_limits", "set_policy", "cancel_node", "retry_node", "add_nodes")
-_SIGNALS = (*_COMMANDS, "sub_plan_ended", "feedback", "submit_feedback", "nobody_knows", "x" * 1_000)
-_UPDATES = (*_COMMANDS, "submit_feedback", "nobody_knows")
-_QUERIES = ("status", "pending_feedback", "node", "graph", "nobody_knows", "__stack_trace")
+_SIGNALS = (*_COMMANDS, "sub_plan_ended", "feedback", "submit_feedback", "unknown", "x" * 1_000)
+_UPDATES = (*_COMMANDS, "submit_feedback", "unknown")
+_QUERIES = ("status", "pending_feedback", "node", "graph", "unknown", "__stack_trace")
 _STATUSES = ("completed", "failed", "cancelled", "running", "forged", "completed_with_failures")
 
 
@@ -47,14 +47,14 @@ class Case:
             `compiled`: with a compiled plan in which some values are replaced; `payloads`: with arbitrary payloads.
         content: the plan. `compiled`: `{"plan", "changes": [[fraction, value]]}`, where the fraction, from 0 to 1, is
             the position of the replaced value in the compiled plan. `payloads`: a list of payloads.
-        fields: fields of the message besides the plan: inputs, context, options and unknown fields.
+        fields: fields of the run input besides the plan: inputs, context, options and unknown fields.
     """
 
     form: str
     content: Any
     fields: dict[str, Any]
     messages: list[Message]
-    workflow_cache: bool = True
+    uses_workflow_cache: bool = True
 
     def to_text(self) -> str:
         """Return the case as JSON; lone surrogates and NaN are preserved."""
@@ -136,7 +136,7 @@ _internal_fields = st.fixed_dictionaries(
     optional={
         "scope": json_values,
         "path": usual_or_rare(st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]])), rare=json_values),
-        "parent": usual_or_rare(st.sampled_from((None, {"run_id": "nobody-there", "task": "a"})), rare=json_values),
+        "parent": usual_or_rare(st.sampled_from((None, {"run_id": "missing-run", "task": "a"})), rare=json_values),
         "known_entities": usual_or_rare(
             st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "entity": {"id": "p1"}}])),
             rare=json_values,

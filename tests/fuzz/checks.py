@@ -17,9 +17,9 @@ from dagwright.protocol.compact_documents import reference_to
 from dagwright.protocol.conversion import data_converter
 from tests.support.runs import Document, Handle, check_history, document_of, histories_of
 
-_FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}
-_PASSED = {"completed", "skipped", "superseded"}
-_RUN_FINAL = {"completed", "completed_with_failures", "failed", "cancelled"}
+_FINAL_NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}
+_SUCCESSFUL_NODE_STATES = {"completed", "skipped", "superseded"}
+_FINAL_RUN_STATES = {"completed", "completed_with_failures", "failed", "cancelled"}
 _DOCUMENT_KEYS = {
     *("run_id", "execution_id", "status", "title", "output", "error", "nodes"),
     *("waiting_for", "usage", "notes"),
@@ -31,11 +31,12 @@ _NODE_KEYS = {
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
+async def check_run(client: Client, handle: Handle, *, may_have_internal_error: bool) -> str:
     """Check all invariants of a started run; return the final status, or the error type `InternalError`.
 
     Args:
-        may_be_bug: whether the run may fail with the error type `InternalError`, because no client sends such an input.
+        may_have_internal_error: whether the run may fail with the error type `InternalError`, because no client sends
+            such an input.
 
     Raises:
         AssertionError: an invariant is violated.
@@ -43,7 +44,7 @@ async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
     histories = await histories_of(client, handle)
     for history in histories:
         await check_history(history)
-    if may_be_bug and _is_bug(histories[0]):
+    if may_have_internal_error and _is_internal_error(histories[0]):
         return wire.ERROR_INTERNAL
     document = await document_of(handle)
     check_document(document)
@@ -54,7 +55,7 @@ async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
     return str(document["status"])
 
 
-def _is_bug(history: WorkflowHistory) -> bool:
+def _is_internal_error(history: WorkflowHistory) -> bool:
     attributes = history.events[-1].workflow_execution_failed_event_attributes
     return attributes.failure.application_failure_info.type == wire.ERROR_INTERNAL
 
@@ -63,13 +64,15 @@ def check_document(document: Document) -> None:
     """Check the result document of a run against docs/reference/states.md."""
     assert set(document) >= _DOCUMENT_KEYS, document.keys()
     status = document["status"]
-    assert status in _RUN_FINAL, status
-    _check_error(document["error"], required={"code", "message"})
+    assert status in _FINAL_RUN_STATES, status
+    _check_error(document["error"], required_keys={"code", "message"})
     nodes = document["nodes"]
     for name, node in nodes.items():
         _check_node(name, node)
     if nodes and status == "completed":
-        assert {node["status"] for node in nodes.values()} <= _PASSED, "a completed run has unsuccessful nodes"
+        assert {node["status"] for node in nodes.values()} <= _SUCCESSFUL_NODE_STATES, (
+            "a completed run has unsuccessful nodes"
+        )
     if status == "completed_with_failures":
         assert any(node["status"] == "completed" for node in nodes.values()) or "nodes_ref" in document
     if status == "failed" and not nodes and "nodes_ref" not in document:
@@ -80,10 +83,10 @@ def check_document(document: Document) -> None:
 
 def _check_node(name: str, node: Mapping[str, Any]) -> None:
     assert set(node) >= _NODE_KEYS, (name, node.keys())
-    assert node["status"] in _FINAL, (name, node["status"])
+    assert node["status"] in _FINAL_NODE_STATES, (name, node["status"])
     assert isinstance(node["attempts"], int), (name, node["attempts"])
     assert node["attempts"] >= 0, (name, node["attempts"])
-    _check_error(node["error"], required={"code", "message", "retryable"})
+    _check_error(node["error"], required_keys={"code", "message", "retryable"})
     if node["status"] in ("failed", "blocked"):
         assert node["error"] is not None, f"{name} {node['status']} without an error"
     if node["status"] == "blocked":
@@ -95,10 +98,10 @@ def _check_node(name: str, node: Mapping[str, Any]) -> None:
     assert node["ended_at"] is not None, f"{name} has ended without a time"
 
 
-def _check_error(error: Any, *, required: Set[str]) -> None:
+def _check_error(error: Any, *, required_keys: Set[str]) -> None:
     if error is None:
         return
-    assert required <= set(error), error
+    assert required_keys <= set(error), error
     assert isinstance(error["code"], str), error
     assert isinstance(error["message"], str), error
     assert error["code"], error
@@ -107,13 +110,13 @@ def _check_error(error: Any, *, required: Set[str]) -> None:
 
 
 def check_status_query(response: Document, document: Document) -> None:
-    """Check that the status query of an ended run agrees with its result document."""
+    """Check that the status query and the result document of an ended run agree."""
     assert response["status"] == document["status"], (response["status"], document["status"])
     _check_same(response, document, source="the query")
 
 
-def _check_same(reported: Document, document: Document, *, source: str) -> None:
-    actual, expected = _states(reported), _states(document)
+def _check_same(report: Document, document: Document, *, source: str) -> None:
+    actual, expected = _states(report), _states(document)
     pairs = {name: (actual.get(name), expected.get(name)) for name in {**actual, **expected}}
     differences = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     assert not differences, f"{source} and the document differ: {differences}"
@@ -140,10 +143,15 @@ async def check_replay(history: WorkflowHistory, document: Document) -> None:
         error = record.error.to_json() if record.error else None
         # A call that is cancelled in the workflow task that started it leaves no event.
         attempts = None if record.status == "cancelled" else record.attempts
-        replayed = (record.status.value, error, attempts, record.partial)
-        written = (node["status"], node["error"], node["attempts"] if attempts is not None else None, node["partial"])
-        if replayed != written:
-            differences[name] = (replayed, written)
+        replayed_fields = (record.status.value, error, attempts, record.partial)
+        document_fields = (
+            node["status"],
+            node["error"],
+            node["attempts"] if attempts is not None else None,
+            node["partial"],
+        )
+        if replayed_fields != document_fields:
+            differences[name] = (replayed_fields, document_fields)
         elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
             result = format_value_refs(record.result, _reference) if record.status == "completed" else None
             if result != node["result"]:

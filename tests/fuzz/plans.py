@@ -28,7 +28,7 @@ _RETURNING_TOOLS = ("give", "give_async")
 _FAILING_TOOLS = ("fail", "fail_async", "flaky")
 _CONDITIONS = (
     *("true", "false", "1 == 1", "null == null", "1 / 0 == 1", "[1, 2].exists(x, x > 1)", "size('é') == 1"),
-    *("inputs.name == 'x'", "item == 1", "item.x > 0", "nobody.result == 1", "(", "", "'a'.matches('(a+)+$')", "1 +"),
+    *("inputs.name == 'x'", "item == 1", "item.x > 0", "unknown.result == 1", "(", "", "'a'.matches('(a+)+$')", "1 +"),
 )
 _NODE_CONDITIONS = (
     *("{id}.result == 1", "size({id}.result) > 0", "{id}.status == 'completed'", "{id}.error.code == 'tool_failed'"),
@@ -42,10 +42,10 @@ _durations = usual_or_rare(st.sampled_from(DURATIONS), rare=st.sampled_from(ODD_
 
 @st.composite
 def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
-    """Return a plan in Dagwright's own dialect; about two in three are valid."""
-    size = draw(st.integers(1, 8 if depth == 0 else 3))
-    names = draw(st.lists(ids, min_size=size, max_size=size, unique=True))
-    nodes = [draw(_nodes(name, names[:number], depth=depth)) for number, name in enumerate(names)]
+    """Return a plan in Dagwright's own dialect; about two of three plans are valid."""
+    node_count = draw(st.integers(1, 8 if depth == 0 else 3))
+    node_ids = draw(st.lists(ids, min_size=node_count, max_size=node_count, unique=True))
+    nodes = [draw(_nodes(name, node_ids[:number], depth=depth)) for number, name in enumerate(node_ids)]
     if one_in_n(draw, 4):
         nodes = list(draw(st.permutations(nodes)))
     if one_in_n(draw, 40):
@@ -54,7 +54,7 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
     if one_in_n(draw, 3):
         plan["title"] = draw(st.text(max_size=20) | st.sampled_from(("| **x** |\n", "t" * 3_000, "\x00")))
     if one_in_n(draw, 3):
-        plan["output"] = draw(texts(names) | arguments(names) | st.lists(references(names), max_size=3))
+        plan["output"] = draw(texts(node_ids) | arguments(node_ids) | st.lists(references(node_ids), max_size=3))
     if one_in_n(draw, 4):
         plan["inputs"] = {"name": draw(usual_or_rare(st.just({"type": "string", "default": "x"}), rare=json_values))}
     if one_in_n(draw, 6):
@@ -67,18 +67,18 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
 
 
 @st.composite
-def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
+def _nodes(draw: st.DrawFn, name: str, earlier_ids: Sequence[str], *, depth: int) -> dict[str, Any]:
     node: dict[str, Any] = {"id": draw(usual_or_rare(st.just(name), rare=st.sampled_from(BAD_IDS), one_in=60))}
-    node |= draw(_kind_fields(earlier, depth=depth))
+    node |= draw(_kind_fields(earlier_ids, depth=depth))
     is_sub_plan = "plan" in node
-    omitted = ["retry", "heartbeat"] if is_sub_plan else []
+    omitted_fields = ["retry", "heartbeat"] if is_sub_plan else []
     # A cache is invalid for tools with other effects than `pure` and `read`, and most plans should be valid.
-    omitted += [] if str(node.get("tool")).startswith(("pure.", "read.")) or one_in_n(draw, 20) else ["cache"]
-    for field, (n, values) in _fields(earlier).items():
-        if one_in_n(draw, n) and field not in omitted:
+    omitted_fields += [] if str(node.get("tool")).startswith(("pure.", "read.")) or one_in_n(draw, 20) else ["cache"]
+    for field, (n, values) in _fields(earlier_ids).items():
+        if one_in_n(draw, n) and field not in omitted_fields:
             node[field] = draw(usual_or_rare(values, rare=odd_values, one_in=30))
     if one_in_n(draw, 6):
-        node["for_each"] = draw(_items(earlier))
+        node["for_each"] = draw(_items(earlier_ids))
         if one_in_n(draw, 2):
             node["key"] = draw(st.sampled_from(("{{item}}", "{{index}}", "k{{item.x}}", "same", "{{item.name}}")))
         if one_in_n(draw, 3):
@@ -86,10 +86,10 @@ def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) ->
         node.setdefault("arguments", {})
         if isinstance(node["arguments"], dict):
             node["arguments"] = {**node["arguments"], "text": "{{item}} {{index}}"}
-    max_at_least = len(node["depends_on"]) if isinstance(node.get("depends_on"), list) else 0
+    dependency_count = len(node["depends_on"]) if isinstance(node.get("depends_on"), list) else 0
     if (
         isinstance(node.get("join"), dict)
-        and not 0 < node["join"].get("at_least", 0) <= max_at_least
+        and not 0 < node["join"].get("at_least", 0) <= dependency_count
         and not one_in_n(draw, 10)
     ):
         node["join"] = "any"
@@ -98,13 +98,13 @@ def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) ->
     return node
 
 
-def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[Any]]]:
+def _fields(earlier_ids: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[Any]]]:
     """Return field -> (n, values); one node in n has the field."""
     conditions = st.sampled_from(_CONDITIONS)
-    if earlier:
-        pairs = st.tuples(st.sampled_from(_NODE_CONDITIONS), st.sampled_from(earlier))
-        conditions |= pairs.map(lambda pair: pair[0].replace("{id}", _in_condition(pair[1])))
-        depends_on: st.SearchStrategy[Any] = st.lists(st.sampled_from(earlier), max_size=3, unique=True)
+    if earlier_ids:
+        pairs = st.tuples(st.sampled_from(_NODE_CONDITIONS), st.sampled_from(earlier_ids))
+        conditions |= pairs.map(lambda pair: pair[0].replace("{id}", _condition_name(pair[1])))
+        depends_on: st.SearchStrategy[Any] = st.lists(st.sampled_from(earlier_ids), max_size=3, unique=True)
     else:
         depends_on = st.just([])
     joins = st.sampled_from(("all", "any", "all_done", {"at_least": 1}, {"at_least": 2}))
@@ -133,19 +133,19 @@ def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[An
     }
 
 
-def _in_condition(name: str) -> str:
+def _condition_name(name: str) -> str:
     return name if name.isidentifier() else 'nodes["' + name.replace("\\", "\\\\").replace('"', '\\"') + '"]'
 
 
 @st.composite
-def _kind_fields(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
+def _kind_fields(draw: st.DrawFn, earlier_ids: Sequence[str], *, depth: int) -> dict[str, Any]:
     """Return the field that selects the kind of a node, and its arguments."""
     kind = draw(st.integers(1, 24))
     effects = draw(st.sampled_from(EFFECTS))
     if kind <= 9:
-        return {"tool": f"{effects}.echo", "arguments": draw(arguments(earlier))}
+        return {"tool": f"{effects}.echo", "arguments": draw(arguments(earlier_ids))}
     if kind <= 13:
-        tool_arguments = {"kind": draw(st.sampled_from(sorted(RESULTS))), **draw(arguments(earlier))}
+        tool_arguments = {"kind": draw(st.sampled_from(sorted(RESULTS))), **draw(arguments(earlier_ids))}
         return {"tool": f"{effects}.{draw(st.sampled_from(_RETURNING_TOOLS))}", "arguments": tool_arguments}
     if kind <= 16:
         tool_arguments = {"kind": draw(st.sampled_from(sorted(FAILURES)))}
@@ -154,30 +154,30 @@ def _kind_fields(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict
         name = draw(st.sampled_from(("slow", "slow_in_thread", "ignores_cancellation")))
         return {"tool": name, "arguments": {"ms": draw(st.sampled_from((0, 20, 100, 400)))}}
     if kind == 18:
-        return {"tool": "limited_parallel", "arguments": draw(arguments(earlier))}
+        return {"tool": "limited_parallel", "arguments": draw(arguments(earlier_ids))}
     if kind == 19:
         return {"tool": "sends_heartbeats", "arguments": {"details": draw(json_values)}}
     if kind <= 21 and depth < _MAX_DEPTH:
         sub_plan = draw(usual_or_rare(native_plans(depth=depth + 1) | dialect_plans(), rare=json_values))
-        return {"plan": sub_plan, "arguments": draw(usual_or_rare(st.just({}), rare=arguments(earlier)))}
+        return {"plan": sub_plan, "arguments": draw(usual_or_rare(st.just({}), rare=arguments(earlier_ids)))}
     if kind == 22 and one_in_n(draw, 3):
         return draw(
             st.sampled_from(
                 (
-                    *({"tool": "recursive"}, {"tool": "nobody"}, {"human": {"prompt": "?"}}),
-                    *({"agent": "nobody", "objective": "x"}, {"agent": "t", "objective": "{{PLACEHOLDER_name}}"}, {}),
+                    *({"tool": "recursive"}, {"tool": "unknown"}, {"human": {"prompt": "?"}}),
+                    *({"agent": "unknown", "objective": "x"}, {"agent": "t", "objective": "{{PLACEHOLDER_name}}"}, {}),
                     *({"tool": "t", "plan": {}}, {"tool": "calculator", "arguments": {"expression": "2 ** 3 ** 9"}}),
                 )
             )
         )
-    return {"tool": "t", "arguments": draw(arguments(earlier))}
+    return {"tool": "t", "arguments": draw(arguments(earlier_ids))}
 
 
 @st.composite
-def _items(draw: st.DrawFn, earlier: Sequence[str]) -> Any:
-    literal = st.lists(json_values | references(earlier), max_size=5)
+def _items(draw: st.DrawFn, earlier_ids: Sequence[str]) -> Any:
+    literal = st.lists(json_values | references(earlier_ids), max_size=5)
     return draw(
-        usual_or_rare(literal | references(earlier) | st.just([{"x": 1, "name": "p"}, {"x": 1}]), rare=odd_values)
+        usual_or_rare(literal | references(earlier_ids) | st.just([{"x": 1, "name": "p"}, {"x": 1}]), rare=odd_values)
     )
 
 
@@ -185,13 +185,13 @@ def _items(draw: st.DrawFn, earlier: Sequence[str]) -> Any:
 def dialect_plans(draw: st.DrawFn) -> Any:
     """Return a plan of one of the dialects, with dependencies on earlier nodes and sometimes on any node."""
     dialect = draw(st.sampled_from(DIALECTS))
-    size = draw(st.integers(1, 6))
+    node_count = draw(st.integers(1, 6))
     graph = {
         number: draw(st.lists(st.integers(1, max(1, number - 1)), unique=True, max_size=2)) if number > 1 else []
-        for number in range(1, size + 1)
+        for number in range(1, node_count + 1)
     }
     if one_in_n(draw, 15):
-        graph[1] = [draw(st.integers(-1, size + 2))]
+        graph[1] = [draw(st.integers(-1, node_count + 2))]
     return dialect.write(graph)
 
 

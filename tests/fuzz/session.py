@@ -27,7 +27,7 @@ from tests.support.json_paths import paths_of, replace_at
 from tests.support.runs import Handle, Runs, serving_runs
 
 MAX_CONCURRENT_CASES = 12
-BATCH = 40
+BATCH_SIZE = 40
 """Maximum number of cases of one seed."""
 _CASE_TIMEOUT_S = 90.0
 """Much longer than a run and its checks take on a busy machine; the deadline of a run is 4 s."""
@@ -41,37 +41,37 @@ class Failure:
 
     Args:
         seed: the seed of the batch.
-        number: position of the case in the batch.
+        position: position of the case in the batch.
     """
 
     seed: int
-    number: int
+    position: int
     case: Case
     error: BaseException
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, case {self.number}: {self.error}\n{self.case.to_text()}"
+        return f"seed {self.seed}, case {self.position}: {self.error}\n{self.case.to_text()}"
 
 
 @dataclass
 class Tally:
-    """Results of a session: counts of ends by kind, and the failures."""
+    """Results of a session: number of cases by outcome, and the failures."""
 
-    ends: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
 
     @property
     def count(self) -> int:
         """Count of the cases that were run."""
-        return sum(self.ends.values()) + len(self.failures)
+        return sum(self.outcomes.values()) + len(self.failures)
 
 
 @dataclass(frozen=True)
 class Session:
     """Runs on two workers: one worker caches workflows, the other does not."""
 
-    cached: Runs
-    uncached: Runs
+    cached_runs: Runs
+    uncached_runs: Runs
 
     async def run(self, case: Case) -> str:
         """Run one case; return the final status of its run, or `REJECTED`.
@@ -79,62 +79,64 @@ class Session:
         Raises:
             AssertionError: an invariant is violated.
         """
-        runs = self.cached if case.workflow_cache else self.uncached
+        runs = self.cached_runs if case.uses_workflow_cache else self.uncached_runs
         async with asyncio.timeout(_CASE_TIMEOUT_S):
             handle = await _start(runs, case)
             if handle is None:
                 return REJECTED
             await asyncio.gather(*(_send(handle, message) for message in case.messages))
-            return await check_run(runs.client, handle, may_be_bug=case.form == "compiled")
+            return await check_run(runs.client, handle, may_have_internal_error=case.form == "compiled")
 
-    async def run_batch(self, number: int, tally: Tally, *, only: Callable[[int], bool] = lambda _: True) -> None:
-        """Run the cases of a seed whose positions `only` accepts, many concurrently."""
+    async def run_batch(
+        self, batch_seed: int, tally: Tally, *, is_selected: Callable[[int], bool] = lambda _: True
+    ) -> None:
+        """Run the selected cases of a seed concurrently; `is_selected` gets the position of a case."""
         slots = asyncio.Semaphore(MAX_CONCURRENT_CASES)
 
         async def run(position: int, case: Case) -> None:
             async with slots:
                 try:
-                    tally.ends[f"{case.form} {await self.run(case)}"] += 1
+                    tally.outcomes[f"{case.form} {await self.run(case)}"] += 1
                 # Any unexpected exception of a case is a finding.
                 except (Exception, asyncio.CancelledError) as error:
-                    tally.failures.append(Failure(number, position, case, error))
+                    tally.failures.append(Failure(batch_seed, position, case, error))
 
-        batch = cases_of(number)
-        await asyncio.gather(*(run(position, case) for position, case in enumerate(batch) if only(position)))
+        batch = cases_of(batch_seed)
+        await asyncio.gather(*(run(position, case) for position, case in enumerate(batch) if is_selected(position)))
 
 
-def cases_of(number: int) -> list[Case]:
+def cases_of(batch_seed: int) -> list[Case]:
     """Return the cases of a seed; they change only if the strategies change."""
-    generated: list[Case] = []
+    generated_cases: list[Case] = []
 
-    @seed(number)
+    @seed(batch_seed)
     @settings(
-        max_examples=BATCH,
+        max_examples=BATCH_SIZE,
         phases=[Phase.generate],
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(cases())
-    def make(case: Case) -> None:
-        if case not in generated:
-            generated.append(case)
+    def collect_case(case: Case) -> None:
+        if case not in generated_cases:
+            generated_cases.append(case)
 
-    make()
-    return generated
+    collect_case()
+    return generated_cases
 
 
 @asynccontextmanager
 async def open_session(client: Client, folder: Path) -> AsyncIterator[Session]:
     """Serve the tools of the fuzzer during the block."""
     async with AsyncExitStack() as stack:
-        cached, uncached = [
+        cached_runs, uncached_runs = [
             await stack.enter_async_context(
                 serving_runs(client, registry(), settings=Settings(state_dir=folder / name), workflow_cache=is_cached)
             )
             for name, is_cached in (("cached", True), ("uncached", False))
         ]
-        yield Session(cached, uncached)
+        yield Session(cached_runs, uncached_runs)
 
 
 async def run_for(
@@ -146,11 +148,11 @@ async def run_for(
     last_seed: float = math.inf,
 ) -> Tally:
     """Run one batch after another until the time is over or the last seed is done; call `report` after each batch."""
-    tally, number, end = Tally(), first_seed, time.monotonic() + seconds
-    while time.monotonic() < end and number <= last_seed:
-        await session.run_batch(number, tally)
-        report(tally, number)
-        number += 1
+    tally, batch_seed, end_time = Tally(), first_seed, time.monotonic() + seconds
+    while time.monotonic() < end_time and batch_seed <= last_seed:
+        await session.run_batch(batch_seed, tally)
+        report(tally, batch_seed)
+        batch_seed += 1
     return tally
 
 
@@ -159,7 +161,7 @@ async def _start(runs: Runs, case: Case) -> Handle | None:
     if case.form == "payloads":
         return await runs.start_raw(*map(payload_of, case.content))
     if case.form == "client":
-        inputs, context = (_object(case.fields.get(name)) for name in ("inputs", "context"))
+        inputs, context = (_object_or_empty(case.fields.get(name)) for name in ("inputs", "context"))
         try:
             return await runs.start(
                 case.content, inputs=inputs, context=context, deadline_s=parse_duration(DEADLINE).total_seconds()
@@ -169,21 +171,21 @@ async def _start(runs: Runs, case: Case) -> Handle | None:
         assert problems
         assert all(problem.code and problem.message for problem in problems)
         return None
-    message = {**case.fields}
-    if isinstance(message.setdefault("options", {}), dict):
-        message["options"] = {**message["options"], "deadline": DEADLINE}
+    run_input = {**case.fields}
+    if isinstance(run_input.setdefault("options", {}), dict):
+        run_input["options"] = {**run_input["options"], "deadline": DEADLINE}
     if case.form == "raw":
-        return await runs.start_raw(json_payload({"plan": case.content, **message}))
+        return await runs.start_raw(json_payload({"plan": case.content, **run_input}))
     compiled = _changed_plan(runs, case)
-    return None if compiled is None else await runs.start_raw(json_payload({"compiled": compiled, **message}))
+    return None if compiled is None else await runs.start_raw(json_payload({"compiled": compiled, **run_input}))
 
 
 def _changed_plan(runs: Runs, case: Case) -> Any:
     """Return the compiled plan of a case with its changes, or `None` if the plan cannot be compiled."""
     try:
-        checked = check_plan(case.content["plan"], runs.tools)
-        inputs = dict.fromkeys(checked.inputs, "x")
-        compiled: Any = plan_to_json(prepare_plan(checked, inputs))
+        checked_plan = check_plan(case.content["plan"], runs.tools)
+        inputs = dict.fromkeys(checked_plan.inputs, "x")
+        compiled: Any = plan_to_json(prepare_plan(checked_plan, inputs))
     except PlanInvalid:
         return None
     for fraction, value in case.content["changes"]:
@@ -192,7 +194,7 @@ def _changed_plan(runs: Runs, case: Case) -> Any:
     return compiled
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object_or_empty(value: Any) -> dict[str, Any]:
     """Return the value if it is an object, otherwise an empty object: the client accepts only objects."""
     return value if isinstance(value, dict) else {}
 

@@ -64,7 +64,7 @@ MODELS = ["small", "plan/ask", "profile/plan", "agent/none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class FuzzedGateway:
     """A gateway, a run that waits, an ended run and a session, whose IDs the requests use."""
 
     live: Gateway
@@ -85,7 +85,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedGateway]:
     # The gateway forwards some requests that a real model service would reject; `ModelServer` reports them at its end.
     with suppress(ScriptNotFollowed):
         async with (
@@ -105,11 +105,11 @@ async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFa
             run = {"template": "ask", "inputs": {"number": 21}}
             waiting_run = (await live.post("/v1/runs", run)).json()["run_id"]
 
-            async def is_ended() -> bool:
+            async def has_ended() -> bool:
                 return (await live.http.get(f"/v1/runs/{ended_run}")).json()["status"] not in ("running", "waiting")
 
-            await eventually(is_ended)
-            yield Served(live, waiting_run, ended_run, session)
+            await eventually(has_ended)
+            yield FuzzedGateway(live, waiting_run, ended_run, session)
 
 
 def operations_and_modes() -> Iterator[Any]:
@@ -121,7 +121,7 @@ def operations_and_modes() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("name", "mode"), list(operations_and_modes()))
 async def test_responses_to_generated_requests_match_the_api_document(
-    name: str, mode: GenerationMode, fuzzed_gateway: Served, caplog: pytest.LogCaptureFixture
+    name: str, mode: GenerationMode, fuzzed_gateway: FuzzedGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, path = name.split(" ")
     operation = SCHEMA[path][method]
@@ -135,14 +135,14 @@ async def test_responses_to_generated_requests_match_the_api_document(
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy(generation_mode=mode), choice=st.data())
-    def send_case(case: Case[Any], choice: st.DataObject) -> None:
+    @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
+    def send_case(case: Case[Any], data: st.DataObject) -> None:
         for parameter in case.path_parameters or {}:
             # Other parameters get generated values only.
-            if parameter in known_values and choice.draw(st.integers(0, 3)):
-                case.path_parameters[parameter] = choice.draw(st.sampled_from(known_values[parameter]))
-        if isinstance(case.body, dict) and "model" in case.body and choice.draw(st.integers(0, 3)):
-            case.body["model"] = choice.draw(st.sampled_from(MODELS))
+            if parameter in known_values and data.draw(st.integers(0, 3)):
+                case.path_parameters[parameter] = data.draw(st.sampled_from(known_values[parameter]))
+        if isinstance(case.body, dict) and "model" in case.body and data.draw(st.integers(0, 3)):
+            case.body["model"] = data.draw(st.sampled_from(MODELS))
         response = case.call(base_url=fuzzed_gateway.live.url, timeout=RESPONSE_TIMEOUT_S)
         case.validate_response(response, checks=CHECKS)
 

@@ -67,14 +67,14 @@ def _deep_recursion(depth: int = 0) -> int:
 
 
 def _cyclic_causes() -> BaseException:
-    first, second = ValueError("first"), RuntimeError("second")
-    first.__cause__, second.__cause__ = second, first
-    return first
+    value_error, runtime_error = ValueError("first"), RuntimeError("second")
+    value_error.__cause__, runtime_error.__cause__ = runtime_error, value_error
+    return value_error
 
 
 def _status_error(status: int, retry_after: str | None) -> BaseException:
     headers = {"Retry-After": retry_after} if retry_after is not None else {}
-    request = httpx.Request("GET", "http://nobody.invalid")
+    request = httpx.Request("GET", "http://unknown.invalid")
     return httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, headers=headers))
 
 
@@ -152,7 +152,9 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
 
 def registry() -> ToolRegistry:
     """Return every tool of the fuzzer."""
-    return ToolRegistry.of(*(function for effects in EFFECTS for function in _tools_of(effects)), *_any_tools())
+    return ToolRegistry.of(
+        *(function for effects in EFFECTS for function in _tools_of(effects)), *_tools_of_fixed_effects()
+    )
 
 
 def _tools_of(effects: Any) -> list[Function]:
@@ -161,23 +163,23 @@ def _tools_of(effects: Any) -> list[Function]:
         return arguments
 
     @tool(name=f"{effects}.give", effects=effects)
-    def give(kind: str, **_more: Any) -> Any:
+    def give(kind: str, **_ignored: Any) -> Any:
         return RESULTS[kind]()
 
     @tool(name=f"{effects}.give_async", effects=effects)
-    async def give_async(kind: str, **_more: Any) -> Any:
+    async def give_async(kind: str, **_ignored: Any) -> Any:
         return RESULTS[kind]()
 
     @tool(name=f"{effects}.fail", effects=effects)
-    def fail(kind: str, **_more: Any) -> Any:
+    def fail(kind: str, **_ignored: Any) -> Any:
         raise FAILURES[kind]()
 
     @tool(name=f"{effects}.fail_async", effects=effects)
-    async def fail_async(kind: str, **_more: Any) -> Any:
+    async def fail_async(kind: str, **_ignored: Any) -> Any:
         raise FAILURES[kind]()
 
     @tool(name=f"{effects}.flaky", effects=effects)
-    def flaky(kind: str, **_more: Any) -> Any:
+    def flaky(kind: str, **_ignored: Any) -> Any:
         if context().attempt < 2:
             raise FAILURES[kind]()
         return context().attempt
@@ -185,7 +187,7 @@ def _tools_of(effects: Any) -> list[Function]:
     return [echo, give, give_async, fail, fail_async, flaky]
 
 
-def _any_tools() -> list[Function]:
+def _tools_of_fixed_effects() -> list[Function]:
     @tool(name="t", effects="read")
     def anything(**arguments: Any) -> Any:
         """Stand-in for any tool of a dialect."""
@@ -218,7 +220,7 @@ def _any_tools() -> list[Function]:
         return arguments
 
     @tool(name="sends_heartbeats", effects="read")
-    def sends_heartbeats(details: Any = None, **_more: Any) -> Any:
+    def sends_heartbeats(details: Any = None, **_ignored: Any) -> Any:
         """Send a heartbeat with any details, and report progress."""
         context().heartbeat(details)
         context().progress(1, 3)

@@ -54,25 +54,27 @@ def one_in_n(draw: st.DrawFn, n: int) -> bool:
 
 
 @st.composite
-def references(draw: st.DrawFn, earlier: Sequence[str]) -> str:
-    """Return a reference to one of these nodes, or to something else if there are none."""
-    if not earlier:
+def references(draw: st.DrawFn, node_ids: Sequence[str]) -> str:
+    """Return a reference to one of the nodes, or a text without a reference to a node if there are no nodes."""
+    if not node_ids:
         return draw(st.sampled_from(("plain", "", "{{PLACEHOLDER_name}}", "\\{{a}}")))
-    name = draw(st.sampled_from(earlier))
+    name = draw(st.sampled_from(node_ids))
     field = draw(st.sampled_from(("result", "result", "result", "status", "error")))
     path = draw(st.sampled_from(PATHS)) if field != "status" else ""
     return f"{{{{{name}.{field}{path}}}}}"
 
 
 @st.composite
-def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
+def texts(draw: st.DrawFn, node_ids: Sequence[str]) -> str:
     """Return a text with references in it."""
-    return "".join(draw(st.lists(references(earlier) | st.text(max_size=4), max_size=3)))
+    return "".join(draw(st.lists(references(node_ids) | st.text(max_size=4), max_size=3)))
 
 
-def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
+def arguments(node_ids: Sequence[str]) -> st.SearchStrategy[Any]:
     """Return objects that contain references to these nodes."""
-    leaves = references(earlier) | references(earlier) | texts(earlier) | usual_or_rare(plain_leaves, rare=json_leaves)
+    leaves = (
+        references(node_ids) | references(node_ids) | texts(node_ids) | usual_or_rare(plain_leaves, rare=json_leaves)
+    )
     values = st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),

@@ -1,4 +1,4 @@
-"""Contents of sdist and wheel, and the base install beside a project of a user."""
+"""Contents of sdist and wheel, and the base install next to the project of a user."""
 
 import asyncio
 import email
@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MAX_PACKAGES = 30
-"""Limit of the base install, with Dagwright itself."""
+"""Maximum number of packages in the base install, including Dagwright."""
 MAX_BYTES = 150 * 1024 * 1024
-"""Size on disk, as `du -m` counts, with the bytecode that the installer compiles."""
+"""Maximum size of the packages on disk, as `du -m` measures, including the bytecode that the installer compiles."""
 
 USER_PROJECT = {
     "workflows/__init__.py": "RATE = 0.19\n",
@@ -96,27 +96,32 @@ class Distributions:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A virtual environment with the base install, beside a project of a user."""
+    """A virtual environment with the base install, next to the project of a user."""
 
     python: Path
-    packages: Path
-    project: Path
+    packages_folder: Path
+    project_folder: Path
 
     async def run(self, *arguments: str, server: LiveServer | None = None) -> str:
         """Run Python in the folder of the project and return its standard output."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))}
         environment["DAGWRIGHT_STATE_DIR"] = str(
-            self.project / "state" if server is None else server.settings.state_dir
+            self.project_folder / "state" if server is None else server.settings.state_dir
         )
         process = await asyncio.create_subprocess_exec(
-            self.python, *arguments, cwd=self.project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            self.python,
+            *arguments,
+            cwd=self.project_folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         stdout, stderr = await process.communicate()
         assert process.returncode == 0, stderr.decode()
         return stdout.decode()
 
 
-def _call(*command: str | Path) -> None:
+def _run_command(*command: str | Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -133,7 +138,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     """The sdist of the sources, and the wheel that was built from the sdist."""
     sources, dist = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
     _copy_sources(sources)
-    _call(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, sources)
+    _run_command(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, sources)
     return Distributions(*sorted(dist.iterdir(), key=lambda file: file.suffix))
 
 
@@ -141,7 +146,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 def installation(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """The wheel with the locked packages of the base install."""
     folder = tmp_path_factory.mktemp("installed")
-    _call(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
+    _run_command(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     pip: list[str | Path] = [
         sys.executable,
@@ -153,9 +158,9 @@ def installation(distributions: Distributions, tmp_path_factory: pytest.TempPath
         "--quiet",
         "--disable-pip-version-check",
     ]
-    _call(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
+    _run_command(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
     # Without an index: the locked packages must satisfy the requirements of the wheel.
-    _call(*pip, "--no-index", distributions.wheel)
+    _run_command(*pip, "--no-index", distributions.wheel)
     for name, text in USER_PROJECT.items():
         file = folder / "project" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +179,7 @@ def test_wheel_has_only_the_package(distributions: Distributions) -> None:
     assert {"dagwright/workflows/run_plan.py", "dagwright/activities/call_tool.py", "dagwright/py.typed"} <= {*files}
 
 
-def test_wheel_holds_every_file_of_the_sources(distributions: Distributions) -> None:
+def test_wheel_contains_every_file_of_the_sources(distributions: Distributions) -> None:
     sources = {
         path.relative_to(ROOT).as_posix()
         for folder in (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
@@ -196,9 +201,9 @@ def test_metadata_names_version_license_and_extras(distributions: Distributions)
 
 
 def test_base_install_is_small(installation: Installation) -> None:
-    packages = [*installation.packages.glob("*.dist-info")]
+    packages = [*installation.packages_folder.glob("*.dist-info")]
     assert len(packages) <= MAX_PACKAGES
-    size_bytes = sum(file.lstat().st_blocks * 512 for file in installation.packages.rglob("*"))
+    size_bytes = sum(file.lstat().st_blocks * 512 for file in installation.packages_folder.rglob("*"))
     assert size_bytes <= MAX_BYTES
 
 
