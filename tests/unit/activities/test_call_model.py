@@ -36,7 +36,7 @@ SECRETS = {"OTHER": "sk-other-key"}
 
 
 class Bench(ActivityBench):
-    """Make model calls as a worker does."""
+    """Bench for the activity `call_model`."""
 
     def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", find_secret=SECRETS.get)
@@ -49,13 +49,13 @@ class Bench(ActivityBench):
             return await super().payload(*arguments, **headers)
 
 
-def request(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields: Any) -> dict[str, Any]:
+def request_json(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields: Any) -> dict[str, Any]:
     return request_to_json(ModelRequest(ModelCall((user(words),), tools=tools), **fields))
 
 
 async def test_result_has_a_small_response_inline_and_metadata_of_its_attempt() -> None:
     async with ModelServer(text("Hi", tokens=Tokens(3, 4))) as server:
-        payload = await Bench(server).payload(request())
+        payload = await Bench(server).payload(request_json())
     assert json.loads(payload.data) == {
         "message": {"role": "assistant", "content": "Hi"},
         "output": None,
@@ -85,7 +85,7 @@ async def test_large_response_is_stored_and_the_run_receives_its_summary() -> No
         projections = [[["message", "role"], "value"]]
         offered_tools = tuple(OfferedTool(call.name) for call in calls)
         payload = await bench.payload(
-            request(tools=offered_tools, is_continued=True), **{HEADER_PROJECTIONS: projections}
+            request_json(tools=offered_tools, is_continued=True), **{HEADER_PROJECTIONS: projections}
         )
     summary = summarize_response(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in summary.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
@@ -104,7 +104,9 @@ async def test_large_response_is_stored_and_the_run_receives_its_summary() -> No
 
 
 @pytest.mark.parametrize(("words", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
-async def test_calls_of_unknown_tools_are_reported_once(words: str | None, roles: list[str]) -> None:
+async def test_calls_of_unknown_tools_are_removed_from_summary_and_conversation(
+    words: str | None, roles: list[str]
+) -> None:
     completion = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
     output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     async with ModelServer(completion) as server:
@@ -129,8 +131,10 @@ async def test_named_endpoint_receives_its_own_key_and_never_the_key_of_the_sett
     async with ModelServer("one", "two") as named_server, ModelServer() as default_server:
         for secret in ("OTHER", ""):
             endpoint = NamedEndpoint(named_server.base_url, secret)
-            await Bench(default_server).payload(request(endpoint=endpoint))
-        failure = await Bench(default_server).failure(request(endpoint=NamedEndpoint(named_server.base_url, "MISSING")))
+            await Bench(default_server).payload(request_json(endpoint=endpoint))
+        failure = await Bench(default_server).failure(
+            request_json(endpoint=NamedEndpoint(named_server.base_url, "MISSING"))
+        )
     assert [call.api_key for call in named_server.calls] == ["sk-other-key", "none"]
     assert (failure.type, failure.non_retryable) == ("model_key_missing", True)
     assert (
@@ -161,23 +165,23 @@ async def test_an_invalid_request_is_not_retried(arguments: tuple[Any, ...], mes
 async def test_a_secret_is_never_sent_to_a_model() -> None:
     bindings = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
-        failure = await Bench(server).failure(request(), **{HEADER_BINDINGS: bindings})
+        failure = await Bench(server).failure(request_json(), **{HEADER_BINDINGS: bindings})
     assert failure.message == "Invalid arguments: a secret must not be sent to a model"
 
 
-async def test_missing_conversation_is_lost_and_store_outage_is_retried_by_the_run() -> None:
+async def test_missing_or_invalid_conversation_is_a_lost_value_and_store_outage_is_retried_by_the_run() -> None:
     store, unavailable_store = MemoryStore(), MemoryStore()
     unavailable_store.is_down = True
     invalid_ref, missing_ref = await store.put(b'{"odd": 1}'), f"sha256-{'0' * 64}"
-    for used_store, call, code in (
-        (MemoryStore(), request(previous_conversation=missing_ref), "value_lost"),
-        (store, request(previous_conversation=invalid_ref), "value_lost"),
-        (unavailable_store, request(previous_conversation=missing_ref), "store_retry"),
-        (unavailable_store, request(is_continued=True), "store_retry"),
+    for used_store, encoded_request, code in (
+        (MemoryStore(), request_json(previous_conversation=missing_ref), "value_lost"),
+        (store, request_json(previous_conversation=invalid_ref), "value_lost"),
+        (unavailable_store, request_json(previous_conversation=missing_ref), "store_retry"),
+        (unavailable_store, request_json(is_continued=True), "store_retry"),
     ):
-        async with ModelServer(*["Hi"] * ("before" not in call)) as server:
-            failure = await Bench(server, used_store).failure(call)
-        assert (failure.type, failure.non_retryable) == (code, True), call
+        async with ModelServer(*["Hi"] * ("before" not in encoded_request)) as server:
+            failure = await Bench(server, used_store).failure(encoded_request)
+        assert (failure.type, failure.non_retryable) == (code, True), encoded_request
 
 
 async def test_response_is_stored_after_an_outage_without_a_second_model_call() -> None:
@@ -191,13 +195,13 @@ async def test_response_is_stored_after_an_outage_without_a_second_model_call() 
             store.is_down = not any("waits_for" in each for each in details if isinstance(each, dict))
 
         bench.temporal.on_heartbeat = on_heartbeat
-        await bench.payload(request(is_continued=True))
+        await bench.payload(request_json(is_continued=True))
         assert (len(server.calls), len(store.contents)) == (1, 1)
 
 
-async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
+async def test_failure_reports_advice_and_usage() -> None:
     async with ModelServer(text("So", finish_reason="length", tokens=Tokens(3, 4))) as server:
-        failure = await Bench(server).failure(request())
+        failure = await Bench(server).failure(request_json())
     assert (failure.type, failure.non_retryable) == ("model_truncated", True)
     assert failure.details[0] == {
         "attempt": 2,
@@ -212,27 +216,27 @@ async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
 
 
 async def _stream_call(server: ModelServer, request: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
-    """Return the response of a call, and the text of each heartbeat."""
-    bench, heartbeat_texts = Bench(server), list[Any]()
-    bench.temporal.on_heartbeat = lambda *details: heartbeat_texts.append(details[TEXT_INDEX : TEXT_INDEX + 1])
+    """Return the response of a call, and the text of each heartbeat (`None` for a heartbeat without text)."""
+    bench, text_details = Bench(server), list[Any]()
+    bench.temporal.on_heartbeat = lambda *details: text_details.append(details[TEXT_INDEX : TEXT_INDEX + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)
     payload = await bench.payload(request)
-    return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in heartbeat_texts]
+    return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in text_details]
 
 
 async def test_text_is_sent_with_the_first_piece_and_then_at_intervals() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
         response, texts = await _stream_call(
-            server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
+            server, request_json(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
         )
-    started, first, *later = [each for each in texts if each is not None]
+    start_text, first_text, *later_texts = [each for each in texts if each is not None]
     assert server.calls[0].is_streamed
-    assert (started, first) == (HeartbeatText(2, 0, ""), HeartbeatText(2, 0, words[:2]))
+    assert (start_text, first_text) == (HeartbeatText(2, 0, ""), HeartbeatText(2, 0, words[:2]))
     assert response["message"]["content"] == words
-    assert all(words.startswith(each.text) for each in later)
-    # Three thousand pieces come in less than a minute on any machine.
-    assert len(later) < 600
+    assert all(words.startswith(each.text) for each in later_texts)
+    # Texts are sent at most ten times per second, and all pieces arrive within a minute even on a slow machine.
+    assert len(later_texts) < 600
 
 
 async def test_streamed_field_of_json_output_is_sent_as_plain_text() -> None:
@@ -251,20 +255,20 @@ async def test_response_of_a_service_that_does_not_stream_is_accepted() -> None:
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
-        response, texts = await _stream_call(server, request(streamed_field="", tools=(OfferedTool("look"),)))
+        response, texts = await _stream_call(server, request_json(streamed_field="", tools=(OfferedTool("look"),)))
     assert [call["name"] for call in response["message"]["tool_calls"]] == ["look", "look"]
     assert texts[-1] == HeartbeatText(2, 0, "Let me look.")
 
 
 async def test_call_without_a_streamed_field_is_not_streamed() -> None:
     async with ModelServer("Hi") as server:
-        _, texts = await _stream_call(server, request())
+        _, texts = await _stream_call(server, request_json())
     assert not server.calls[0].is_streamed
     assert all(each is None for each in texts)
 
 
 def test_streamed_field_is_encoded_in_the_request() -> None:
     for streamed_field in (None, "", "answer"):
-        assert request_from_json(request(streamed_field=streamed_field)).streamed_field == streamed_field
+        assert request_from_json(request_json(streamed_field=streamed_field)).streamed_field == streamed_field
     with pytest.raises(ValueError, match="streamed_field must be"):
-        request_from_json({**request(), "streamed_field": ["answer"]})
+        request_from_json({**request_json(), "streamed_field": ["answer"]})

@@ -1,4 +1,4 @@
-"""Heartbeats of an attempt, and the start record of a `write`, which is sent to the server before the call."""
+"""Heartbeats of an attempt, and the start record that the worker sends to the server before it calls a `write`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +35,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
 from tests.support.plan_building import compiled_plan, node, plan_of, start_ready_tasks
 
-_STARTED = [None, None, {"started": 1}]
+_FIRST_START_DETAILS = [None, None, {"started": 1}]
 
 
 class Recorder:
@@ -43,12 +43,12 @@ class Recorder:
 
     record_slots = nullcontext()
 
-    def __init__(self, events: list[str], *, stops: bool = False) -> None:
-        self._events, self._stops = events, stops
+    def __init__(self, events: list[str], *, stops_attempt: bool = False) -> None:
+        self._events, self._stops_attempt = events, stops_attempt
 
     async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
         assert task_token
-        if self._stops:
+        if self._stops_attempt:
             raise CallStopped("no")
         attempt = started_attempt(details)
         self._events.append("cleared" if attempt is None else f"recorded {attempt}")
@@ -61,21 +61,21 @@ async def _call(
     earlier_details: Sequence[Any] = (),
     attempt: int = 1,
     fails: bool = False,
-    stops: bool = False,
+    stops_attempt: bool = False,
     max_attempts: int | None = None,
     paused_calls: PausedCalls | None = None,
     effects: EffectsName = "write",
 ) -> Any:
     @tool(effects=effects)
     async def mail() -> str:
-        """Sends."""
+        """Send a mail."""
         events.append("called")
         if fails:
             raise NotStarted("refused")
         return "sent"
 
     store = open_store(str(folder))
-    guards = CallGuards(paused_calls, cast(CallStarts, Recorder(events, stops=stops)))
+    guards = CallGuards(paused_calls, cast(CallStarts, Recorder(events, stops_attempt=stops_attempt)))
     environment = load_toolset(Settings(state_dir=folder)).environment
     registry = ToolRegistry.of(mail)
     [call] = activities_of_tools(
@@ -91,7 +91,7 @@ async def _call(
 
 
 @pytest.mark.parametrize(
-    ("call", "expected_events"),
+    ("call_options", "expected_events"),
     [
         ({}, ["recorded 1", "called"]),
         ({"earlier_details": ["kept"], "attempt": 2}, ["recorded 2", "called"]),
@@ -101,10 +101,10 @@ async def _call(
     ],
 )
 async def test_tool_is_called_after_its_recorded_start(
-    tmp_path: Path, call: dict[str, Any], expected_events: list[str]
+    tmp_path: Path, call_options: dict[str, Any], expected_events: list[str]
 ) -> None:
     events: list[str] = []
-    await _call(tmp_path, events, **call)
+    await _call(tmp_path, events, **call_options)
     assert events == expected_events
 
 
@@ -114,63 +114,66 @@ async def test_tool_is_not_called_if_its_start_record_is_rejected(
     monkeypatch.setattr("dagwright.activities.call_tool._CANCEL_WAIT_S", 0.0)
     events: list[str] = []
     with pytest.raises(ApplicationError, match="mail was not called") as failure:
-        await _call(tmp_path, events, stops=True, max_attempts=1)
+        await _call(tmp_path, events, stops_attempt=True, max_attempts=1)
     # The server may have paused the activity, and it can only hold a retryable activity.
     assert (failure.value.type, failure.value.non_retryable, events) == ("not_started", False, [])
 
 
-class Server:
-    """Fake client of a worker, whose heartbeats take a moment."""
+class SlowClient:
+    """Fake Temporal client whose heartbeats take a millisecond."""
 
     def __init__(self) -> None:
-        self.recorded = 0
+        self.record_count = 0
 
-    def get_async_activity_handle(self, **_: Any) -> "Server":
+    def get_async_activity_handle(self, **_: Any) -> "SlowClient":
         return self
 
     async def heartbeat(self, *_: Any, **__: Any) -> None:
-        self.recorded += 1
+        self.record_count += 1
         await asyncio.sleep(0.001)
 
 
 async def test_at_most_two_calls_are_recorded_but_not_yet_made() -> None:
-    server, called_count, max_uncalled = Server(), 0, 0
-    starts = CallStarts(cast(Client, server))
+    client, call_count, max_open_records = SlowClient(), 0, 0
+    starts = CallStarts(cast(Client, client))
 
     async def call() -> None:
-        nonlocal called_count, max_uncalled
+        nonlocal call_count, max_open_records
         await Heartbeats(ActivityEnvironment.default_info(), starts=starts).record_start()
-        max_uncalled = max(max_uncalled, server.recorded - called_count)
-        called_count += 1
+        max_open_records = max(max_open_records, client.record_count - call_count)
+        call_count += 1
 
     await asyncio.gather(*(call() for _ in range(20)))
-    assert (called_count, max_uncalled) == (20, MAX_OPEN_RECORDS)
+    assert (call_count, max_open_records) == (20, MAX_OPEN_RECORDS)
 
 
-class PausingCalls:
-    """Fake `PausedCalls` of a paused tool."""
+class FakePausedCalls:
+    """Fake `PausedCalls`: each tool is paused."""
 
     async def pause_if_tool_is_paused(self, tool: str) -> ToolPause:
         return ToolPause(tool, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("call", "expected_failure", "expected_events"),
+    ("call_options", "expected_failure", "expected_events"),
     [
         pytest.param(
-            {"earlier_details": _STARTED, "attempt": 2}, ("outcome_unknown", True), [], id="start was recorded"
+            {"earlier_details": _FIRST_START_DETAILS, "attempt": 2},
+            ("outcome_unknown", True),
+            [],
+            id="start was recorded",
         ),
         pytest.param({"fails": True}, ("not_started", False), ["recorded 1", "called", "cleared"], id="not started"),
         # The server can hold the call although it has only one attempt.
-        pytest.param({"max_attempts": 1, "paused_calls": PausingCalls()}, ("tool_paused", False), [], id="paused"),
+        pytest.param({"max_attempts": 1, "paused_calls": FakePausedCalls()}, ("tool_paused", False), [], id="paused"),
     ],
 )
 async def test_failed_write_is_classified(
-    tmp_path: Path, call: dict[str, Any], expected_failure: tuple[str, bool], expected_events: list[str]
+    tmp_path: Path, call_options: dict[str, Any], expected_failure: tuple[str, bool], expected_events: list[str]
 ) -> None:
     events: list[str] = []
     with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, events, **call)
+        await _call(tmp_path, events, **call_options)
     assert (failure.value.type, failure.value.non_retryable, events) == (*expected_failure, expected_events)
     assert failure.value.details[0]["attempt"] == 1
 
@@ -187,7 +190,7 @@ async def test_failed_write_is_classified(
         ([None, None, {"calls": [2, 2]}], 1, False),
     ],
 )
-async def test_only_attempts_that_called_the_tool_count(
+async def test_max_attempts_counts_only_attempts_that_called_the_tool(
     tmp_path: Path, *, earlier_details: list[Any], attempt: int, is_final: bool
 ) -> None:
     with pytest.raises(ApplicationError) as failure:
@@ -209,7 +212,7 @@ def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -
     return error
 
 
-_CALLED = [None, None, {"started": 3}]
+_THIRD_START_DETAILS = [None, None, {"started": 3}]
 
 
 @pytest.mark.parametrize("records_starts", [True, False])
@@ -217,10 +220,10 @@ _CALLED = [None, None, {"started": 3}]
     ("kind", "details", "state", "has_not_started"),
     [
         (TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED, True),
-        (TimeoutType.HEARTBEAT, _CALLED, RetryState.MAXIMUM_ATTEMPTS_REACHED, False),
+        (TimeoutType.HEARTBEAT, _THIRD_START_DETAILS, RetryState.MAXIMUM_ATTEMPTS_REACHED, False),
         (TimeoutType.HEARTBEAT, [], RetryState.CANCEL_REQUESTED, True),
         (TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE, True),
-        (TimeoutType.START_TO_CLOSE, _CALLED, RetryState.NON_RETRYABLE_FAILURE, False),
+        (TimeoutType.START_TO_CLOSE, _THIRD_START_DETAILS, RetryState.NON_RETRYABLE_FAILURE, False),
     ],
 )
 def test_outcome_of_a_lost_write_is_unknown_only_if_the_write_may_have_started(
@@ -249,16 +252,17 @@ def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
 TEXT = HeartbeatText(1, 0, "Oslo")
 
 
-async def _run(
+async def _run_attempt(
     work: Callable[[Heartbeats], Awaitable[None]],
     *,
     earlier_details: Sequence[Any] = (),
     attempt: int = 1,
     starts: Any = None,
 ) -> list[tuple[Any, ...]]:
-    sent: list[tuple[Any, ...]] = []
+    """Run `work` as an attempt, and return its heartbeats."""
+    sent_heartbeats: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
-    environment.on_heartbeat = lambda *details: sent.append(details)
+    environment.on_heartbeat = lambda *details: sent_heartbeats.append(details)
     environment.info = replace(
         ActivityEnvironment.default_info(), heartbeat_details=list(earlier_details), attempt=attempt
     )
@@ -267,7 +271,7 @@ async def _run(
         await work(Heartbeats(environment.info, starts=starts))
 
     await environment.run(run)
-    return sent
+    return sent_heartbeats
 
 
 async def _heartbeats_of(
@@ -279,7 +283,7 @@ async def _heartbeats_of(
         with heartbeats.running():
             work(heartbeats)
 
-    return await _run(attempt_once, earlier_details=earlier_details)
+    return await _run_attempt(attempt_once, earlier_details=earlier_details)
 
 
 async def test_only_first_and_last_of_many_heartbeats_are_sent() -> None:
@@ -287,8 +291,8 @@ async def test_only_first_and_last_of_many_heartbeats_are_sent() -> None:
         for _ in range(1_000):
             heartbeats.add_usage(Usage(calls=1))
 
-    sent = await _heartbeats_of(work)
-    assert [usage_of_heartbeat(details).calls for details in sent] == [1, 1_000]
+    sent_heartbeats = await _heartbeats_of(work)
+    assert [usage_of_heartbeat(details).calls for details in sent_heartbeats] == [1, 1_000]
 
 
 async def test_heartbeat_with_text_also_has_the_other_details() -> None:
@@ -323,33 +327,35 @@ class _UnresponsiveStarts:
 
 
 async def test_unconfirmed_start_record_is_not_in_other_heartbeats() -> None:
-    sent: list[tuple[Any, ...]] = []
+    sent_heartbeats: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
-    environment.on_heartbeat = lambda *details: sent.append(details)
+    environment.on_heartbeat = lambda *details: sent_heartbeats.append(details)
 
     async def attempt() -> None:
         heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, _UnresponsiveStarts()))
         recording = asyncio.create_task(heartbeats.record_start())
         await asyncio.sleep(0)
         heartbeats.report_text(TEXT)
-        assert sent == []
+        assert sent_heartbeats == []
         recording.cancel()
         with pytest.raises(asyncio.CancelledError):
             await recording
 
     await environment.run(attempt)
     # This heartbeat clears the record, which the server may have received although the call was not made.
-    assert sent == [(None, None, None, TEXT.to_json())]
+    assert sent_heartbeats == [(None, None, None, TEXT.to_json())]
 
 
 async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> None:
-    recorded: list[str] = []
+    records: list[str] = []
 
     async def work(heartbeats: Heartbeats) -> None:
         heartbeats.report_text(TEXT)
         await heartbeats.record_end()
         heartbeats.stop()
 
-    sent = await _run(work, earlier_details=[None, None, {"started": 1}], attempt=2, starts=Recorder(recorded))
-    assert [started_attempt(details) for details in sent] == [1]
-    assert recorded == []
+    sent_heartbeats = await _run_attempt(
+        work, earlier_details=[None, None, {"started": 1}], attempt=2, starts=Recorder(records)
+    )
+    assert [started_attempt(details) for details in sent_heartbeats] == [1]
+    assert records == []

@@ -29,8 +29,8 @@ def _document(**fields: Any) -> dict[str, Any]:
 
 
 def test_outcome_of_a_document_equals_the_report_of_the_run() -> None:
-    document = {**end_of(_document()), "child_snapshot": _CHILD_SNAPSHOT, "map_batch": {"counts": {"completed": 1}}}
-    assert outcome_of_document({**_document(), **document}) == document
+    report = {**end_of(_document()), "child_snapshot": _CHILD_SNAPSHOT, "map_batch": {"counts": {"completed": 1}}}
+    assert outcome_of_document({**_document(), **report}) == report
 
 
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])

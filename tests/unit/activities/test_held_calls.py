@@ -23,11 +23,11 @@ _UNAVAILABLE = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
 class Server:
-    """Fake server with scripted pause states of a tool. It records paused and continued calls."""
+    """Fake server with scripted pause states of a tool. It records each call that is paused or unpaused."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: ToolPause | RPCError | None) -> None:
         self.states = list(states)
-        self.recorded: list[str] = []
+        self.events: list[str] = []
         self.cannot_pause = False
         for name in ("find_tool_pause", "pause_call", "unpause_call"):
             monkeypatch.setattr(paused_calls, name, getattr(self, name))
@@ -41,58 +41,58 @@ class Server:
     async def pause_call(self, client: Client, run: Any, activity_id: str, *, reason: str) -> None:
         if self.cannot_pause:
             raise RPCError("unknown method", RPCStatusCode.UNIMPLEMENTED, b"")
-        self.recorded.append(f"pause {activity_id}: {reason}")
+        self.events.append(f"pause {activity_id}: {reason}")
 
     async def unpause_call(self, client: Client, run: Any, activity_id: str) -> None:
-        self.recorded.append(f"unpause {activity_id}")
+        self.events.append(f"unpause {activity_id}")
 
 
-async def _hold_calls(calls: int = 1) -> list[ToolPause | None]:
+async def _pauses_of_calls(count: int = 1) -> list[ToolPause | None]:
     paused_calls = PausedCalls(cast(Client, None))
 
-    async def hold() -> list[ToolPause | None]:
-        return [await paused_calls.pause_if_tool_is_paused("send") for _ in range(calls)]
+    async def find_pauses() -> list[ToolPause | None]:
+        return [await paused_calls.pause_if_tool_is_paused("send") for _ in range(count)]
 
-    return await ActivityEnvironment().run(hold)
+    return await ActivityEnvironment().run(find_pauses)
 
 
 async def test_server_is_queried_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, None)
-    assert await _hold_calls(calls=5) == [None] * 5
-    assert (server.states, server.recorded) == ([], [])
+    assert await _pauses_of_calls(count=5) == [None] * 5
+    assert (server.states, server.events) == ([], [])
 
 
 async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, _PAUSED)
-    assert await _hold_calls() == [_PAUSED]
-    assert server.recorded == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
+    assert await _pauses_of_calls() == [_PAUSED]
+    assert server.events == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
 async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, None)
-    assert await _hold_calls() == [None]
-    assert (server.states, server.recorded) == ([], [])
+    assert await _pauses_of_calls() == [None]
+    assert (server.states, server.events) == ([], [])
 
 
 async def test_call_is_unpaused_if_its_tool_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, None)
-    assert await _hold_calls() == [None]
-    assert [each.partition(":")[0] for each in server.recorded] == ["pause test", "unpause test"]
+    assert await _pauses_of_calls() == [None]
+    assert [each.partition(":")[0] for each in server.events] == ["pause test", "unpause test"]
 
 
 async def test_call_is_not_paused_while_the_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, _UNAVAILABLE)
-    assert await _hold_calls() == [None]
+    assert await _pauses_of_calls() == [None]
 
 
 async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED)
     server.cannot_pause = True
-    assert await _hold_calls() == [_PAUSED]
+    assert await _pauses_of_calls() == [_PAUSED]
 
 
 @pytest.mark.parametrize("effects", Effects)
-def test_tool_paused_is_retried_for_all_effects(effects: Effects) -> None:
+def test_error_tool_paused_is_retried_for_all_effects(effects: Effects) -> None:
     error = ToolPaused(f"send: {_PAUSED.message}")
     decision = retry_decision(error, effects)
     assert (decision.code, decision.is_final, decision.delay is not None) == ("tool_paused", False, True)

@@ -77,7 +77,7 @@ def region_results(
         region.run()
     calls.close()
     records = ((plan.nodes[number].id, scheduler.records[number]) for number in region.ended_node_numbers())
-    return {name: record.error if record.error is not None else record.result for name, record in records}
+    return {node_id: record.error if record.error is not None else record.result for node_id, record in records}
 
 
 async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -90,19 +90,20 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
 
 
 def nodes_of_kinds(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Return a node of the tool for each kind, and one valid node."""
+    """Return the node `good`, which succeeds, and one node of the tool for each kind."""
     nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
     return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *nodes]
 
 
 @pytest.mark.parametrize("tool", ["pure_failure", "pure_failure_async"])
 async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
-    # The event loop does not let a GeneratorExit of an async tool through to an activity.
+    # The event loop does not pass the GeneratorExit of an async tool to the activity.
+    # So the expected failure of this kind comes from a tool that is not async.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
     actual = await asyncio.to_thread(region_results, None, nodes=nodes_of_kinds(tool, ODD_FAILURES), registry=BENCH)
     assert actual.pop("good") == 2
-    assert {name: (error.code, error.message) for name, error in actual.items()} == expected
+    assert {node_id: (error.code, error.message) for node_id, error in actual.items()} == expected
 
 
 async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
@@ -111,7 +112,7 @@ async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> N
         region_results, None, nodes=nodes_of_kinds("pure_result", ODD_RESULTS), registry=BENCH
     )
     assert actual.pop("good") == 2
-    assert {name: (error.code, error.message) for name, error in actual.items()} == expected
+    assert {node_id: (error.code, error.message) for node_id, error in actual.items()} == expected
 
 
 def test_transient_failure_is_retried_immediately() -> None:
@@ -123,7 +124,8 @@ def test_transient_failure_is_retried_immediately() -> None:
 def test_tool_that_mutates_its_arguments_does_not_change_other_results() -> None:
     values = {"a": [{"n": 1}], "b": ["{{a.result[0]}}", "{{a.result}}"], "c": [{"a": "{{a.result}}"}]}
     nodes = [
-        {"id": name, "tool": "pure_change", "arguments": {"values": argument}} for name, argument in values.items()
+        {"id": node_id, "tool": "pure_change", "arguments": {"values": argument}}
+        for node_id, argument in values.items()
     ]
     changed_item = {"n": 1, "changed": True}
     assert region_results(None, nodes=nodes, registry=BENCH) == {
@@ -137,10 +139,10 @@ def test_call_that_uses_a_model_stays_open_while_the_other_nodes_run() -> None:
     assert region_results(None) == {"a": 2, "b": 4}
 
 
-def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
+def test_call_that_uses_a_model_fails_in_an_offloaded_region() -> None:
     actual = region_results(frozenset())
     assert (actual["a"], actual["b"]) == (2, 4)
-    assert [actual[name].code for name in ("asks", "asks too")] == ["needs_own_activity"] * 2
+    assert [actual[node_id].code for node_id in ("asks", "asks too")] == ["needs_own_activity"] * 2
 
 
 @tool(effects="pure")
@@ -164,53 +166,56 @@ async def test_thread_of_a_tool_does_not_block_the_event_loop() -> None:
 
 async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
     default_interval_s, store = sys.getswitchinterval(), MemoryStore()
-    second = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
-    checked = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second]}, _REGISTRY.declarations())
-    scheduler = create_scheduler(prepare_plan(checked, {}), {})
+    second_node = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
+    checked_plan = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second_node]}, _REGISTRY.declarations())
+    scheduler = create_scheduler(prepare_plan(checked_plan, {}), {})
     scheduler.start(1.0)
-    ready = next_call(scheduler, 1.0)
-    assert ready is not None
+    ready_call = next_call(scheduler, 1.0)
+    assert ready_call is not None
     activity = region_activity(
         _REGISTRY, _ENVIRONMENT, store=store, values=LargeValues(store), cache=ResultCache(store)
     )
-    payload = await ActivityBench(activity).payload(json.loads(ready.arguments))
+    payload = await ActivityBench(activity).payload(json.loads(ready_call.arguments))
     assert payload.data.count(str(SWITCH_INTERVAL_S).encode()) == 2
     assert sys.getswitchinterval() == default_interval_s
 
 
-def region_of(count: int) -> OffloadedRegionState:
+def region_with_nodes(node_count: int) -> OffloadedRegionState:
     scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended_numbers=[]))
-    state = SimpleNamespace(region=SimpleNamespace(member_numbers=range(count)), scheduler=scheduler, last=None)
+    state = SimpleNamespace(region=SimpleNamespace(member_numbers=range(node_count)), scheduler=scheduler, last=None)
     return cast(OffloadedRegionState, state)
 
 
-def put_region(cache: RegionCache, run: str, region: OffloadedRegionState) -> None:
-    cache.put(run, OffloadedBatchInput("inner", None, None), region, ref="r1")
+def put_region(cache: RegionCache, run_id: str, region: OffloadedRegionState) -> None:
+    cache.put(run_id, OffloadedBatchInput("inner", None, None), region, ref="r1")
 
 
-def pop_region(cache: RegionCache, run: str) -> OffloadedRegionState | None:
-    return cache.pop(run, OffloadedBatchInput("inner", "r1", None))
+def pop_region(cache: RegionCache, run_id: str) -> OffloadedRegionState | None:
+    return cache.pop(run_id, OffloadedBatchInput("inner", "r1", None))
 
 
 async def test_region_is_cached_for_one_batch() -> None:
-    cache, region = RegionCache(), region_of(3)
+    cache, region = RegionCache(), region_with_nodes(3)
     put_region(cache, "a", region)
     assert pop_region(cache, "a") is region
     assert pop_region(cache, "a") is None
 
 
 async def test_cache_over_its_node_limit_evicts_the_least_recently_used_region() -> None:
-    cache, regions = RegionCache(), {run: region_of(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
+    cache, regions = (
+        RegionCache(),
+        {run: region_with_nodes(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))},
+    )
     for run, region in regions.items():
         put_region(cache, run, region)
     put_region(cache, "a", regions["a"])
-    put_region(cache, "d", region_of(199_999))
+    put_region(cache, "d", region_with_nodes(199_999))
     assert [pop_region(cache, run) is not None for run in "abcd"] == [True, False, True, True]
 
 
 async def test_region_is_evicted_after_its_cache_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_state, "CACHE_TIME_S", 0.0)
     cache = RegionCache()
-    put_region(cache, "a", region_of(1))
+    put_region(cache, "a", region_with_nodes(1))
     await eventually(lambda: not cache._regions)
     assert (pop_region(cache, "a"), cache._expiry_timers) == (None, {})

@@ -33,18 +33,19 @@ STARTED_AT = 1_700_000_000.0
 
 
 class Bench:
-    """A store that several processes share, and a clock that the test sets."""
+    """A store that the caches of several processes share, and a clock that the test sets."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.now = STARTED_AT
         self.calls: list[str] = []
 
-    def process(self) -> ResultCache:
+    def new_cache(self) -> ResultCache:
+        """Return the result cache of another process."""
         return ResultCache(self.store, clock=lambda: self.now)
 
-    async def ask(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
-        """Return the result of a call, and the node that computed it if the result was reused."""
+    async def result_and_source(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
+        """Return the result of a call, and the node whose result was reused (`None` for a new result)."""
 
         async def call() -> Outcome:
             self.calls.append(node)
@@ -56,8 +57,8 @@ class Bench:
 
 
 def cache_lookup(node: str = "n", **changes: Any) -> CacheLookup:
-    values = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
-    return CacheLookup(**{**values, **changes}, task_id=node)
+    defaults = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
+    return CacheLookup(**{**defaults, **changes}, task_id=node)
 
 
 @pytest.fixture
@@ -66,42 +67,42 @@ def bench() -> Bench:
 
 
 async def test_result_is_reused_in_every_process_until_its_maximum_age(bench: Bench) -> None:
-    first, second = bench.process(), bench.process()
-    assert await bench.ask(first, "a") == ("a", None)
+    first, second = bench.new_cache(), bench.new_cache()
+    assert await bench.result_and_source(first, "a") == ("a", None)
     bench.now += 59.9
-    assert await bench.ask(first, "b") == ("a", "a")
-    assert await bench.ask(second, "c") == ("a", "a")
-    assert await bench.ask(second, "d") == ("a", "a")
+    assert await bench.result_and_source(first, "b") == ("a", "a")
+    assert await bench.result_and_source(second, "c") == ("a", "a")
+    assert await bench.result_and_source(second, "d") == ("a", "a")
     bench.now += 0.1
-    assert await bench.ask(second, "e") == ("e", None)
-    assert await bench.ask(first, "f") == ("e", "e")
+    assert await bench.result_and_source(second, "e") == ("e", None)
+    assert await bench.result_and_source(first, "f") == ("e", "e")
     assert bench.calls == ["a", "e"]
     # A value in memory needs no request to the store.
     assert len(bench.store.read_keys) == 4
 
 
 async def test_caller_sets_the_maximum_age_of_a_result(bench: Bench) -> None:
-    assert await bench.ask(bench.process(), "a", max_age_s=10.0) == ("a", None)
+    assert await bench.result_and_source(bench.new_cache(), "a", max_age_s=10.0) == ("a", None)
     assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT + 10, UTC)
     bench.now += 30.0
-    assert await bench.ask(bench.process(), "b", max_age_s=60.0) == ("a", "a")
-    assert await bench.ask(bench.process(), "c", max_age_s=30.0) == ("c", None)
+    assert await bench.result_and_source(bench.new_cache(), "b", max_age_s=60.0) == ("a", "a")
+    assert await bench.result_and_source(bench.new_cache(), "c", max_age_s=30.0) == ("c", None)
 
 
 async def test_result_is_not_reused_for_another_key(bench: Bench) -> None:
-    cache = bench.process()
-    assert await bench.ask(cache, "a") == ("a", None)
-    assert await bench.ask(cache, "b", key="1" * 64) == ("b", None)
+    cache = bench.new_cache()
+    assert await bench.result_and_source(cache, "a") == ("a", None)
+    assert await bench.result_and_source(cache, "b", key="1" * 64) == ("b", None)
 
 
 async def test_failure_is_never_reused(bench: Bench) -> None:
-    cache, error = bench.process(), ValueError("no")
+    cache, error = bench.new_cache(), ValueError("no")
 
     async def fail() -> Outcome:
         return Outcome(error=error)
 
     assert await cache.get_or_call(cache_lookup(), fail) == (Outcome(error=error), None)
-    assert await bench.ask(cache, "b") == ("b", None)
+    assert await bench.result_and_source(cache, "b") == ("b", None)
 
 
 def held_call(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
@@ -117,11 +118,11 @@ def held_call(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], async
 
 
 async def test_concurrent_equal_calls_are_made_once(bench: Bench) -> None:
-    cache = bench.process()
+    cache = bench.new_cache()
     call, entered, released = held_call(Outcome(b'"first"'))
     first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
     await entered.wait()
-    waiters = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
+    waiters = [asyncio.create_task(bench.result_and_source(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
     waiters[0].cancel()
     released.set()
@@ -132,12 +133,12 @@ async def test_concurrent_equal_calls_are_made_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_callers_that_waited_for_a_failed_call_call_the_tool(bench: Bench, *, is_cancelled: bool) -> None:
-    cache = bench.process()
+async def test_each_waiting_caller_calls_the_tool_after_a_failed_call(bench: Bench, *, is_cancelled: bool) -> None:
+    cache = bench.new_cache()
     call, entered, released = held_call(Outcome(error=ValueError("no")))
     first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
     await entered.wait()
-    waiters = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
+    waiters = [asyncio.create_task(bench.result_and_source(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
     if is_cancelled:
         first_task.cancel()
@@ -153,25 +154,25 @@ async def test_large_result_is_found_while_its_payload_exists(bench: Bench) -> N
     ref = await bench.store.put(content)
     cached_result = CachedResult(content, STARTED_AT, 1.0, "run-1", "a")
     await bench.store.put_cache_entry(KEY, to_stored_form(cached_result), expires_at=datetime.now(UTC))
-    assert await bench.process().find(cache_lookup()) == cached_result
+    assert await bench.new_cache().find(cache_lookup()) == cached_result
     del bench.store.contents[ref]
-    assert await bench.process().find(cache_lookup()) is None
-    assert await bench.ask(bench.process(), "b") == ("b", None)
+    assert await bench.new_cache().find(cache_lookup()) is None
+    assert await bench.result_and_source(bench.new_cache(), "b") == ("b", None)
 
 
 async def test_result_of_a_damaged_entry_is_computed_again(bench: Bench) -> None:
     await bench.store.put_cache_entry(KEY, b"damaged", expires_at=datetime.now(UTC))
-    assert await bench.ask(bench.process(), "a") == ("a", None)
-    assert await bench.ask(bench.process(), "b") == ("a", "a")
+    assert await bench.result_and_source(bench.new_cache(), "a") == ("a", None)
+    assert await bench.result_and_source(bench.new_cache(), "b") == ("a", "a")
 
 
-async def test_store_outage_is_logged_once_and_the_store_is_not_called_until_it_may_be_back(bench: Bench) -> None:
-    cache = bench.process()
+async def test_store_outage_is_logged_once_and_stops_further_requests_to_the_store(bench: Bench) -> None:
+    cache = bench.new_cache()
     bench.store.is_down = True
     with structlog.testing.capture_logs() as logs:
-        assert await bench.ask(cache, "a") == ("a", None)
-        assert await bench.ask(cache, "b") == ("a", "a")
-        assert await bench.ask(cache, "c", key="1" * 64) == ("c", None)
+        assert await bench.result_and_source(cache, "a") == ("a", None)
+        assert await bench.result_and_source(cache, "b") == ("a", "a")
+        assert await bench.result_and_source(cache, "c", key="1" * 64) == ("c", None)
     assert logs == [
         {"event": "the result cache is not used for now", "reason": "the payload store is down", "log_level": "warning"}
     ]
@@ -187,23 +188,23 @@ async def test_unresponsive_store_does_not_delay_a_call(bench: Bench, monkeypatc
 
     monkeypatch.setattr(bench.store, "get_cache_entry", get_cache_entry)
     with structlog.testing.capture_logs() as logs:
-        assert await bench.ask(bench.process(), "a") == ("a", None)
+        assert await bench.result_and_source(bench.new_cache(), "a") == ("a", None)
     assert [log["reason"] for log in logs] == ["the payload store did not answer within 0.01 s"]
 
 
 async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
-    cache, pure = bench.process(), {"is_pure": True, "max_age_s": None}
-    assert await bench.ask(cache, "a", **pure) == ("a", None)
-    assert await bench.ask(cache, "b", **pure) == ("b", None)
+    cache, pure_fields = bench.new_cache(), {"is_pure": True, "max_age_s": None}
+    assert await bench.result_and_source(cache, "a", **pure_fields) == ("a", None)
+    assert await bench.result_and_source(cache, "b", **pure_fields) == ("b", None)
     assert bench.store.cached_contents == {}
 
-    slow = CachedResult(b'"c"', STARTED_AT, 0.02, "run-1", "c")
-    assert cache.put(cache_lookup("c", **pure), slow)
-    cache.start_write(cache_lookup("c", **pure), slow)
+    slow_result = CachedResult(b'"c"', STARTED_AT, 0.02, "run-1", "c")
+    assert cache.put(cache_lookup("c", **pure_fields), slow_result)
+    cache.start_write(cache_lookup("c", **pure_fields), slow_result)
     await cache.flush({KEY})
     bench.now += 10 * RETENTION_S
-    assert await bench.ask(cache, "d", **pure) == ("c", "c")
-    assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
+    assert await bench.result_and_source(cache, "d", **pure_fields) == ("c", "c")
+    assert await bench.result_and_source(bench.new_cache(), "e", **pure_fields) == ("c", "c")
     assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT, UTC) + timedelta(
         seconds=RETENTION_S
     )
@@ -213,7 +214,7 @@ async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_cache, "MAX_MEMORY_BYTES", 2_500)
-    cache, keys = bench.process(), [f"{number:064x}" for number in range(4)]
+    cache, keys = bench.new_cache(), [f"{number:064x}" for number in range(4)]
     for number in (0, 1, 2):
         cache.put(cache_lookup(key=keys[number]), CachedResult(b"x" * 100, STARTED_AT, 1.0, "run-1", "n"))
     assert cache.find_in_memory(cache_lookup(key=keys[0])) is not None
@@ -223,22 +224,22 @@ async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
 
 async def test_flush_waits_only_for_the_given_keys(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "_FLUSH_TIMEOUT_S", 600.0)
-    cache, slow, write_released = bench.process(), "1" * 64, asyncio.Event()
+    cache, slow_key, write_released = bench.new_cache(), "1" * 64, asyncio.Event()
 
     async def put_cache_entry(key: str, content: bytes, *, expires_at: datetime) -> None:
-        if key == slow:
+        if key == slow_key:
             await write_released.wait()
         bench.store.cached_contents[key] = (content, expires_at)
 
     monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
-    for key in (slow, KEY):
+    for key in (slow_key, KEY):
         cache.start_write(cache_lookup(key=key), CachedResult(b"1", STARTED_AT, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
         await cache.flush({KEY})
         assert list(bench.store.cached_contents) == [KEY]
         write_released.set()
-        await cache.flush({slow})
-    assert list(bench.store.cached_contents) == [KEY, slow]
+        await cache.flush({slow_key})
+    assert list(bench.store.cached_contents) == [KEY, slow_key]
 
 
 CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "bindings": []}
@@ -313,11 +314,15 @@ def test_any_text_has_a_key(text: str) -> None:
 
 
 def test_small_result_is_cached_inline_and_a_large_result_by_reference() -> None:
-    form, large = from_stored_form(to_stored_form(SMALL)), from_stored_form(to_stored_form(LARGE))
-    assert (form and form.result, form and form.ref) == (SMALL, None)
-    assert large is not None
-    assert (large.content, large.ref) == (b"", ref_of(LARGE.content))
-    assert large.result.provenance() == {"made_at": "2023-11-14T22:13:20.000Z", "run_id": "run-1", "node_id": "big"}
+    small_form, large_form = from_stored_form(to_stored_form(SMALL)), from_stored_form(to_stored_form(LARGE))
+    assert (small_form and small_form.result, small_form and small_form.ref) == (SMALL, None)
+    assert large_form is not None
+    assert (large_form.content, large_form.ref) == (b"", ref_of(LARGE.content))
+    assert large_form.result.provenance() == {
+        "made_at": "2023-11-14T22:13:20.000Z",
+        "run_id": "run-1",
+        "node_id": "big",
+    }
 
 
 @pytest.mark.parametrize(
@@ -340,7 +345,7 @@ TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [[
 
 
 class HangingStore(MemoryStore):
-    """Store whose `get_cache_entry` hangs until it is cancelled."""
+    """Store whose `get_cache_entry` hangs until the lookup is cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -360,8 +365,8 @@ async def test_thread_that_waits_for_the_store_ends_on_cancellation(monkeypatch:
     monkeypatch.setattr("dagwright.activities.result_cache._LOOKUP_TIMEOUT_S", 600.0)
     store, cancellation = HangingStore(), Cancellation()
     loop = asyncio.get_running_loop()
-    results = BatchCache(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
-    lookup = asyncio.create_task(asyncio.to_thread(results.find, TASK, []))
+    batch_cache = BatchCache(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
+    lookup = asyncio.create_task(asyncio.to_thread(batch_cache.find, TASK, []))
     async with asyncio.timeout(60):
         await store.lookup_started.wait()
         cancellation.request()
@@ -411,21 +416,21 @@ def reset_counter(monkeypatch: pytest.MonkeyPatch) -> type[CallCounter]:
     return CallCounter
 
 
-TTL = {HEADER_CACHE: 60.0}
+CACHE_HEADER = {HEADER_CACHE: 60.0}
 
 
 @pytest.mark.usefixtures("reset_counter")
 async def test_result_of_an_equal_call_is_reused() -> None:
     store = MemoryStore()
     bench = FunctionBench(count_calls, store=store)
-    first, second = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
-    from_another_process = await FunctionBench(count_calls, store=store).payload({}, **TTL)
+    first, second = await bench.payload({}, **CACHE_HEADER), await bench.payload({}, **CACHE_HEADER)
+    from_another_process = await FunctionBench(count_calls, store=store).payload({}, **CACHE_HEADER)
     assert first.data == second.data == from_another_process.data == b'{"call":1,"text":""}'
     assert METADATA_CACHED not in first.metadata
-    entries = [json.loads(each.metadata[METADATA_CACHED]) for each in (second, from_another_process)]
-    assert entries == [{"made_at": entries[0]["made_at"], "run_id": "test", "node_id": "n1"}] * 2
-    assert datetime.now(UTC) - datetime.fromisoformat(entries[0]["made_at"]) < timedelta(minutes=1)
-    assert json.loads((await bench.payload({"size": 1}, **TTL)).data)["call"] == 2
+    provenances = [json.loads(each.metadata[METADATA_CACHED]) for each in (second, from_another_process)]
+    assert provenances == [{"made_at": provenances[0]["made_at"], "run_id": "test", "node_id": "n1"}] * 2
+    assert datetime.now(UTC) - datetime.fromisoformat(provenances[0]["made_at"]) < timedelta(minutes=1)
+    assert json.loads((await bench.payload({"size": 1}, **CACHE_HEADER)).data)["call"] == 2
     assert json.loads((await bench.payload({})).data)["call"] == 3
     assert json.loads((await bench.payload({}, **{HEADER_CACHE: 0})).data)["call"] == 4
 
@@ -433,28 +438,30 @@ async def test_result_of_an_equal_call_is_reused() -> None:
 @pytest.mark.usefixtures("reset_counter")
 async def test_large_reused_result_is_stored_again_if_it_was_deleted() -> None:
     store = MemoryStore()
-    first = await FunctionBench(count_calls, store=store).payload({"size": 10_000}, **TTL)
+    first = await FunctionBench(count_calls, store=store).payload({"size": 10_000}, **CACHE_HEADER)
     contents = dict(store.contents)
     for is_in_memory in (False, True):
         bench = FunctionBench(count_calls, store=store)
         for _ in range(2 if is_in_memory else 1):
-            payload = await bench.payload({"size": 10_000}, **TTL, **{HEADER_PROJECTIONS: [[["call"], "value"]]})
+            payload = await bench.payload(
+                {"size": 10_000}, **CACHE_HEADER, **{HEADER_PROJECTIONS: [[["call"], "value"]]}
+            )
         assert json.loads(payload.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
         assert (store.contents, METADATA_CACHED in payload.metadata) == (contents, True)
     store.contents.clear()
-    assert METADATA_CACHED in (await bench.payload({"size": 10_000}, **TTL)).metadata
+    assert METADATA_CACHED in (await bench.payload({"size": 10_000}, **CACHE_HEADER)).metadata
     assert store.contents == contents
 
 
 @pytest.mark.usefixtures("reset_counter")
-@pytest.mark.parametrize("header", [{}, TTL])
+@pytest.mark.parametrize("header", [{}, CACHE_HEADER])
 async def test_write_is_never_cached(header: dict[str, Any]) -> None:
     bench = FunctionBench(write_tool)
     assert [await bench.result({}, **header) for _ in range(2)] == [1, 2]
 
 
 @pytest.mark.usefixtures("reset_counter")
-async def test_slow_pure_call_is_made_once_unless_the_plan_overrides_it() -> None:
+async def test_slow_pure_call_is_made_once_unless_the_plan_disables_the_cache() -> None:
     bench = FunctionBench(slow_pure_tool)
     assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
     assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
@@ -512,8 +519,8 @@ def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:
     assert not admission.should_query_store("u")
 
 
-class _Times:
-    """Fake wall clock and CPU clock of a thread."""
+class _FakeTime:
+    """Fake of the module `time`: a wall clock and a CPU clock that the test advances."""
 
     def __init__(self) -> None:
         self.elapsed_s, self.cpu_s = 1_000.0, 0.0
@@ -530,28 +537,28 @@ class _Times:
 
 
 @pytest.fixture
-def times(monkeypatch: pytest.MonkeyPatch) -> _Times:
-    times = _Times()
-    monkeypatch.setattr(cache_admission, "time", times)
-    return times
+def fake_time(monkeypatch: pytest.MonkeyPatch) -> _FakeTime:
+    fake_time = _FakeTime()
+    monkeypatch.setattr(cache_admission, "time", fake_time)
+    return fake_time
 
 
-def test_clock_counts_cpu_time_but_not_waiting(times: _Times) -> None:
+def test_clock_counts_cpu_time_but_not_waiting(fake_time: _FakeTime) -> None:
     clock = CpuClock()
-    started_at = times.time()
-    times.work(0.02)
-    assert clock.cpu_seconds(started_at, times.time()) == pytest.approx(0.02)
+    started_at = fake_time.time()
+    fake_time.work(0.02)
+    assert clock.cpu_seconds(started_at, fake_time.time()) == pytest.approx(0.02)
 
-    clock.tick(times.time())
-    started_at = times.time()
-    times.elapsed_s += 0.05
-    assert clock.cpu_seconds(started_at, times.time()) == pytest.approx(0.0)
+    clock.tick(fake_time.time())
+    started_at = fake_time.time()
+    fake_time.elapsed_s += 0.05
+    assert clock.cpu_seconds(started_at, fake_time.time()) == pytest.approx(0.0)
 
 
-def test_clock_ignores_cpu_time_before_the_call(times: _Times) -> None:
+def test_clock_ignores_cpu_time_before_the_call(fake_time: _FakeTime) -> None:
     clock = CpuClock()
-    times.work(0.02)
-    started_at = times.time()
+    fake_time.work(0.02)
+    started_at = fake_time.time()
     assert clock.cpu_seconds(started_at, started_at + 0.02) == pytest.approx(0.0)
 
 

@@ -1,4 +1,4 @@
-"""Services that request a wait: which failures do, and for how long the attempts do not count."""
+"""Waits that services request: the failures that request a wait, and the limit of the total wait."""
 
 from datetime import timedelta
 from typing import Any
@@ -49,7 +49,7 @@ def test_the_delay_grows_and_the_total_wait_is_limited() -> None:
         delay_s = wait.delay.total_seconds()
         delays.append(int(delay_s / 1.1 + 0.5))
         now_s, state = now_s + delay_s, wait_state(wait.state)
-    assert [low <= delay <= low * 1.1 + 1 for low, delay in zip((1, 2, 4, 8, 16, 32), delays, strict=False)]
+    assert [base_s <= delay <= base_s * 1.1 + 1 for base_s, delay in zip((1, 2, 4, 8, 16, 32), delays, strict=False)]
     assert (max(delays), len(delays) < 1_700) == (60, True)
     assert MAX_WAIT_S <= now_s - 1_000.0 < MAX_WAIT_S + 10
     first = deferral_of(RequestedWait(REQUESTED_BY, timedelta(seconds=5)), name="get", earlier_state="?", now_s=0.0)

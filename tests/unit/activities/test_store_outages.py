@@ -35,8 +35,9 @@ class SlowStore(MemoryStore):
         return await super().get(ref)
 
 
-def _activity(store: MemoryStore, number: int) -> Callable[..., Any]:
-    return map_activities(LargeValues(store, retry_pauses_s=()))[number]
+def _activity(store: MemoryStore, index: int) -> Callable[..., Any]:
+    """Return the activity `load_items` (0) or `join_items` (1)."""
+    return map_activities(LargeValues(store, retry_pauses_s=()))[index]
 
 
 def _stored_list(ref: str) -> dict[str, Any]:
@@ -57,13 +58,13 @@ async def test_heartbeats_are_sent_while_items_are_fetched() -> None:
         assert await environment.run(_activity(store, 0), _stored_list(ref)) == {"value": [20, 30]}
 
 
-async def test_activity_waits_for_an_unresponsive_store() -> None:
+async def test_activity_waits_for_an_unavailable_store_and_fails_if_a_value_is_lost() -> None:
     store = MemoryStore()
     ref = await store.put(b"[10, 20, 30, 40]")
     part = await store.put(b'{"value": [1]}')
-    join_message = {"lists": [{"pieces": [part]}], "name": "m"}
+    join_argument = {"lists": [{"pieces": [part]}], "name": "m"}
     contents = dict(store.contents)
-    for number, message in enumerate((_stored_list(ref), join_message)):
+    for index, argument in enumerate((_stored_list(ref), join_argument)):
         environment = _environment()
 
         def end_outage(*details: object) -> None:
@@ -74,10 +75,10 @@ async def test_activity_waits_for_an_unresponsive_store() -> None:
         store.is_down = True
         store.contents = dict(contents)
         async with asyncio.timeout(30):
-            await environment.run(_activity(store, number), message)
+            await environment.run(_activity(store, index), argument)
         store.contents.clear()
         with pytest.raises(ApplicationError) as failure:
-            await _environment().run(_activity(store, number), message)
+            await _environment().run(_activity(store, index), argument)
         assert (failure.value.type, failure.value.non_retryable) == ("value_lost", True)
 
 
@@ -96,7 +97,9 @@ class FullStore(MemoryStore):
         return await super().put(content)
 
 
-async def test_wait_for_space_ends_when_a_new_value_of_the_size_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_for_space_ends_when_a_new_value_of_the_required_size_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = FullStore()
     environment = ActivityEnvironment()
     reasons: list[Any] = []
@@ -109,7 +112,7 @@ async def test_wait_for_space_ends_when_a_new_value_of_the_size_is_stored(monkey
     wait_activity = await_store_activity(store, LargeValues(store, retry_pauses_s=()))
     await environment.run(wait_activity, {"refs": [], "size_bytes": 50_000, "pause_s": 0.01})
     assert (store.sizes, reasons[0]) == ([50_000, 50_000], "the disk is full")
-    # Each probe has new content and is deleted.
+    # The activity stores a test value with new content each time, and deletes the value.
     assert store.contents == {}
 
 

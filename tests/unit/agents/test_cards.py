@@ -18,14 +18,14 @@ WRITER: dict[str, Any] = {"description": "Writes short texts", "objective_templa
 WRITER |= {"type": "llm", "prompt": "You write."}
 
 
-def file_of(folder: Path, name: str = "agents.json", **agents: Any) -> str:
+def write_agents_file(folder: Path, name: str = "agents.json", **agents: Any) -> str:
     (folder / name).write_text(json.dumps({"agents": agents}), encoding="utf-8")
     return str(folder / name)
 
 
 def problems_of(folder: Path, **agents: Any) -> str:
     with pytest.raises(AgentsUnreadable) as caught:
-        load_agents([file_of(folder, **agents)])
+        load_agents([write_agents_file(folder, **agents)])
     return str(caught.value)
 
 
@@ -51,10 +51,10 @@ def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
 
 def test_card_is_immutable_and_its_version_is_derived_from_its_content() -> None:
     card = AgentCard(name="writer", **WRITER)
-    same = card_from_json(json.loads(json.dumps(card.to_json())))
-    changed = AgentCard(name="writer", **{**WRITER, "prompt": "You write well."})
-    assert (same, same.version) == (card, card.version)
-    assert changed.version != card.version
+    same_card = card_from_json(json.loads(json.dumps(card.to_json())))
+    changed_card = AgentCard(name="writer", **{**WRITER, "prompt": "You write well."})
+    assert (same_card, same_card.version) == (card, card.version)
+    assert changed_card.version != card.version
     with pytest.raises(ValidationError):
         card.prompt = "Other"  # type: ignore[misc] # the test expects the error
 
@@ -69,7 +69,7 @@ def test_all_problems_of_a_file_are_reported_with_their_pointers(tmp_path: Path)
     )
 
 
-CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "class_name": "a:B"}
+CLASS_CARD = {"description": "Thinks", "objective_template": "x", "type": "class", "class_name": "a:B"}
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
         (WRITER | {"tools": "read_file"}, "/tools: expected a list of names, not 'read_file'"),
         (WRITER | {"prompt": "x" * 40_000}, "/prompt: a prompt has 1 to 32,768 bytes"),
         (WRITER | {"feedback_policy": "often"}, "/feedback_policy: expected 'never', 'on_request', 'always' or"),
-        (CLASS | {"class_name": "3d"}, "/class_name: expected package.module:Class"),
-        (CLASS | {"timeout": "soon"}, "/timeout: 'soon' is not a duration; write a number and a unit"),
-        (CLASS | {"feedback_policy": "always"}, ": feedback_policy 'always' is for agents of type llm"),
-        (CLASS | {"effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
+        (CLASS_CARD | {"class_name": "3d"}, "/class_name: expected package.module:Class"),
+        (CLASS_CARD | {"timeout": "soon"}, "/timeout: 'soon' is not a duration; write a number and a unit"),
+        (CLASS_CARD | {"feedback_policy": "always"}, ": feedback_policy 'always' is for agents of type llm"),
+        (CLASS_CARD | {"effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
     ],
 )
 def test_invalid_card_is_rejected_with_advice(tmp_path: Path, card: dict[str, Any], message: str) -> None:
@@ -128,9 +128,9 @@ def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"empty\.py has no agent in it"):
         load_agents([str(tmp_path / "empty.py")])
-    file_a, file_b = (file_of(tmp_path, name, w=WRITER) for name in ("a.json", "b.json"))
+    file_a, file_b = (write_agents_file(tmp_path, name, w=WRITER) for name in ("a.json", "b.json"))
     assert len(load_agents([file_a, file_b])) == 1
-    file_c = file_of(tmp_path, "c.json", w={**WRITER, "prompt": "Other"})
+    file_c = write_agents_file(tmp_path, "c.json", w={**WRITER, "prompt": "Other"})
     with pytest.raises(AgentsUnreadable, match=r"Two agents are called 'w': in a\.json and in c\.json"):
         load_agents([file_a, file_b, file_c])
 
@@ -148,7 +148,7 @@ def test_registry_suggests_a_similar_agent_and_lists_missing_tools() -> None:
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_example_agents_have_their_tools_and_the_example_plan_is_valid(tmp_path: Path) -> None:
+def test_tools_of_example_agents_exist_and_the_example_plan_is_valid(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), references_of([], [str(EXAMPLES / "agents.yaml")]))
     assert [(card.name, card.type, card.tools) for card in toolset.agents] == [
         ("web_researcher", "llm", ("web_search", "summarize")),
@@ -157,5 +157,5 @@ def test_example_agents_have_their_tools_and_the_example_plan_is_valid(tmp_path:
         ("code_analyzer", "llm", ("read_file", "list_directory", "search_files")),
     ]
     assert toolset.agents.missing_tools(toolset.declarations()) == {}
-    checked = check_plan(read_plan_file(EXAMPLES / "seeds" / "agents_paris.json"), toolset.declarations())
-    assert [node.agent for node in checked.nodes] == ["web_researcher", "web_researcher", "travel_planner"]
+    checked_plan = check_plan(read_plan_file(EXAMPLES / "seeds" / "agents_paris.json"), toolset.declarations())
+    assert [node.agent for node in checked_plan.nodes] == ["web_researcher", "web_researcher", "travel_planner"]

@@ -15,34 +15,34 @@ from dagwright.core.boundary.wire import HEADER_CHECKED_VERSION
 from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
 from tests.support.agent_service import ReceivedRequest, Reply, agent_service
 
-OBJECTIVE = {"objective": "Find it", "context": {"a": {"n": 1}}}
+ARGUMENTS = {"objective": "Find it", "context": {"a": {"n": 1}}}
 
 
-async def failure_of(
+async def failure_and_requests(
     reply: Reply, *, allow_private: bool = True, **card: Any
 ) -> tuple[ApplicationError, list[ReceivedRequest]]:
     with agent_service(reply) as service:
         bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
-        return await bench.failure(OBJECTIVE), service.requests
+        return await bench.failure(ARGUMENTS), service.requests
 
 
 def is_signed(request: ReceivedRequest) -> bool:
     key = base64.b64decode(SECRET.removeprefix("whsec_"))
-    signed = b".".join(
+    signed_content = b".".join(
         [request.headers["webhook-id"].encode(), request.headers["webhook-timestamp"].encode(), request.body]
     )
-    expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    expected = base64.b64encode(hmac.digest(key, signed_content, hashlib.sha256)).decode()
     return request.headers["webhook-signature"] == f"v1,{expected}"
 
 
 async def test_service_receives_a_signed_request_and_returns_the_result_of_the_node() -> None:
     with agent_service(Reply(body={"result": {"found": [1, 2]}})) as service:
         bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
-        payload = await bench.payload(OBJECTIVE)
+        payload = await bench.payload(ARGUMENTS)
     assert json.loads(payload.data) == {"found": [1, 2]}
     (request,) = service.requests
     call = {"run_id": "test", "node_id": "n1", "attempt": 2}
-    assert request.json_body == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
+    assert request.json_body == {"agent": "helper", **ARGUMENTS, "call": call, "answers": [], "checkpoint": None}
     assert is_signed(request)
     assert request.headers["idempotency-key"] == request.headers["webhook-id"]
     assert request.headers["content-type"] == "application/json"
@@ -50,12 +50,18 @@ async def test_service_receives_a_signed_request_and_returns_the_result_of_the_n
 
 async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is_reported() -> None:
     with agent_service(Reply(body={"result": None})) as service:
-        payload = await AgentBench(service_registry(service.url)).payload(OBJECTIVE)
-        missing = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(OBJECTIVE)
+        payload = await AgentBench(service_registry(service.url)).payload(ARGUMENTS)
+        missing_secret_failure = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(
+            ARGUMENTS
+        )
     (request,) = service.requests
     assert (json.loads(payload.data), [name for name in request.headers if name.startswith("webhook")]) == (None, [])
     message = "the agent 'helper' signs its requests: set DAGWRIGHT_SECRET_OTHER for the worker"
-    assert (missing.type, missing.non_retryable, missing.message) == ("missing_secret", True, message)
+    assert (missing_secret_failure.type, missing_secret_failure.non_retryable, missing_secret_failure.message) == (
+        "missing_secret",
+        True,
+        message,
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is
     ],
 )
 async def test_status_determines_the_retry(effects: str, reply: Reply, is_final: bool, delay_s: int | None) -> None:
-    failure, requests = await failure_of(reply, effects=effects)
+    failure, requests = await failure_and_requests(reply, effects=effects)
     delay = None if delay_s is None else timedelta(seconds=delay_s)
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
     assert (len(requests), "hidden" in failure.message) == (1, False)
@@ -80,7 +86,7 @@ async def test_status_determines_the_retry(effects: str, reply: Reply, is_final:
 
 async def test_redirect_is_not_followed() -> None:
     with agent_service(Reply(307, headers={"Location": "/there"})) as service:
-        failure = await AgentBench(service_registry(service.url)).failure(OBJECTIVE)
+        failure = await AgentBench(service_registry(service.url)).failure(ARGUMENTS)
     advice = "redirects are not followed: set service_url to the target of the redirect"
     assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"
     assert (failure.type, failure.non_retryable, len(service.requests)) == ("tool_failed", True, 1)
@@ -97,25 +103,25 @@ async def test_redirect_is_not_followed() -> None:
     ],
 )
 async def test_invalid_response_fails_without_retry(body: Any, message: str) -> None:
-    failure, _ = await failure_of(Reply(body=body), effects="read")
+    failure, _ = await failure_and_requests(Reply(body=body), effects="read")
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)
     assert message in failure.message
 
 
 async def test_service_asks_a_person_unless_the_card_forbids_it() -> None:
     body = {"feedback": {"type": "SELECTION", "prompt": "Which?", "options": ["a"]}, "checkpoint": {"seen": 1}}
-    request_failure, _ = await failure_of(Reply(body=body))
-    policy_failure, _ = await failure_of(Reply(body=body), feedback_policy="never")
+    request_failure, _ = await failure_and_requests(Reply(body=body))
+    policy_failure, _ = await failure_and_requests(Reply(body=body), feedback_policy="never")
     assert request_failure.type == "ask_person"
     assert policy_failure.message == "the agent 'helper' wants to ask a person, but its card has feedback_policy: never"
 
 
 async def test_private_address_is_rejected_and_an_unreachable_address_is_retried() -> None:
-    failure, requests = await failure_of(Reply(body={"result": 1}), allow_private=False)
+    failure, requests = await failure_and_requests(Reply(body={"result": 1}), allow_private=False)
     assert (failure.type, failure.non_retryable, requests) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
     for effects in ("read", "write"):
-        failure = await AgentBench(service_registry("http://127.0.0.1:1/", effects=effects)).failure(OBJECTIVE)
+        failure = await AgentBench(service_registry("http://127.0.0.1:1/", effects=effects)).failure(ARGUMENTS)
         assert (failure.type, failure.non_retryable) == ("not_started", False)
 
 
@@ -123,7 +129,7 @@ async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> Non
     with agent_service(Reply(body={"result": 1})) as service:
         bench = AgentBench(service_registry(service.url))
         bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"sent": True}])
-        failure = await bench.failure(OBJECTIVE)
+        failure = await bench.failure(ARGUMENTS)
     assert (failure.non_retryable, service.requests) == (True, [])
     assert failure.message.endswith("was called by an attempt that died before the response; outcome unknown")
 
@@ -134,12 +140,12 @@ async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
         class_card = card_of("class", class_name="ReasoningAgent")
         header = {HEADER_CHECKED_VERSION: old_card.version}
         payload = await AgentBench(service_registry(new.url), stored_cards=[old_card, class_card]).payload(
-            OBJECTIVE, **header
+            ARGUMENTS, **header
         )
-        unknown_card_failure = await AgentBench(service_registry(new.url)).failure(OBJECTIVE, **header)
+        unknown_card_failure = await AgentBench(service_registry(new.url)).failure(ARGUMENTS, **header)
         header = {HEADER_CHECKED_VERSION: class_card.version}
         model_failure = await AgentBench(service_registry(new.url), stored_cards=[class_card]).failure(
-            OBJECTIVE, **header
+            ARGUMENTS, **header
         )
     assert (json.loads(payload.data), len(old.requests), new.requests) == ("old", 1, [])
     assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)

@@ -60,8 +60,8 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
 def test_only_a_changed_card_is_a_new_version(stored_agents: StoredAgents) -> None:
     first_card, second_card = card(), card(description="Helps more")
     assert stored_agents.add([first_card, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
-    for each, added in ((first_card, (1, False)), (second_card, (2, True)), (first_card, (3, True))):
-        assert stored_agents.add([each]) == [AddResult("helper", *added)]
+    for each, expected in ((first_card, (1, False)), (second_card, (2, True)), (first_card, (3, True))):
+        assert stored_agents.add([each]) == [AddResult("helper", *expected)]
     versions = [(version.card, version.number, version.is_current) for version in stored_agents.versions("helper")]
     assert versions == [(first_card, 3, True), (second_card, 2, False), (first_card, 1, False)]
     assert [(each.card.name, each.number) for each in stored_agents.current_versions()] == [("helper", 3), ("other", 1)]
@@ -106,10 +106,10 @@ def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
     StoredAgents(database).add([card(), card("writer", description="Of the database")])
     database.dispose()
     (tmp_path / "agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
-    result = load_toolset(settings, [f"agents:{tmp_path / 'agents.json'}"]).declarations()
-    agents = {name: tool.agent.description for name, tool in result.items() if tool.agent is not None}
+    declarations = load_toolset(settings, [f"agents:{tmp_path / 'agents.json'}"]).declarations()
+    agents = {name: tool.agent.description for name, tool in declarations.items() if tool.agent is not None}
     assert agents == {"agent.helper": "Helps", "agent.writer": "Writes"}
-    assert (result["agent.helper"].task_queue, result["agent.helper"].is_pinned) == (None, True)
+    assert (declarations["agent.helper"].task_queue, declarations["agent.helper"].is_pinned) == (None, True)
 
 
 def test_worker_calls_the_version_of_the_checked_plan(url: str, stored_agents: StoredAgents, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
     assert output_of("add", "more.json") == (0, "writer: version 2\n", unknown_tools)
     code, listing, _ = output_of("list", "--json")
     writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
-    assert (code, [{**load, "added_at": ""} for load in json.loads(listing)]) == (0, [{**writer, "added_at": ""}])
+    assert (code, [{**entry, "added_at": ""} for entry in json.loads(listing)]) == (0, [{**writer, "added_at": ""}])
     document = json.loads(output_of("show", "writer", "--json")[1])
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
     assert [(version["version"], version["is_current"]) for version in document["versions"]] == [(2, True), (1, False)]

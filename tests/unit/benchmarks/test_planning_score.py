@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from benchmarks.planning.score import PlanFacts, Score, facts_of_plan, facts_of_response, score
 from dagwright.core.errors import PlanInvalid
 
-RECORDED = json.loads((Path(__file__).parent / "recorded_plans.json").read_text(encoding="utf-8"))
-PAIRS = [(facts_of_plan(entry["expected"]), facts_of_response(entry["answer"])) for entry in RECORDED]
+RECORDED_PLANS = json.loads((Path(__file__).parent / "recorded_plans.json").read_text(encoding="utf-8"))
+PAIRS = [(facts_of_plan(entry["expected"]), facts_of_response(entry["answer"])) for entry in RECORDED_PLANS]
 
 
 def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
@@ -34,9 +34,9 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
     assert scores.nodes == Score(matched=4, predicted=5, expected=6)
     # Edges: plan 1 matches 1 of 1. Plan 2 predicts read → send → translate and matches none of read → sum → send.
     assert scores.edges == Score(matched=1, predicted=3, expected=3)
-    # Names: plan 1 matches 2. Plan 2 matches path, to and body of 4, with an unexpected subject and text. Plan 3: 0.
+    # Argument names: plan 1 matches 2 of 2. Plan 2 matches 3 of 4 and predicts 2 others. Plan 3 matches 0 of 1.
     assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
-    # Values: plan 1 matches 2. Plan 2 matches only the path.
+    # Argument values: plan 1 matches 2 of 2. Plan 2 matches only `path`.
     assert scores.argument_values == Score(matched=3, predicted=7, expected=7)
     assert (scores.response_count, scores.valid_count) == (3, 2)
     assert scores.to_json() == {
@@ -84,10 +84,10 @@ def test_expected_plan_has_to_be_valid() -> None:
         max_size=5,
     )
 )
-def test_f1_equals_the_f1_of_flags_over_the_union(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
+def test_f1_equals_the_f1_of_flags_over_the_union(pairs: list[tuple[frozenset[str], frozenset[str]]]) -> None:
     """TaskBench computes the binary F1 of two flags (expected, predicted) for each member of the union of both sets."""
-    flags = [(name in expected, name in predicted) for expected, predicted in sets for name in expected | predicted]
+    flags = [(name in expected, name in predicted) for expected, predicted in pairs for name in expected | predicted]
     true_positives = sum(expected and predicted for expected, predicted in flags)
     mismatches = sum(expected != predicted for expected, predicted in flags)
-    actual = score([(PlanFacts(tools=expected), PlanFacts(tools=predicted)) for expected, predicted in sets]).nodes
+    actual = score([(PlanFacts(tools=expected), PlanFacts(tools=predicted)) for expected, predicted in pairs]).nodes
     assert actual.f1 == (2 * true_positives / (2 * true_positives + mismatches) if flags else None)

@@ -9,12 +9,12 @@ from benchmarks.limit_rows import recovery_time_s
 
 def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
     events = []
-    for number, (name, second) in enumerate(ends):
+    for number, (activity_id, end_s) in enumerate(ends):
         scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        scheduled.activity_task_scheduled_event_attributes.activity_id = name
+        scheduled.activity_task_scheduled_event_attributes.activity_id = activity_id
         completed = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
         completed.activity_task_completed_event_attributes.scheduled_event_id = 2 * number
-        completed.event_time.FromSeconds(second)
+        completed.event_time.FromSeconds(end_s)
         events += [scheduled, completed]
     return events
 
@@ -22,7 +22,7 @@ def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
 ENDS_BEFORE_KILL = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
 
 
-def test_recovery_time_is_the_time_of_the_last_chain() -> None:
+def test_recovery_ends_when_the_last_chain_continues() -> None:
     ends_after_kill = [
         ("c0-1", 101),
         ("c0-2", 102),

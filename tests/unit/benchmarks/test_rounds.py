@@ -19,8 +19,8 @@ def _answers() -> list[str]:
 
 
 def test_every_round_of_the_script_can_be_started() -> None:
-    workers = encode_tools(load_tools([round_worker_tools.__file__]).declarations())
-    actual = [parse_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
+    worker_tools = encode_tools(load_tools([round_worker_tools.__file__]).declarations())
+    actual = [parse_round(None, text, RoundContext(worker_tools)) for text in _answers()[:-1]]
     assert [(each["valid"], len(each.get("sub_goals", ()))) for each in actual] == [(True, 7)] * ROUNDS
 
 
@@ -28,9 +28,9 @@ def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
     events: list[HistoryEvent] = []
     ids = count(1)
 
-    def call(name: str, started_s: int, ended_s: int) -> None:
+    def add_call(activity_id: str, started_s: int, ended_s: int) -> None:
         scheduled = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        scheduled.activity_task_scheduled_event_attributes.activity_id = name
+        scheduled.activity_task_scheduled_event_attributes.activity_id = activity_id
         started = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
         started.activity_task_started_event_attributes.scheduled_event_id = scheduled.event_id
         started.event_time.seconds = started_s
@@ -40,13 +40,13 @@ def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
         events.extend((scheduled, started, completed))
 
     for number in range(1, ROUNDS + 2):
-        round_s = 1000 * number
-        call("plan" if number == 1 else f"plan#{number}", round_s, round_s + 10)
+        round_start_s = 1000 * number
+        add_call("plan" if number == 1 else f"plan#{number}", round_start_s, round_start_s + 10)
         for chain in range(2):
             for position in range(3):
-                started_s = round_s + 13 + 20 * position
-                call(f"sg{100 * number + 10 * chain + position}", started_s, started_s + 16)
-        call(f"sg{100 * number + 3}", round_s + 80, round_s + 995)
+                started_s = round_start_s + 13 + 20 * position
+                add_call(f"sg{100 * number + 10 * chain + position}", started_s, started_s + 16)
+        add_call(f"sg{100 * number + 3}", round_start_s + 80, round_start_s + 995)
     gaps = gaps_of(events)
     assert (gaps.after_planner, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
     assert gaps.dispatch == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS

@@ -10,7 +10,7 @@ from dagwright.tools import load_tools
 
 
 @pytest.mark.parametrize(
-    ("make_plan", "nodes", "edges"),
+    ("make_plan", "node_count", "edge_count"),
     [
         (shapes.fan_out, 202, 400),
         (shapes.chain, 50, 49),
@@ -19,10 +19,12 @@ from dagwright.tools import load_tools
         (lambda: shapes.large_plan(1_000), 1_000, 2_990),
     ],
 )
-def test_shape_is_a_valid_plan_of_its_size(make_plan: Callable[[], shapes.Plan], nodes: int, edges: int) -> None:
-    checked = check_plan(make_plan(), load_tools([tools.__file__]).declarations())
-    assert len(checked.nodes) == nodes
-    assert sum(len(node_ids) for node_ids in checked.dependencies) == edges
+def test_shape_is_a_valid_plan_of_its_size(
+    make_plan: Callable[[], shapes.Plan], node_count: int, edge_count: int
+) -> None:
+    checked_plan = check_plan(make_plan(), load_tools([tools.__file__]).declarations())
+    assert len(checked_plan.nodes) == node_count
+    assert sum(len(node_ids) for node_ids in checked_plan.dependencies) == edge_count
 
 
 def test_each_layer_has_a_straggler_and_no_chain_has_two_stragglers() -> None:

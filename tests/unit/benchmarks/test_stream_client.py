@@ -20,5 +20,5 @@ from benchmarks.stream_client import StreamContent, problem_with
     ],
 )
 def test_lost_duplicate_or_unordered_status_is_a_problem(statuses: list[str], *, is_correct: bool) -> None:
-    result = StreamContent(statuses_by_node={"sum": statuses}, ids=["1-1", "1-2e"], end_count=1)
-    assert (problem_with(result) is None) == is_correct
+    content = StreamContent(statuses_by_node={"sum": statuses}, ids=["1-1", "1-2e"], end_count=1)
+    assert (problem_with(content) is None) == is_correct

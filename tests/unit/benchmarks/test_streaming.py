@@ -27,15 +27,15 @@ from dagwright.testing import Completion
 from dagwright.tools import load_tools
 
 
-@pytest.mark.parametrize("make", SHAPES)
+@pytest.mark.parametrize("make_shape", SHAPES)
 @pytest.mark.parametrize("size", [3, 6, 9])
-def test_plan_text_is_parsed_with_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
-    shape = make(size)
+def test_plan_text_is_parsed_with_the_edges_of_its_shape(make_shape: Callable[[int], Shape], size: int) -> None:
+    shape = make_shape(size)
     text = plan_text(shape)
     parsed = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())
     nodes = dict(parsed.document)["nodes"]
     positions = {node["id"]: position for position, node in enumerate(nodes)}
-    edges = [tuple(positions[name] for name in referenced_nodes(node["arguments"])) for node in nodes]
+    edges = [tuple(positions[node_id] for node_id in referenced_nodes(node["arguments"])) for node in nodes]
     assert (parsed.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.dependencies])
     assert len(parsed.planned_nodes.nodes) == size
 
@@ -47,22 +47,22 @@ def referenced_nodes(arguments: object) -> list[str]:
 
 def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
     shape = chained_calls(3)
-    seconds = []
+    model_times_s = []
     for is_streamed in (True, False):
         plan, answer = (step.answer for step in planner_script("run", shape, is_streamed=is_streamed))
         assert isinstance(plan, Completion)
         assert isinstance(answer, Completion)
         pieces = -(-len(plan_text(shape)) // CHUNK_CHARACTERS) if is_streamed else 0
-        seconds.append(plan.pace.first_s + pieces * plan.pace.each_s)
+        model_times_s.append(plan.pace.first_s + pieces * plan.pace.each_s)
         assert answer.pace.first_s == len(ANSWER_TEXT) / TOKEN_CHARACTERS / TOKENS_PER_S
-    assert seconds == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
+    assert model_times_s == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
 
 
 def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
     events = []
-    for number, kind in enumerate(["call_model", TOOL, TOOL]):
+    for number, activity_type in enumerate(["call_model", TOOL, TOOL]):
         scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        scheduled.activity_task_scheduled_event_attributes.activity_type.name = kind
+        scheduled.activity_task_scheduled_event_attributes.activity_type.name = activity_type
         started = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
         started.activity_task_started_event_attributes.scheduled_event_id = 2 * number
         started.event_time.FromSeconds(100 + number)
@@ -74,7 +74,7 @@ def run_times(first: float, end: float, sent_share: float | None = None) -> RunT
     return RunTimes(first, end, sent_share)
 
 
-SMALL = Comparison(
+CHAIN = Comparison(
     "chain",
     3,
     120,
@@ -85,8 +85,8 @@ SMALL = Comparison(
 
 
 def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
-    slow = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
-    assert written_figure([SMALL, slow]).verdict == "failed"
-    document = report_to_json([SMALL, slow])
+    mixed = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=CHAIN.whole, turns=CHAIN.turns)
+    assert written_figure([CHAIN, mixed]).verdict == "failed"
+    document = report_to_json([CHAIN, mixed])
     assert document["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
     assert [plan["streamed"][0]["written"] for plan in document["plans"]] == [0.30, 0.7]

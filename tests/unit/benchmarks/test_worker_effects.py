@@ -24,9 +24,9 @@ def test_worker_roles_alternate_so_that_workers_of_both_roles_are_killed() -> No
     assert roles_of("2+2") == ["workflows", "tools"] * 2
 
 
-def test_plan_has_writes_and_idempotent_nodes() -> None:
-    checked = check_plan(effects_plan("/ledger"), load_tools([tools.__file__]).declarations())
-    assert len(checked.nodes) == NODES == 20
+def test_effects_plan_is_valid_and_has_twenty_nodes() -> None:
+    checked_plan = check_plan(effects_plan("/ledger"), load_tools([tools.__file__]).declarations())
+    assert len(checked_plan.nodes) == NODES == 20
 
 
 def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
