@@ -100,14 +100,14 @@ def test_client_that_connects_later_gets_the_events_of_a_live_client(
 ) -> None:
     stepped_run, live_mapper = SteppedRun(), new_mapper()
     durable_events(live_mapper, stepped_run.view)
-    second_mapper: EventMapper | None = None
+    later_mapper: EventMapper | None = None
     for number, (choice, fails) in enumerate(steps):
         if number == connects_at:
-            second_mapper = new_mapper(reported_state_at(stepped_run.snapshot(number + 1)))
+            later_mapper = new_mapper(reported_state_at(stepped_run.snapshot(number + 1)))
         stepped_run.step(choice, fails=fails)
         actual = durable_events(live_mapper, stepped_run.view)
-        if second_mapper is not None:
-            assert durable_events(second_mapper, stepped_run.view) == actual
+        if later_mapper is not None:
+            assert durable_events(later_mapper, stepped_run.view) == actual
 
 
 def test_item_events_of_one_moment_are_in_item_order() -> None:
@@ -209,7 +209,7 @@ def test_status_of_the_run_is_reported_when_it_changes() -> None:
         EventCursor(SubscriptionCursor(Cursor(1, 40)), text=TextMark("archive/check#2~.x", 120, 0x1F)),
     ],
 )
-def test_cursor_is_written_and_parsed(cursor: EventCursor) -> None:
+def test_formatted_cursor_is_parsed_to_the_same_cursor(cursor: EventCursor) -> None:
     assert EventCursor.parse(str(cursor)) == cursor
 
 
@@ -225,7 +225,7 @@ def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
         EventCursor.parse(text)
 
 
-def test_event_is_written_as_json() -> None:
+def test_event_is_serialized_as_json() -> None:
     error = NodeError("tool_failed", "no")
     event = NodeEvent(
         type="node.failed", run_id="run-1", cursor="1-9", node_id="a", status=NodeStatus.FAILED, attempts=2, error=error

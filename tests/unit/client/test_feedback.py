@@ -1,4 +1,4 @@
-"""`NamespaceRequests` without a server: how answers are sent, and in which run the request of a sub-plan is."""
+"""`NamespaceRequests` without a server: how answers are sent, and which run has the request of a sub-plan."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -50,7 +50,7 @@ _NOT_FOUND = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
 
 
 class _Namespace:
-    """Fake runs by id, each with its open requests; sent messages are recorded.
+    """Fake namespace: runs with open requests. It records the messages that are sent.
 
     Args:
         runs: id -> ids of its open requests.
@@ -59,8 +59,8 @@ class _Namespace:
 
     def __init__(self, runs: dict[str, list[str]], *, update: Any = None) -> None:
         self.runs = runs
-        self.closed: set[str] = set()
-        self.sent: list[tuple[str, str, Any]] = []
+        self.closed_ids: set[str] = set()
+        self.sent_messages: list[tuple[str, str, Any]] = []
         """Messages without their command IDs."""
         self.command_ids: list[str] = []
         self.queries: list[str] = []
@@ -72,7 +72,9 @@ class _Namespace:
     def get_workflow_handle(self, workflow_id: str) -> Any:
         def record(name: str, message: Any) -> None:
             self.command_ids.append(message["command_id"])
-            self.sent.append((workflow_id, name, {key: message[key] for key in message if key != "command_id"}))
+            self.sent_messages.append(
+                (workflow_id, name, {key: message[key] for key in message if key != "command_id"})
+            )
 
         async def execute_update(name: str, message: Any) -> Any:
             record(name, message)
@@ -101,8 +103,8 @@ class _Namespace:
         root, *path = workflow_id.split("/")
 
         async def memo() -> dict[str, Any]:
-            tasks = [_task_of(name) for name in path]
-            return {wire.MEMO_ROOT: root, wire.MEMO_PATH: tasks} if path else {}
+            task_ids = [_decode_task_id(segment) for segment in path]
+            return {wire.MEMO_ROOT: root, wire.MEMO_PATH: task_ids} if path else {}
 
         return SimpleNamespace(id=workflow_id, root_id=root, memo=memo)
 
@@ -113,14 +115,14 @@ class _Namespace:
         return SimpleNamespace(
             workflow_id=workflow_id,
             title=f"Plan of {workflow_id}",
-            is_closed=workflow_id in self.closed,
+            is_closed=workflow_id in self.closed_ids,
             pending_commands=list,
             scheduler=_FakeScheduler(self.runs, workflow_id, rejection=self.rejection),
         )
 
 
-def _task_of(name: str) -> str:
-    return name.replace("%2F", "/").replace("%25", "%")
+def _decode_task_id(segment: str) -> str:
+    return segment.replace("%2F", "/").replace("%25", "%")
 
 
 class _FakeScheduler:
@@ -129,11 +131,12 @@ class _FakeScheduler:
         self.state, self.features = self, SimpleNamespace(feedback=self)
         self.overrides: dict[str, Any] = {}
         self.requests = RequestRegistry()
-        for name in runs[workflow_id]:
+        for request_id in runs[workflow_id]:
             opened_at = OPENED_AT + len(workflow_id)
-            self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
-        nested_runs = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
-        self._sub_plans = [_task_of(name) for name in nested_runs if "/" not in name] + ["later"]
+            self.requests.add(Request(request_id, request_id, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
+        nested_paths = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
+        # The sub-plan `later` has not started.
+        self._sub_plans = [_decode_task_id(path) for path in nested_paths if "/" not in path] + ["later"]
         self._request_nodes = runs[workflow_id]
 
     def record_of(self, task_id: str) -> Any:
@@ -165,9 +168,11 @@ class _Reader:
 
 
 def _namespace_requests(
-    namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, lacks: str = ""
+    namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, missing_attribute: str = ""
 ) -> NamespaceRequests:
-    connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
+    connection = Connection(
+        cast("Client", namespace), Server("nowhere", "default"), frozenset({missing_attribute} - {""})
+    )
     open_reader: Callable[[str], Any] = reader or partial(_Reader, namespace)
     return NamespaceRequests(connection, open_reader, timeout_s=0.05)
 
@@ -179,7 +184,7 @@ TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 async def test_answer_is_sent_by_update() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
     assert await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER) == "approved"
-    assert namespace.sent == [UPDATE]
+    assert namespace.sent_messages == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
@@ -188,7 +193,7 @@ async def test_rejected_answer_is_not_sent_by_signal(update: Any) -> None:
     namespace.rejection = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
         await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
-    assert namespace.sent == [UPDATE]
+    assert namespace.sent_messages == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, TOO_MANY])
@@ -199,7 +204,7 @@ async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> No
         "no worker responded within 0.05 s, so the answer was sent as a signal; "
         "it is applied as soon as a worker serves the run; `dagwright watch run` starts a worker"
     )
-    assert namespace.sent == [UPDATE, SIGNAL]
+    assert namespace.sent_messages == [UPDATE, SIGNAL]
     assert len({*namespace.command_ids}) == 1
 
 
@@ -238,10 +243,10 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     assert nested_ids == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
     open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
-    fallback = _Namespace(namespace.runs)
-    actual = await _namespace_requests(fallback, lacks="DagwrightRoot").requests_of("run")
+    fallback_namespace = _Namespace(namespace.runs)
+    actual = await _namespace_requests(fallback_namespace, missing_attribute="DagwrightRoot").requests_of("run")
     assert [each.id for each in actual] == [each.id for each in all_requests]
-    assert fallback.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
+    assert fallback_namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
 
 @pytest.mark.parametrize(
@@ -270,13 +275,17 @@ def open_request(id: str, *, run: str = "run-1", node: str | None = None, path: 
     return OpenRequest({"request_id": f"{path}{id}"}, RequestRef(run, id), node or id, path)
 
 
-def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
-    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
+def test_node_path_selects_the_requests_of_its_items_in_all_child_runs() -> None:
+    first_run, second_run = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
     requests = [
         open_request("sum[a]", node="sum", run="run"),
         open_request("sum[b]#2", node="sum", run="run"),
         open_request("sums[a]", node="sums", run="run"),
-        *(open_request("sum[a]", **first), open_request("sum[a]", **second), open_request("sum[b]", **second)),
+        *(
+            open_request("sum[a]", **first_run),
+            open_request("sum[a]", **second_run),
+            open_request("sum[b]", **second_run),
+        ),
     ]
     assert [each.id for each in requests_of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
     assert refs_by_run(requests_of_node(requests, "sum")) == [RequestRef("run", "sum")]
@@ -287,10 +296,10 @@ def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
     )
 
 
-def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() -> None:
+def test_workflow_id_of_a_sub_plan_encodes_the_task_id_and_has_a_limited_length() -> None:
     for task_id in ("archive", "a/b", "50%", "%2F", "each[a/b]", "ü"):
-        workflow_id, _, name = child_workflow_id("run/x", task_id).rpartition("/")
-        assert (workflow_id, _task_of(name)) == ("run/x", task_id)
+        workflow_id, _, segment = child_workflow_id("run/x", task_id).rpartition("/")
+        assert (workflow_id, _decode_task_id(segment)) == ("run/x", task_id)
     assert len(child_workflow_id("run", "x" * 2_000).encode()) <= MAX_CHILD_ID_BYTES
 
 
@@ -329,14 +338,15 @@ async def test_large_answer_is_not_sent() -> None:
     requests = _namespace_requests(namespace)
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
         await requests.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
-    assert namespace.sent == []
+    assert namespace.sent_messages == []
 
 
 class FakeRequests:
-    """Fake requests that accept answers.
+    """Fake `NamespaceRequests` that accept answers.
 
     Args:
-        rejections: run ID with underscores -> error of its answers; `request_ref` -> error of each request ID.
+        rejections: run ID with underscores -> error for an answer to this run. The key `request_ref` has the error for
+            every lookup of a request ID.
     """
 
     def __init__(self, **rejections: Exception) -> None:
@@ -363,9 +373,9 @@ class FakeRequests:
         )
 
 
-async def sent_answer(fake_requests: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
+async def send_test_answer(fake_requests: FakeRequests, target: AnswerTarget, **extra_content: Any) -> AnswerOutcome:
     async def read_extra_content(_: RequestRef) -> Mapping[str, Any]:
-        return more
+        return extra_content
 
     return await send_answer(
         cast("NamespaceRequests", fake_requests),
@@ -375,7 +385,7 @@ async def sent_answer(fake_requests: FakeRequests, target: AnswerTarget, **more:
     )
 
 
-def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
+def test_id_selects_one_request_or_all_requests_of_its_node() -> None:
     items = [open_request(f"check[{key}]", node="check") for key in "ab"]
     requests = [*items, open_request("other")]
     assert requests_with_id(requests, "check[a]", for_all=False) == items[:1]
@@ -395,13 +405,13 @@ def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
 async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
     fake_requests = FakeRequests()
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
-    assert (await sent_answer(fake_requests, target, nodes=[1])).is_accepted
+    assert (await send_test_answer(fake_requests, target, nodes=[1])).is_accepted
     assert sorted(fake_requests.answers) == [
         (f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)
     ]
     fake_requests = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
-    actual = await sent_answer(fake_requests, target)
+    actual = await send_test_answer(fake_requests, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
@@ -410,30 +420,40 @@ async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
 
 async def test_target_without_read_requests_is_resolved_by_its_id() -> None:
     fake_requests = FakeRequests()
-    outcome = await sent_answer(fake_requests, AnswerTarget("run-1", "sub/check"))
+    outcome = await send_test_answer(fake_requests, AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
     assert fake_requests.answers == [("run-1", "check", {"approved": True})]
-    outcome = await sent_answer(FakeRequests(request_ref=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
+    outcome = await send_test_answer(
+        FakeRequests(request_ref=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check")
+    )
     assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
     fake_requests, sub_target = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
     assert await next_request(
-        cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, sub_target)
+        cast("NamespaceRequests", fake_requests), await send_test_answer(fake_requests, sub_target)
     ) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
-    check = AnswerTarget("run-1", "check")
-    assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, check)) is None
-    rejecting = FakeRequests(run_1=FeedbackRejected("no"))
+    check_target = AnswerTarget("run-1", "check")
     assert (
-        await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(rejecting, sub_target)) is None
+        await next_request(
+            cast("NamespaceRequests", fake_requests), await send_test_answer(fake_requests, check_target)
+        )
+        is None
+    )
+    rejecting_requests = FakeRequests(run_1=FeedbackRejected("no"))
+    assert (
+        await next_request(
+            cast("NamespaceRequests", fake_requests), await send_test_answer(rejecting_requests, sub_target)
+        )
+        is None
     )
 
 
-def test_answer_without_a_name_needs_a_single_request() -> None:
+def test_answer_without_a_request_id_needs_a_single_request() -> None:
     items = [open_request(f"each[{number}]", node="each") for number in range(2)]
     first, check = items[0], open_request("check")
     assert choose_requests([first], None, for_all=False) == [first]

@@ -16,8 +16,8 @@ def _view(status: str) -> RunView:
     return RunView("run-1", "first", status, None, None, {}, None, None, is_closed=status == "completed")
 
 
-class _Requests:
-    """The same open requests at each moment."""
+class _FakePoller:
+    """Fake `RequestPoller` that returns the same open requests at each moment."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -34,11 +34,11 @@ def _runs(*statuses: str) -> Runs:
 
 
 async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
-    monkeypatch.setattr(run_follower, "RequestPoller", _Requests)
+    monkeypatch.setattr(run_follower, "RequestPoller", _FakePoller)
     return [moment async for moment in follow(_runs("running", "completed"), "run-1", **options)]
 
 
-async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -> None:
+async def test_open_run_has_requests_and_closed_run_has_none(monkeypatch: Any) -> None:
     actual = await _moments(monkeypatch)
     assert [[request["request_id"] for request in moment.requests] for moment in actual] == [["check", "other"], []]
     assert [moment.changed_ids for moment in actual] == [("running", "None"), ("completed", "None")]
@@ -47,10 +47,10 @@ async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -
 
 async def test_answered_requests_are_excluded(monkeypatch: Any) -> None:
     answered_keys = [request_key(request) for request in approval_requests(["check", "other"])]
-    first, _ = await _moments(monkeypatch, answered_requests=answered_keys[:1])
-    assert [request["request_id"] for request in first.requests] == ["other"]
-    first, _ = await _moments(monkeypatch, answered_requests=answered_keys)
-    assert (first.requests, first.has_ended_or_waits) == ([], False)
+    open_moment, _ = await _moments(monkeypatch, answered_requests=answered_keys[:1])
+    assert [request["request_id"] for request in open_moment.requests] == ["other"]
+    open_moment, _ = await _moments(monkeypatch, answered_requests=answered_keys)
+    assert (open_moment.requests, open_moment.has_ended_or_waits) == ([], False)
 
 
 async def test_wait_for_end_returns_the_view_of_the_closed_run() -> None:

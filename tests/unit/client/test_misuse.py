@@ -1,4 +1,4 @@
-"""Misuse of the public API and errors of Temporal raise at the call and name the argument or the server."""
+"""Errors for misuse of the public API and for failed requests to Temporal: they name the argument or the server."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ from dagwright.core.boundary import arguments
 from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.worker.worker import Worker
 
-_BUILTIN = {"TypeError", "ValueError", "WorkflowAlreadyStartedError", "ChildWorkflowError"}
+_PYTHON_AND_TEMPORAL_ERRORS = {"TypeError", "ValueError", "WorkflowAlreadyStartedError", "ChildWorkflowError"}
 
 
 def _public_functions() -> Iterator[tuple[str, Any]]:
@@ -56,7 +56,7 @@ def test_documented_errors_are_public(name: str) -> None:
         "Raises",
         "Example",
     }
-    assert documented_errors <= {*dagwright.errors.__all__, *_BUILTIN}
+    assert documented_errors <= {*dagwright.errors.__all__, *_PYTHON_AND_TEMPORAL_ERRORS}
 
 
 def test_worker_of_an_unconnected_client_is_rejected() -> None:
@@ -98,7 +98,7 @@ async def test_limits_need_a_value() -> None:
         await run.set_limits(deadline="soon")
 
 
-def test_start_times_of_lists_have_many_forms() -> None:
+def test_start_time_filter_accepts_many_forms() -> None:
     midnight = datetime(2026, 11, 23).timestamp()
     assert _parse_start_time(date(2026, 11, 23)) == _parse_start_time("2026-11-23") == midnight
     assert _parse_start_time(datetime(2026, 11, 23, 8)) == _parse_start_time("2026-11-23T08:00") == midnight + 8 * 3600
@@ -109,9 +109,15 @@ def test_start_times_of_lists_have_many_forms() -> None:
     assert _parse_start_time("1970-01-01") == datetime(1970, 1, 1).timestamp()
     with pytest.raises(OptionInvalid, match=r"^since must be a date, .*, not 'yesterday'$"):
         _parse_start_time("yesterday")
-    for outside in ("0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31T23:59Z", date.min, "9999-12-31T23:59-12:00"):
+    for out_of_range in (
+        "0001-01-01",
+        "0001-01-01T00:00+14:00",
+        "1969-12-31T23:59Z",
+        date.min,
+        "9999-12-31T23:59-12:00",
+    ):
         with pytest.raises(OptionInvalid, match=r"^since must be a time in the years 1970 to 9999, not "):
-            _parse_start_time(outside)
+            _parse_start_time(out_of_range)
 
 
 def test_options_that_are_none_are_dropped() -> None:
@@ -120,14 +126,14 @@ def test_options_that_are_none_are_dropped() -> None:
 
 @reports_server_errors
 class RequestSender:
-    """Send requests to a server that responds with an error."""
+    """Client of a server that responds with an error."""
 
     _address = "localhost:7233"
 
     def __init__(self, status: RPCStatusCode) -> None:
         self._status = status
 
-    async def ask(self) -> None:
+    async def send(self) -> None:
         """Send one request."""
         raise RPCError("no luck\nand a stack", self._status, b"")
 
@@ -145,7 +151,7 @@ async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> N
     sender = RequestSender(status)
     message = r"^the Temporal server at localhost:7233 does not respond: no luck$"
     with pytest.raises(ServerUnreachable, match=message):
-        await sender.ask()
+        await sender.send()
     items = sender.listen()
     assert await anext(items) == 1
     with pytest.raises(ServerUnreachable, match=message):
@@ -155,7 +161,7 @@ async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> N
 async def test_rejected_request_has_the_status_of_the_server() -> None:
     message = r"^the Temporal server at localhost:7233 rejects the request \(PERMISSION_DENIED\): no luck$"
     with pytest.raises(ServerError, match=message) as error:
-        await RequestSender(RPCStatusCode.PERMISSION_DENIED).ask()
+        await RequestSender(RPCStatusCode.PERMISSION_DENIED).send()
     assert type(error.value) is ServerError
     with pytest.raises(RPCError):
         await RequestSender(RPCStatusCode.PERMISSION_DENIED)._private()

@@ -34,7 +34,7 @@ class ScriptedRun:
 
     drawings: list[Drawing]
     error: Exception | None = None
-    closed: list[bool] = field(default_factory=list)
+    close_count: int = 0
     drawn: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def events(self) -> AsyncGenerator[object, None]:
@@ -47,7 +47,7 @@ class ScriptedRun:
             if self.error is not None:
                 raise self.error
         finally:
-            self.closed.append(True)
+            self.close_count += 1
 
     async def draw(self) -> Drawing:
         self.drawn.set()
@@ -56,10 +56,10 @@ class ScriptedRun:
 
 @dataclass
 class Recorder:
-    shown: list[str] = field(default_factory=list)
+    shown_states: list[str] = field(default_factory=list)
 
     def show(self, drawing: Drawing) -> None:
-        self.shown.append(" ".join(str(node.status) for node in drawing.nodes))
+        self.shown_states.append(" ".join(str(node.status) for node in drawing.nodes))
 
 
 def run_of(**fields: Any) -> ScriptedRun:
@@ -69,8 +69,8 @@ def run_of(**fields: Any) -> ScriptedRun:
 async def test_every_change_is_shown_until_the_end() -> None:
     run, view = run_of(), Recorder()
     await show_progress(run, view=view)
-    assert list(dict.fromkeys(view.shown)) == ["pending", "running", "completed"]
-    assert run.closed == [True]
+    assert list(dict.fromkeys(view.shown_states)) == ["pending", "running", "completed"]
+    assert run.close_count == 1
 
 
 async def test_error_of_the_events_is_raised() -> None:

@@ -49,10 +49,10 @@ def _classes_in(annotation: Any) -> Iterator[type]:
 @pytest.mark.parametrize("name", [*NAMES, *types.__all__])
 def test_each_type_that_a_method_returns_can_be_imported(name: str) -> None:
     modules = (dagwright, errors, events, settings, tools, types)
-    public = {getattr(module, each) for module in modules for each in getattr(module, "__all__", ["Settings"])}
+    public_types = {getattr(module, each) for module in modules for each in getattr(module, "__all__", ["Settings"])}
     actual = getattr(dagwright, name, None) or getattr(types, name)
     returned_types = {each for each in _returned_types(actual) if each.__module__.startswith("dagwright.")}
-    assert returned_types <= public
+    assert returned_types <= public_types
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,11 +68,11 @@ def test_an_unknown_name_is_rejected() -> None:
 
 
 def test_importing_dagwright_loads_nothing_else() -> None:
-    """No other module of Dagwright either: only the names that are used are imported."""
+    """Neither a third-party package nor another module of Dagwright is loaded."""
     code = "import sys; before = {*sys.modules}; import dagwright, json; print(json.dumps([*{*sys.modules} - before]))"
     loaded_modules = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
-    roots = {name for name in loaded_modules if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert roots == {"dagwright"}
+    modules_outside_stdlib = {name for name in loaded_modules if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert modules_outside_stdlib == {"dagwright"}
 
 
 def test_importing_the_client_loads_no_optional_library() -> None:
@@ -94,7 +94,7 @@ COMMAND_ONLY_OPTIONS = {"input-file", "detach", "keep-server", "tools-queue", "j
 
 
 def rows(heading: str) -> Iterator[list[str]]:
-    """Yield the cells of the table after a text."""
+    """Yield the cells of each row of the first table after a heading."""
     text = PAGE[PAGE.index(heading) :]
     for line in text[text.index("\n|") + 1 :].split("\n\n")[0].splitlines()[2:]:
         yield [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -104,7 +104,7 @@ def commands() -> set[str]:
     return {*app.click_command().commands}
 
 
-def test_each_command_has_a_python_form_or_is_named_as_a_command_only() -> None:
+def test_each_command_has_a_python_form_or_is_listed_as_command_only() -> None:
     described_names = {
         command.split()[0] for cells in rows("## Commands and methods") for command in re.findall(r"`(.*?)`", cells[0])
     }

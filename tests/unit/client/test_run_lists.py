@@ -21,22 +21,22 @@ from dagwright.core.model.states import RunStatus
 from dagwright.server import Connection, SearchAttributesMissing, Server
 from dagwright.store import open_store
 
-NO_MEMO: Mapping[str, Any] = {}
-STARTED = datetime(2026, 1, 2, tzinfo=UTC)
-STARTED_AT = "2026-01-02T00:00:00.000Z"
+EMPTY_MAPPING: Mapping[str, Any] = {}
+STARTED_AT = datetime(2026, 1, 2, tzinfo=UTC)
+STARTED_AT_TEXT = "2026-01-02T00:00:00.000Z"
 
 
 class Listing:
     """Pages of a server, with the interface of Temporal's workflow iterator."""
 
-    def __init__(self, executions: Sequence[Any], page: int, token: bytes | None) -> None:
-        self._executions, self._page, self.next_page_token = executions, page, token
+    def __init__(self, executions: Sequence[Any], page_size: int, token: bytes | None) -> None:
+        self._executions, self._page_size, self.next_page_token = executions, page_size, token
         self.current_page: Sequence[Any] | None = None
 
     async def fetch_next_page(self) -> None:
         start = int(self.next_page_token or b"0")
-        self.current_page = self._executions[start : start + self._page]
-        end = start + self._page
+        self.current_page = self._executions[start : start + self._page_size]
+        end = start + self._page_size
         self.next_page_token = b"%d" % end if end < len(self._executions) else None
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -72,10 +72,10 @@ def runs_of(namespace: Namespace, *, missing: Sequence[str] = ()) -> Runs:
 
 def execution(
     number: int = 1,
-    memo: Mapping[str, Any] | Exception = NO_MEMO,
+    memo: Mapping[str, Any] | Exception = EMPTY_MAPPING,
     *,
     status: WorkflowExecutionStatus = WorkflowExecutionStatus.RUNNING,
-    attributes: Mapping[str, Any] = NO_MEMO,
+    attributes: Mapping[str, Any] = EMPTY_MAPPING,
 ) -> Any:
     async def read_memo() -> Mapping[str, Any]:
         if isinstance(memo, Exception):
@@ -85,18 +85,18 @@ def execution(
     keys: dict[type, Any] = {str: SearchAttributeKey.for_keyword, list: SearchAttributeKey.for_keyword_list}
     pairs = [SearchAttributePair(keys[type(value)](name), value) for name, value in attributes.items()]
     is_open = status is WorkflowExecutionStatus.RUNNING
-    message = WorkflowExecutionInfo()
-    message.start_time.FromDatetime(STARTED)
+    raw_info = WorkflowExecutionInfo()
+    raw_info.start_time.FromDatetime(STARTED_AT)
     if not is_open:
-        message.close_time.FromDatetime(STARTED)
+        raw_info.close_time.FromDatetime(STARTED_AT)
     return SimpleNamespace(
         id=f"run-{number}",
         run_id=f"{number:08}-0000-4000-8000-000000000000",
-        raw_info=message,
+        raw_info=raw_info,
         status=status,
         memo=read_memo,
-        start_time=STARTED,
-        close_time=None if is_open else STARTED,
+        start_time=STARTED_AT,
+        close_time=None if is_open else STARTED_AT,
         typed_search_attributes=TypedSearchAttributes(pairs),
     )
 
@@ -117,7 +117,7 @@ async def test_pages_list_each_run_once(limit: int) -> None:
     assert len(namespace.queries) == -(-21 // limit)
 
 
-async def test_cursor_of_each_run_continues_after_it() -> None:
+async def test_list_continues_after_the_cursor_of_each_run() -> None:
     namespace = Namespace([execution(number) for number in range(5)])
     page, _ = await runs_of(namespace).page_of_runs(limit=4)
     for number, run in enumerate(page, 1):
@@ -129,15 +129,16 @@ async def test_cursor_of_each_run_continues_after_it() -> None:
 async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
     namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
     runs = runs_of(namespace)
-    first = await runs.inbox(limit=4)
+    first_page = await runs.inbox(limit=4)
     page, cursor = await runs.page_of_runs(limit=4)
     assert [run.run_id for run in page] == ["run-0", "run-1", "run-2", "run-3"]
     # The run at the cursor is deleted too.
     namespace.executions = [run for run in namespace.executions if run.id not in ("run-0", "run-3", "run-5")]
     remaining_ids = ["run-4", "run-6", "run-7", "run-8", "run-9"]
-    second = await runs.inbox(limit=4, after=first.cursor)
-    third = await runs.inbox(limit=4, after=second.cursor)
-    assert [request.request_ref.workflow_id for page in (second, third) for request in page.requests] == remaining_ids
+    second_page = await runs.inbox(limit=4, after=first_page.cursor)
+    third_page = await runs.inbox(limit=4, after=second_page.cursor)
+    later_requests = [*second_page.requests, *third_page.requests]
+    assert [request.request_ref.workflow_id for request in later_requests] == remaining_ids
     assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=cursor))[0]] == remaining_ids
 
 
@@ -160,7 +161,7 @@ _ID = "0193a5c0-0000-4000-8000-0123456789ab"
         ),
     ],
 )
-def test_cursor_is_a_condition_in_the_order_of_the_server(text: str, condition: str) -> None:
+def test_cursor_is_translated_to_a_condition_in_the_order_of_the_server(text: str, condition: str) -> None:
     cursor = ListCursor.parse(text)
     assert (str(cursor), cursor.condition()) == (text, condition)
 
@@ -179,11 +180,11 @@ async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     actual = await runs_of(Namespace([execution(1), damaged_run, execution(3)])).list_runs()
     expected = [("run-1", "running", None), ("run-2", "waiting", "Report"), ("run-3", "running", None)]
     assert [(run.run_id, run.status, run.title) for run in actual] == expected
-    assert (actual[1].nodes_done, actual[1].nodes_total, actual[1].started_at) == (1, 3, STARTED)
+    assert (actual[1].nodes_done, actual[1].nodes_total, actual[1].started_at) == (1, 3, STARTED_AT)
 
 
-_TOP = f"{wire.RUN_WORKFLOWS_FILTER} AND DagwrightRoot IS NULL"
-_TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
+_TOP_RUNS_QUERY = f"{wire.RUN_WORKFLOWS_FILTER} AND DagwrightRoot IS NULL"
+_LISTED_RUNS_QUERY = f"{_TOP_RUNS_QUERY} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
             " AND (DagwrightTitle STARTS_WITH 'Say \uff02x\uff02' OR WorkflowId STARTS_WITH 'Say ')",
         ),
         (RunFilter(title="it's"), " AND (DagwrightTitle STARTS_WITH 'it\u2019s' OR WorkflowId STARTS_WITH 'it''s')"),
-        # A server would compare the ID with an empty text.
+        # Without the quotes, the prefix of the ID would be empty. So the query has no condition for the ID.
         (RunFilter(title="''"), " AND DagwrightTitle STARTS_WITH '\u2019\u2019'"),
         (
             RunFilter(status="waiting", since=0.0, tags={"team": "blue", "who": "o'neill"}),
@@ -208,14 +209,18 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
         ),
     ],
 )
-def test_filter_is_a_query(list_filter: RunFilter, condition: str) -> None:
-    assert list_filter.query() == f"{_TYPES}{condition}"
+def test_filter_is_translated_to_a_query(list_filter: RunFilter, condition: str) -> None:
+    assert list_filter.query() == f"{_LISTED_RUNS_QUERY}{condition}"
 
 
-def test_filter_compares_letter_case_and_the_start_of_the_first_execution() -> None:
-    memo = {wire.MEMO_TAGS: {"team": "blue", "env": "test"}, wire.MEMO_OWNER: "ann", wire.MEMO_STARTED_AT: STARTED_AT}
+def test_filter_is_case_sensitive_and_compares_the_start_time_of_the_first_execution() -> None:
+    memo = {
+        wire.MEMO_TAGS: {"team": "blue", "env": "test"},
+        wire.MEMO_OWNER: "ann",
+        wire.MEMO_STARTED_AT: STARTED_AT_TEXT,
+    }
     run = execution(attributes={wire.SEARCH_TITLE: "It\u2019s on"})
-    start = STARTED.timestamp()
+    start = STARTED_AT.timestamp()
     expected: list[tuple[RunFilter, bool]] = [
         (RunFilter(tags={"team": "blue"}, owner="ann"), True),
         (RunFilter(tags={"team": "blue", "env": "test"}), True),
@@ -241,7 +246,7 @@ async def test_run_whose_memo_cannot_be_read_is_found_by_its_attributes() -> Non
     assert await runs.list_runs(run_filter=RunFilter(owner="bob")) == []
 
 
-async def test_page_ends_after_one_page_of_excluded_runs() -> None:
+async def test_page_ends_after_one_server_page_of_excluded_runs() -> None:
     namespace = Namespace([execution(number) for number in range(3_000)])
     page, cursor = await runs_of(namespace).page_of_runs(limit=2, run_filter=RunFilter(title="Run-"))
     assert (page, cursor and cursor.run_id[:8], len(namespace.queries)) == ([], "00000002", 1)
@@ -251,24 +256,24 @@ async def test_page_ends_after_one_page_of_excluded_runs() -> None:
     assert len(await runs_of(namespace).list_runs(limit=5_000)) == 3_000
 
 
-_S = WorkflowExecutionStatus
+_Status = WorkflowExecutionStatus
 
 
 @pytest.mark.parametrize(
     ("status", "attribute", "expected"),
     [
-        (_S.RUNNING, "waiting", RunStatus.WAITING),
-        (_S.RUNNING, None, RunStatus.RUNNING),
+        (_Status.RUNNING, "waiting", RunStatus.WAITING),
+        (_Status.RUNNING, None, RunStatus.RUNNING),
         # A run writes its final state before it ends.
-        (_S.RUNNING, "completed", RunStatus.RUNNING),
-        (_S.COMPLETED, None, RunStatus.COMPLETED),
-        (_S.COMPLETED, "completed_with_failures", RunStatus.COMPLETED_WITH_FAILURES),
-        (_S.COMPLETED, "cancelled", RunStatus.CANCELLED),
-        (_S.CANCELED, "running", RunStatus.CANCELLED),
-        (_S.FAILED, "failed", RunStatus.FAILED),
+        (_Status.RUNNING, "completed", RunStatus.RUNNING),
+        (_Status.COMPLETED, None, RunStatus.COMPLETED),
+        (_Status.COMPLETED, "completed_with_failures", RunStatus.COMPLETED_WITH_FAILURES),
+        (_Status.COMPLETED, "cancelled", RunStatus.CANCELLED),
+        (_Status.CANCELED, "running", RunStatus.CANCELLED),
+        (_Status.FAILED, "failed", RunStatus.FAILED),
         # Ended by the server.
-        (_S.TERMINATED, "waiting", RunStatus.FAILED),
-        (_S.TIMED_OUT, "running", RunStatus.FAILED),
+        (_Status.TERMINATED, "waiting", RunStatus.FAILED),
+        (_Status.TIMED_OUT, "running", RunStatus.FAILED),
     ],
 )
 def test_state_attribute_refines_the_status_of_the_execution(
@@ -287,7 +292,7 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z",
         wire.MEMO_ERROR: {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
     }
-    actual = run_summary(execution(status=_S.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
+    actual = run_summary(execution(status=_Status.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
     assert actual.to_json() == {
         "run_id": "run-1",
         "status": "failed",
@@ -307,10 +312,10 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
 @pytest.mark.parametrize(
     ("status", "memo", "code"),
     [
-        (_S.TERMINATED, {wire.MEMO_ERROR: {"code": "x"}}, "terminated"),
-        (_S.TIMED_OUT, {}, "timed_out"),
-        (_S.FAILED, {}, "failed"),
-        (_S.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
+        (_Status.TERMINATED, {wire.MEMO_ERROR: {"code": "x"}}, "terminated"),
+        (_Status.TIMED_OUT, {}, "timed_out"),
+        (_Status.FAILED, {}, "failed"),
+        (_Status.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
     ],
 )
 def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
@@ -325,7 +330,7 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     namespace = Namespace([execution()])
     assert await runs_of(namespace).count_open_runs("ann") == 1
     assert await runs_of(namespace).count_open_runs("ann", excluded_ids=["b", "it's", "'x'", 'no "query"']) == 1
-    query = f"{_TOP} AND ExecutionStatus = 'Running' AND DagwrightOwner = 'ann'"
+    query = f"{_TOP_RUNS_QUERY} AND ExecutionStatus = 'Running' AND DagwrightOwner = 'ann'"
     assert namespace.queries == [query, f"{query} AND WorkflowId NOT IN ('b', 'it''s')"]
 
 
@@ -333,7 +338,9 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     "list_runs",
     [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")],
 )
-async def test_namespace_without_an_attribute_is_named_with_the_remedy(list_runs: Callable[[Runs], Any]) -> None:
+async def test_missing_search_attribute_is_reported_with_the_command_that_registers_it(
+    list_runs: Callable[[Runs], Any],
+) -> None:
     with pytest.raises(SearchAttributesMissing) as error:
         await list_runs(runs_of(Namespace([]), missing=["DagwrightTags"]))
     assert str(error.value) == (
@@ -346,7 +353,7 @@ async def test_namespace_without_an_attribute_is_named_with_the_remedy(list_runs
 
 # The inbox.
 
-_WAITS = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
+_WAITING_RUNS_QUERY = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
 
 
 @pytest.mark.parametrize(
@@ -362,12 +369,12 @@ _WAITS = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND Dagwr
         (InboxFilter(opened_before=0.0, type="APPROVAL"), " AND StartTime <= '1970-01-01T00:00:00.000Z'"),
     ],
 )
-def test_filter_of_the_inbox_is_a_query(list_filter: InboxFilter, condition: str) -> None:
-    assert list_filter.query() == f"{_WAITS}{condition}"
+def test_inbox_filter_is_translated_to_a_query(list_filter: InboxFilter, condition: str) -> None:
+    assert list_filter.query() == f"{_WAITING_RUNS_QUERY}{condition}"
 
 
 def _waiting_run(
-    number: int, *requests: Mapping[str, Any], count: int | None = None, memo: Mapping[str, Any] = NO_MEMO
+    number: int, *requests: Mapping[str, Any], count: int | None = None, memo: Mapping[str, Any] = EMPTY_MAPPING
 ) -> Any:
     entries = [{"node": request["request_id"].partition("[")[0], "request": request} for request in requests]
     memo_entry = {"title": "Plan", "count": len(entries) if count is None else count, "shown": entries}
@@ -406,8 +413,8 @@ async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
         (InboxFilter(run_id="run-1"), ["old", "check", "choose"]),
         (InboxFilter(run_id="run-2"), []),
         (InboxFilter(type="SELECTION"), ["choose"]),
-        (InboxFilter(opened_before=STARTED.timestamp() - 3_600), ["old"]),
-        # Requests of runs of others are shown to their assignee only.
+        (InboxFilter(opened_before=STARTED_AT.timestamp() - 3_600), ["old"]),
+        # A request of a run of another owner is shown only to its assignee.
         (InboxFilter(owner="bob"), ["old", "check", "choose"]),
         (InboxFilter(owner="ann"), ["old", "check"]),
     ],
@@ -432,12 +439,12 @@ async def test_inbox_counts_omitted_requests() -> None:
     assert (await runs_of(Namespace(executions)).inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
 
 
-async def test_page_of_the_inbox_ends_after_two_pages_without_requests() -> None:
+async def test_inbox_page_ends_after_two_server_pages_without_requests() -> None:
     namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
-    first = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
-    assert (first.requests, len(namespace.queries)) == ([], 2)
+    first_page = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
+    assert (first_page.requests, len(namespace.queries)) == ([], 2)
     actual: list[str] = []
-    page = await runs_of(namespace).inbox(limit=2, after=first.cursor)
+    page = await runs_of(namespace).inbox(limit=2, after=first_page.cursor)
     while True:
         actual += [request.request_ref.workflow_id for request in page.requests]
         if page.cursor is None:

@@ -40,37 +40,42 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
 
 
 class _FakeSessions(Sessions):
-    """Fake sessions without a server; they record the sent messages.
+    """Sessions without a server: they record their steps.
 
     Args:
         session: the stored session.
-        existing: the run that already has the ID of the turn.
-        parent: the session whose run has the ID of the turn.
-        dropped: a turn that is removed before a client reads the session.
+        existing_run: the run that already has the ID of the turn.
+        parent_name: name of the session whose run has the ID of the turn.
+        dropped_turn: ID of a turn that is removed before a client reads the session.
     """
 
     def __init__(
-        self, session: SessionRecord, existing: StartedRun | None = None, *, parent: str = "s", dropped: str = ""
+        self,
+        session: SessionRecord,
+        existing_run: StartedRun | None = None,
+        *,
+        parent_name: str = "s",
+        dropped_turn: str = "",
     ) -> None:
         self.steps: list[str] = []
-        self.parent = parent
-        self.dropped = dropped
+        self.parent_name = parent_name
+        self.dropped_turn = dropped_turn
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._record_serving)
         self._session = session
-        self._existing = existing
+        self._existing_run = existing_run
 
     async def find_same_run(self, *_: Any) -> StartedRun | None:
-        return self._existing
+        return self._existing_run
 
     def get_workflow_handle(self, run: str) -> Any:
         async def describe() -> Any:
-            return SimpleNamespace(id=run, run_id="1", parent_id=session_id(self.parent))
+            return SimpleNamespace(id=run, run_id="1", parent_id=session_id(self.parent_name))
 
         return SimpleNamespace(describe=describe)
 
     async def read(self, name: str) -> SessionView:
-        self._session.drop_turn(self.dropped)
+        self._session.drop_turn(self.dropped_turn)
         return SessionView(self._session)
 
     async def _record_serving(self) -> None:
@@ -90,7 +95,7 @@ class _FakeSessions(Sessions):
         await self.start_turn("s", prepare, run=run)
 
 
-async def test_rejected_turn_is_not_served() -> None:
+async def test_no_worker_is_ensured_for_a_rejected_turn() -> None:
     busy_session = SessionRecord("s")
     busy_session.start_turn(TurnStart("other", {}, "First."), at=0.0)
     for sessions, is_rejected, steps in (
@@ -102,20 +107,20 @@ async def test_rejected_turn_is_not_served() -> None:
         assert sessions.steps == steps
 
 
-async def test_turn_is_served_before_it_is_sent() -> None:
+async def test_worker_is_ensured_before_a_turn_is_sent() -> None:
     sessions = _FakeSessions(SessionRecord("s"))
     await sessions.start_test_turn("one")
     assert sessions.steps == ["prepared", "prepared", "served", "sent", "served"]
-    # The turn was started, but its worker may have ended.
+    # The turn has started already, but the worker may have ended. So a worker is ensured again.
     await sessions.start_test_turn("one")
     assert sessions.steps[5:] == ["prepared", "served"]
-    repeated = _FakeSessions(SessionRecord("s"), StartedRun("one", "1", is_new=False))
-    await repeated.start_test_turn("one")
-    assert repeated.steps == ["prepared", "served"]
+    repeated_sessions = _FakeSessions(SessionRecord("s"), StartedRun("one", "1", is_new=False))
+    await repeated_sessions.start_test_turn("one")
+    assert repeated_sessions.steps == ["prepared", "served"]
 
 
 async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
-    sessions = _FakeSessions(SessionRecord("s"), parent="other", dropped="one")
+    sessions = _FakeSessions(SessionRecord("s"), parent_name="other", dropped_turn="one")
     with pytest.raises(RunIdInUse, match="belongs to a run of the session 'other'"):
         await sessions.start_test_turn("one")
     assert sessions.steps.count("sent") == 1

@@ -1,4 +1,4 @@
-"""Plans, requests and options as Python programs pass them, up to the request that starts a run."""
+"""Starts of runs from Python programs: plans, requests and options, up to the start request."""
 
 import json
 import logging
@@ -55,10 +55,14 @@ def test_forms_of_a_plan_start_the_same_run(plan: Any, toolset: Toolset) -> None
 
 def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path: Path) -> None:
     (file := tmp_path / "refill.yaml").write_text(TEXT)
-    by_command = prepare_run(RunRequest(str(file)), toolset, Output(is_json=True))
+    command_start = prepare_run(RunRequest(str(file)), toolset, Output(is_json=True))
     for plan in (file, str(file)):
         start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
-        assert (start.source, start.options, start.title) == (by_command.source, by_command.options, "refill.yaml")
+        assert (start.source, start.options, start.title) == (
+            command_start.source,
+            command_start.options,
+            "refill.yaml",
+        )
 
 
 def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset, tmp_path: Path) -> None:
@@ -159,30 +163,30 @@ def test_request_is_planned_with_the_tools_of_the_client(toolset: Toolset) -> No
     assert (start.source["goal"], start.source["config"]) == ("Refill the lamps", {"model": "small"})
 
 
-@pytest.mark.parametrize(("is_new_server", "warnings"), [(True, 1), (False, 0)])
-async def test_run_on_a_new_server_warns_that_it_has_no_worker(
+@pytest.mark.parametrize(("is_new_server", "warning_count"), [(True, 1), (False, 0)])
+async def test_start_on_a_new_server_warns_that_the_run_waits_for_a_worker(
     is_new_server: bool,
-    warnings: int,
+    warning_count: int,
     toolset: Toolset,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def tools(*_: Any) -> Toolset:
+    async def find_toolset(*_: Any) -> Toolset:
         return toolset
 
     async def start(_: Any) -> StartedRun:
         return StartedRun("refill-1", "1", is_new=True)
 
-    monkeypatch.setattr(ClientTools, "toolset", tools)
+    monkeypatch.setattr(ClientTools, "toolset", find_toolset)
     unused_services: dict[str, Any] = dict.fromkeys(("store", "steering", "sessions"))
-    parts: dict[str, Any] = {
+    used_services: dict[str, Any] = {
         "settings": Settings(state_dir=tmp_path),
         "connection": SimpleNamespace(server=Server("here:1", "default", is_new=is_new_server)),
         "runs": SimpleNamespace(start=start),
     }
-    services = Services(**parts, **unused_services)
+    services = Services(**used_services, **unused_services)
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
         await Client(services, AsyncExitStack()).ask("Refill the lamps", model="small")
-    assert len(caplog.messages) == warnings
+    assert len(caplog.messages) == warning_count
     assert all(message.startswith("the run refill-1 waits for a worker") for message in caplog.messages)

@@ -37,7 +37,7 @@ class _FullRun:
         return self
 
     async def describe(self) -> None:
-        """There is such a run."""
+        """Return without an error: the run exists."""
 
     async def execute_update(self, name: str, message: Any) -> None:
         raise RPCError(f"{name} {message}: too many", self._status, b"")
@@ -57,7 +57,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
 
 
 @pytest.mark.parametrize(
-    ("command", "actor", "words"),
+    ("command", "actor", "message"),
     [
         (
             Command.set_result("sum", result="x" * 300_000),
@@ -70,12 +70,12 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
     ],
 )
 async def test_message_that_every_run_would_reject_is_not_sent(
-    command: Command | None, actor: CommandAuthor, words: str
+    command: Command | None, actor: CommandAuthor, message: str
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steering_client = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
     send_call = steering_client.cancel("run", actor) if command is None else steering_client.send("run", command, actor)
-    with pytest.raises(CommandRejected, match=words) as error:
+    with pytest.raises(CommandRejected, match=message) as error:
         await send_call
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
 
@@ -84,28 +84,28 @@ PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator",
 
 
 @pytest.fixture
-def called_outside_of_event_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
+def watch_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
     """Return a function that records whether a module function is called outside of the event loop."""
-    actual: dict[str, bool] = {}
+    is_outside_by_name: dict[str, bool] = {}
 
-    def watch(module: Any, name: str) -> dict[str, bool]:
+    def watch_function(module: Any, name: str) -> dict[str, bool]:
         original = getattr(module, name)
 
         def record_thread(*args: Any, **kwargs: Any) -> Any:
-            actual[name] = get_ident() != main_thread().ident
+            is_outside_by_name[name] = get_ident() != main_thread().ident
             return original(*args, **kwargs)
 
         monkeypatch.setattr(module, name, record_thread)
-        return actual
+        return is_outside_by_name
 
-    return watch
+    return watch_function
 
 
-Watch = Callable[[Any, str], dict[str, bool]]
+WatchCalls = Callable[[Any, str], dict[str, bool]]
 
 
 async def test_nodes_are_checked_outside_of_the_event_loop(
-    called_outside_of_event_loop: Watch, monkeypatch: pytest.MonkeyPatch
+    watch_calls: WatchCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def view(*_: Any) -> Any:
         return SimpleNamespace(scheduler=None)
@@ -115,7 +115,7 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
 
     monkeypatch.setattr(Steering, "_open_view", view)
     monkeypatch.setattr(Steering, "_send", accept_command)
-    actual = called_outside_of_event_loop(steering, "_nodes_message")
+    actual = watch_calls(steering, "_nodes_message")
     steering_client = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
     assert await steering_client.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
     assert actual == {"_nodes_message": True}
@@ -125,7 +125,7 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
 
 
 async def test_fork_is_checked_outside_the_event_loop(
-    called_outside_of_event_loop: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    watch_calls: WatchCalls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
     scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
@@ -141,7 +141,7 @@ async def test_fork_is_checked_outside_the_event_loop(
 
     monkeypatch.setattr(forks, "_inherited_input", lambda *_, **__: None)
     for module, name in ((fork_runs, "check_plan"), (forks, "_reuse_and_prediction"), (forks, "plan_to_json")):
-        actual = called_outside_of_event_loop(module, name)
+        actual = watch_calls(module, name)
     runs = cast("Any", SimpleNamespace(reader=reader))
     forks_of_test, tools = Forks(reader, cast("Any", None)), toolset.declarations()
     draft = await draft_fork("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
