@@ -58,10 +58,10 @@ def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     raw = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
-    name = "the agent 'web_researcher'"
+    subject = "the agent 'web_researcher'"
     missing_objective, given_arguments = (
-        f"{name} needs an objective, such as: Research {{topic}}",
-        f"{name} takes an objective, not arguments",
+        f"{subject} needs an objective, such as: Research {{topic}}",
+        f"{subject} takes an objective, not arguments",
     )
     assert list(problems_of(raw, tools=AGENTS)) == [
         Problem("invalid_field", missing_objective, "/nodes/0", "a"),

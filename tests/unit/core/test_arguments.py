@@ -37,7 +37,7 @@ def plain(effects: Effects | Literal["none"], is_new: bool = False, extra: Any =
     return "plain"
 
 
-async def test_arguments_that_fit_are_passed() -> None:
+async def test_valid_arguments_are_accepted() -> None:
     subject = Subject("a")
     assert subject.work([print, "shop", Path("shop.py")], tags={"a": "b"}, mode="fast") == "done"
     assert subject.work(tags=None, mode=None) == "done"  # type: ignore[arg-type]

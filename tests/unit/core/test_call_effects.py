@@ -1,4 +1,4 @@
-"""Effects of calls and policies: by arguments, by declarations of the author, and by approvals for a run."""
+"""Effects of calls, from arguments and from declarations of the author, and verdicts of policies on calls."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,7 @@ def compiled_effects(arguments: dict[str, Any], **fields: Any) -> str:
         ({"url": "{{a.result}}"}, "read"),
     ],
 )
-def test_a_request_reads_or_writes_by_its_method(arguments: dict[str, Any], expected: str) -> None:
+def test_method_of_a_request_determines_its_effects(arguments: dict[str, Any], expected: str) -> None:
     assert compiled_effects(arguments) == expected
 
 
@@ -73,7 +73,7 @@ def verdict(policy: Policy, tool: str, arguments: dict[str, Any]) -> str:
     return policy.verdict(TOOLS[tool], lambda: arguments)
 
 
-def test_calls_of_a_model_with_effects_or_unnamed_reads_need_approval() -> None:
+def test_model_needs_approval_for_effects_and_for_reads_of_unnamed_files() -> None:
     policy = model_policy("Summarize notes/plan.md and 'old report' in data/, and tell who wrote it.")
     for tool in ("read_file", "write_file", "search_files"):
         for path in ("notes/plan.md", "old report", "data", "notes/other.md", "notes", "."):
@@ -153,8 +153,8 @@ def test_names_of_folders_may_be_of_any_language(folder: str) -> None:
 )
 def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, url: str, expected: str) -> None:
     policy = policy_from_json(model_policy(request_words).to_json())
-    request = TOOLS["http_request"]
-    read_tool, write_tool = (replace(request, effects=effects) for effects in (Effects.READ, Effects.WRITE))
+    request_tool = TOOLS["http_request"]
+    read_tool, write_tool = (replace(request_tool, effects=effects) for effects in (Effects.READ, Effects.WRITE))
     assert policy.verdict(read_tool, lambda: {"url": url}) == expected
     assert policy.verdict(write_tool, lambda: {"url": url, "method": "POST"}) == "ask"
 
@@ -174,11 +174,11 @@ def asks_before_effects(policy: Policy) -> bool:
         ("Hello.", []),
     ],
 )
-def test_files_are_named_by_quotes_dots_and_slashes(request_words: str, expected: list[str]) -> None:
+def test_file_names_are_recognized_by_quotes_dots_and_slashes(request_words: str, expected: list[str]) -> None:
     assert list(dict.fromkeys(named_files(request_words))) == expected
 
 
-def test_policy_of_a_request_with_any_paths_survives_serialization() -> None:
+def test_policy_of_a_request_with_special_characters_in_paths_survives_serialization() -> None:
     policy = model_policy(
         "Look at a-b~c@d%e=f+g.h/ and at é/ü/ and 'x y'/ and " + " ".join(f"f{n}/a.txt" for n in range(300))
     )
@@ -213,19 +213,19 @@ def test_rule_matches_the_compensating_tool_of_a_call() -> None:
 
 _PAY = ToolDeclaration("pay", effects=Effects.WRITE)
 _MAIL = ToolDeclaration("mail", effects=Effects.WRITE)
-_TO_EVE = {"properties": {"to": {"const": "eve"}}, "required": ["to"]}
+_RECIPIENT_IS_EVE = {"properties": {"to": {"const": "eve"}}, "required": ["to"]}
 
 
-def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
-    return policy.verdict(_PAY, lambda: {"to": to}), policy.verdict(_MAIL, lambda: {"to": to})
+def _verdicts(policy: Policy, recipient: str) -> tuple[Any, Any]:
+    return policy.verdict(_PAY, lambda: {"to": recipient}), policy.verdict(_MAIL, lambda: {"to": recipient})
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy((Rule("deny", arguments=_TO_EVE), Rule("ask", effects=("write",)))),
-        Policy((Rule("deny", arguments=_TO_EVE), Rule("ask", tool="p*"), Rule("ask", tool="m*"))),
-        Policy((Rule("deny", arguments=_TO_EVE),), otherwise="ask"),
+        Policy((Rule("deny", arguments=_RECIPIENT_IS_EVE), Rule("ask", effects=("write",)))),
+        Policy((Rule("deny", arguments=_RECIPIENT_IS_EVE), Rule("ask", tool="p*"), Rule("ask", tool="m*"))),
+        Policy((Rule("deny", arguments=_RECIPIENT_IS_EVE),), otherwise="ask"),
     ],
     ids=["by effects", "by name", "otherwise"],
 )

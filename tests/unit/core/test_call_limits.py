@@ -13,7 +13,7 @@ from dagwright.core.model.call_limits import (
 )
 
 
-def test_limits_are_read_and_written_in_one_form() -> None:
+def test_limits_are_parsed_and_formatted_in_one_form() -> None:
     limit = parse_limit("concurrency=5 20/s tokens=100000")
     assert limit == CallLimit(Rate(20, "s"), 5, 100_000)
     assert str(limit) == "20/s concurrency=5 tokens=100000"
@@ -24,7 +24,7 @@ def test_limits_are_read_and_written_in_one_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "a limit has at least one of"),
         ("0/s", "a rate is at least 1 call in a period, not 0/s"),
@@ -40,8 +40,8 @@ def test_limits_are_read_and_written_in_one_form() -> None:
         ("concurrency=2000", "a number from 1 to 1,000, not 2000"),
     ],
 )
-def test_invalid_limit_is_rejected_with_the_valid_form(text: str, words: str) -> None:
-    with pytest.raises(CallLimitInvalid, match=words):
+def test_invalid_limit_is_rejected_with_the_valid_form(text: str, message: str) -> None:
+    with pytest.raises(CallLimitInvalid, match=message):
         parse_limit(text)
 
 

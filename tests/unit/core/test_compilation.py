@@ -28,16 +28,16 @@ from dagwright.core.model.compiled import (
 from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
 from tests.support.plan_building import TOOLS, check, compiled_plan, node, plan_of, problems_of
 
-_EACH = {
+_MAP_FIELDS = {
     **{"for_each": "{{a.result.files[*]}}", "key": "{{item.name}}-{{index}}", "max_parallel": 2, "join": "any"},
     "arguments": {"x": ["{{item}}", "{{secret.KEY}}", 1], "y": {"z": "n={{a.result}}"}, "0": None},
     "when": "a.result.n > 1",
     "retry": {"max_attempts": 5, "first_delay": "500ms", "factor": 3.5, "max_delay": "1m"},
     "on_error": {"value": [None]},
 }
-EVERYTHING = plan_of(
+FULL_PLAN = plan_of(
     node("a", title="First", timeout="90s", heartbeat="5s", priority=1),
-    node("b", "a", **_EACH),
+    node("b", "a", **_MAP_FIELDS),
     node("c", for_each=[1, {"n": "{{a.result}}"}], on_error="skip", join={"at_least": 1}, depends_on=["b"]),
     node("s", plan=plan_of(node("inner", arguments={"q": "{{PLACEHOLDER_q}}"})), arguments={"q": "{{b.result}}"}),
     title="All of it",
@@ -50,16 +50,16 @@ EVERYTHING = plan_of(
 
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
-    created_plan = compile_plan(check(EVERYTHING, worker_nodes=[0]))
+    created_plan = compile_plan(check(FULL_PLAN, worker_nodes=[0]))
     # Schemas and descriptions are omitted: only the check needs them.
     assert created_plan.tools.keys() == {"any"}
-    assert compiled_plan(EVERYTHING, worker_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
+    assert compiled_plan(FULL_PLAN, worker_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [node.id for node in plan.nodes] == ["a"]
 
 
-def test_node_is_compiled_with_numbers_bindings_and_seconds() -> None:
-    plan = compiled_plan(EVERYTHING, worker_nodes=[0])
+def test_node_is_compiled_to_node_numbers_bindings_and_seconds() -> None:
+    plan = compiled_plan(FULL_PLAN, worker_nodes=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",
@@ -98,7 +98,7 @@ def test_cache_and_timeout_are_compiled_to_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effects", "declared", "retry", "attempts"),
+    ("effects", "tool_attempts", "retry", "expected_attempts"),
     [
         (Effects.WRITE, None, None, 1),
         (Effects.READ, None, None, 3),
@@ -107,12 +107,12 @@ def test_cache_and_timeout_are_compiled_to_seconds() -> None:
         (Effects.READ, 7, {"first_delay": "2s"}, 7),
     ],
 )
-def test_write_is_tried_once_unless_the_plan_or_the_tool_overrides_it(
-    effects: Effects, declared: int | None, retry: dict[str, Any] | None, attempts: int
+def test_attempts_come_from_the_plan_or_the_tool_or_the_effects(
+    effects: Effects, tool_attempts: int | None, retry: dict[str, Any] | None, expected_attempts: int
 ) -> None:
-    tools = {"t": ToolDeclaration("t", effects, max_attempts=declared)}
+    tools = {"t": ToolDeclaration("t", effects, max_attempts=tool_attempts)}
     plan = compiled_plan(plan_of(node("a", tool="t", retry=retry)), tools=tools)
-    assert plan.nodes[0].retry.max_attempts == attempts
+    assert plan.nodes[0].retry.max_attempts == expected_attempts
 
 
 _NO_PLANNER = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
@@ -147,7 +147,7 @@ def test_fields_that_need_a_planner_are_rejected_with_their_location() -> None:
     ]
 
 
-def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None:
+def test_agent_node_is_compiled_to_a_call_of_the_tool_with_the_same_name() -> None:
     tools = {**TOOLS, "writer": ToolDeclaration("writer", Effects.READ)}
     plan = compiled_plan(
         plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools
@@ -182,9 +182,9 @@ def test_json_that_is_not_a_compiled_plan_is_rejected(encoded: Any) -> None:
 
 
 def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_escaped() -> None:
-    declared: dict[str, Any] = {"cbu_id": {}, "a-b": {}}
+    parameters: dict[str, Any] = {"cbu_id": {}, "a-b": {}}
     names = {"cbu-id": "cbu_id", "cbu_id": "cbu_id", "a-b": "a-b", "x-y": "x-y"}
-    assert {key: parameter_name(key, declared) for key in names} == names
+    assert {key: parameter_name(key, parameters) for key in names} == names
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
@@ -195,8 +195,8 @@ def test_plan_includes_short_schemas_where_people_may_be_asked() -> None:
     tools = [tool("long", 17_000), tool("pure", 10, Effects.PURE), *(tool(f"t{number}", 15_000) for number in range(6))]
     plan = plan_of(*(node(tool.name, tool=tool.name) for tool in tools))
     actual = compiled_plan(plan, tools={tool.name: tool for tool in tools}).tools
-    with_schema = [name for name, each in actual.items() if each.input_schema is not None]
-    assert with_schema == ["t0", "t1", "t2", "t3"]
+    names_with_schema = [name for name, each in actual.items() if each.input_schema is not None]
+    assert names_with_schema == ["t0", "t1", "t2", "t3"]
     assert [actual["t0"], actual["long"].input_schema] == [tool("t0", 15_000), None]
 
 
@@ -230,13 +230,13 @@ def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_n
             node("d", arguments={"x": ["{{a.result}}"]}),
         )
     )
-    by_key = {"x": "a", "y": [{"node": "a", "path": ["n"]}]}
+    bindings_by_key = {"x": "a", "y": [{"node": "a", "path": ["n"]}]}
 
     columns, objects = plan_to_columns(plan)["nodes"]["each"], plan_to_json(plan)["nodes"]
 
-    assert columns["bindings"] == [{}, {**by_key, "x": 0}, {"x": 0}, [[["x", 0], 0]]]
+    assert columns["bindings"] == [{}, {**bindings_by_key, "x": 0}, {"x": 0}, [[["x", 0], 0]]]
     assert columns["arguments"] == [{}, {}, {"x": None, "y": 1}, {"x": [None]}]
-    assert objects[1] == {"id": "b", "tool": "any", "bindings": by_key, "dependencies": [0]}
+    assert objects[1] == {"id": "b", "tool": "any", "bindings": bindings_by_key, "dependencies": [0]}
 
 
 def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
@@ -245,7 +245,7 @@ def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
     encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
 
     assert encoded["each"] == {"id": [*"abcd"], "bindings": {"x": [None, 0, 0, "on another page"]}}
-    assert [repr(column) for column in nodes_from_columns(encoded)] == [repr(node) for node in nodes]
+    assert [repr(each) for each in nodes_from_columns(encoded)] == [repr(node) for node in nodes]
 
 
 def _bound_node(node_id: str, source: str) -> CompiledNode:
@@ -253,7 +253,7 @@ def _bound_node(node_id: str, source: str) -> CompiledNode:
 
 
 def test_value_of_consecutive_nodes_is_encoded_once_with_the_first_number() -> None:
-    nodes = [CompiledNode(id=name, dependencies=() if name < "c" else (0, 1)) for name in "abcdefgh"]
+    nodes = [CompiledNode(id=node_id, dependencies=() if node_id < "c" else (0, 1)) for node_id in "abcdefgh"]
     nodes[2] = CompiledNode(id="c", title="C", retry=RetryRule(5), on_error="value", value=1)
     nodes[3] = CompiledNode(id="d", on_error="value", value=True, dependencies=(0, 1))
 
@@ -269,12 +269,12 @@ def test_value_of_consecutive_nodes_is_encoded_once_with_the_first_number() -> N
     assert repr(plan_from_columns(encoded)) == repr(CompiledPlan(tuple(nodes)))
 
 
-@pytest.mark.parametrize("form", [plan_to_columns, plan_to_json])
-def test_nodes_and_sub_plans_are_counted_in_both_forms(form: Callable[[CompiledPlan], dict[str, Any]]) -> None:
+@pytest.mark.parametrize("encode", [plan_to_columns, plan_to_json])
+def test_nodes_and_sub_plans_are_counted_in_both_forms(encode: Callable[[CompiledPlan], dict[str, Any]]) -> None:
     sub_plan = CompiledPlan((CompiledNode(id="x"),))
     nodes = [CompiledNode(id="a"), CompiledNode(id="b"), CompiledNode(id="s", kind="plan", sub_plan=sub_plan)]
     for plan in (CompiledPlan(nodes), CompiledPlan(nodes[1:]), CompiledPlan(nodes[2:])):
-        encoded = pydantic_core.from_json(pydantic_core.to_json(form(plan)))["nodes"]
+        encoded = pydantic_core.from_json(pydantic_core.to_json(encode(plan)))["nodes"]
         assert encoded_sub_plans(encoded) == (len(plan.nodes), [plan_to_json(sub_plan) | {"nodes": [{"id": "x"}]}])
 
 
@@ -284,7 +284,9 @@ def test_invalid_nodes_are_not_counted(nodes: Any) -> None:
 
 
 def test_common_value_is_encoded_once_and_a_column_may_be_replaced() -> None:
-    nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
+    nodes = [
+        CompiledNode(id=node_id, tool="any", dependencies=numbers) for node_id, numbers in (("a", ()), ("b", (0,)))
+    ]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "external"]}) == {
         "same": {"tool": "any"},
@@ -301,8 +303,11 @@ _MALFORMED_BINDINGS: tuple[Any, ...] = ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0
         *(None, [], {"same": {}, "each": {}}),
         *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
         *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
-        *({"same": {}, "from": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
-        *({"same": {}, "each": {"id": ["a"], "bindings": [{"x": at}]}} for at in (1, -1, True, None)),
+        *(
+            {"same": {}, "from": {"title": {number: "t"}}, "each": {"id": ["a"]}}
+            for number in ("1", "-1", "x", "", "0" * 5000)
+        ),
+        *({"same": {}, "each": {"id": ["a"], "bindings": [{"x": number}]}} for number in (1, -1, True, None)),
         *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in ({"x": [1]}, {}, {"x": [0], "y": [0]}, 7)),
         *({"same": {}, "each": {"id": ["a"], "bindings": binding}} for binding in _MALFORMED_BINDINGS),
         {"same": {}, "from": {"title": {"1": "t", "0": "u"}}, "each": {"id": ["a", "b"]}},

@@ -11,7 +11,7 @@ from tests.support.plan_building import node
 
 
 class Recorder(SchedulerComponent):
-    """Records the hooks that are called."""
+    """Component that records the calls of its hooks."""
 
     def __init__(self, calls: list[str], name: str) -> None:
         self.calls, self.name = calls, name
@@ -31,7 +31,7 @@ class Recorder(SchedulerComponent):
         self.calls.append(f"{self.name} quiescent")
 
 
-class WithoutHooks(Recorder):
+class ComponentWithoutHooks(Recorder):
     """Component that declares no hooks."""
 
     def needed_hooks(self) -> Collection[str]:
@@ -41,7 +41,7 @@ class WithoutHooks(Recorder):
 def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> None:
     calls: list[str] = []
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a")))
-    scheduler.attach(None, [Recorder(calls, "first"), WithoutHooks(calls, "never"), Recorder(calls, "second")])
+    scheduler.attach(None, [Recorder(calls, "first"), ComponentWithoutHooks(calls, "never"), Recorder(calls, "second")])
     scheduler.start(0.0)
     start_ready_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
@@ -49,7 +49,7 @@ def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> No
     assert calls == [f"{name} {event}" for event in events for name in ("first", "second")]
 
 
-def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
+def test_ready_node_that_a_component_ends_is_not_queued() -> None:
     class PresetResult(SchedulerComponent):
         def __init__(self, scheduler: Scheduler[Any]) -> None:
             self.scheduler = scheduler
@@ -65,11 +65,11 @@ def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
 
 
 def test_component_that_reads_results_can_fail_a_node() -> None:
-    class Strict(SchedulerComponent):
+    class EvenResultsOnly(SchedulerComponent):
         def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
             return TaskResult(None, NodeError("bad", "odd")) if value % 2 else TaskResult(value // 2, message="halved")
 
-    scheduler, _ = single_component_scheduler(state_of(node("a"), node("b")), lambda _: Strict())
+    scheduler, _ = single_component_scheduler(state_of(node("a"), node("b")), lambda _: EvenResultsOnly())
     scheduler.start(0.0)
     start_ready_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)

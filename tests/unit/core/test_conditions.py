@@ -35,7 +35,7 @@ IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
 def _evaluate(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
-    """Return the value of a condition, evaluated in one step: a run reads the values of all items once."""
+    """Return the value of a condition. A run instead reads the values once for all items of a map."""
     values = read_values(condition, scope)
     if "item" in scope:
         values = values_for_item(condition, values, item=scope["item"], index=scope["index"])
@@ -78,7 +78,7 @@ def evaluate(text: str, **scope: Any) -> bool:
         ("nodes.nodes.result == 2", True),
     ],
 )
-def test_condition_has_its_value(text: str, expected: bool) -> None:
+def test_condition_is_evaluated(text: str, expected: bool) -> None:
     assert evaluate(text, **({"item": 0, "index": 1} if "index" in text else {})) is expected
 
 
@@ -110,7 +110,7 @@ def test_condition_that_needs_a_null_or_missing_value_is_false(text: str) -> Non
         "b'zzz' == b'' ? '' : ''",
     ],
 )
-def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
+def test_text_in_quotes_is_never_parsed_as_a_node_id(literal: str) -> None:
     condition = check_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
     assert (condition.nodes, _evaluate(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
         ("check",),
@@ -163,13 +163,13 @@ def test_text_that_is_not_a_condition_is_rejected(text: str, message: str) -> No
 
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the scheduler start every item itself, instead of child runs for batches of items."""
+    """Raise the limits of map batches, so that the scheduler starts every item itself and not in a child run."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 10_000)
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 10_000)
 
 
 def scheduler_with_items(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
-    """Return a scheduler in which `m` has its items, and its condition has read the result of `facts`."""
+    """Return a scheduler in which the map `m` has items, and the condition of `m` has read the result of `facts`."""
     scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
     )
@@ -205,7 +205,7 @@ def test_condition_that_would_read_too_much_fails_its_node(when: str) -> None:
     assert error_of(scheduler, "b")[0] == "too_large"
 
 
-def test_compute_budget_of_conditions_starts_again_at_every_moment() -> None:
+def test_compute_budget_of_conditions_is_reset_at_every_activation() -> None:
     when = "a.result.exists(x, x < 0) || a.status == 'completed'"
     scheduler = started_run(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
     scheduler.complete("a", [0] * 180_000, at=1.0)

@@ -32,15 +32,15 @@ Uninstall = Callable[[str], str]
 
 @pytest.fixture
 def uninstall(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Uninstall:
-    """Make the libraries of an extra impossible to import; returns the sentence that its features must raise."""
+    """Return a function that blocks the imports of an extra, and returns the message that its features must report."""
     monkeypatch.chdir(tmp_path)
 
-    def block(extra: str) -> str:
+    def block_imports(extra: str) -> str:
         for module in EXTRAS[extra]:
             monkeypatch.setitem(sys.modules, module, None)
         return f'this needs the extra "{extra}": pip install "dagwright[{extra}]"'
 
-    return block
+    return block_imports
 
 
 def test_table_has_the_extras_of_the_distribution() -> None:
@@ -76,7 +76,7 @@ def test_json_output_has_the_status_missing_extra(uninstall: Uninstall, capsys: 
     assert json.loads(capsys.readouterr().out) == {"status": "missing_extra", "message": message}
 
 
-async def test_model_call_fails_without_retries(uninstall: Uninstall) -> None:
+async def test_model_call_without_its_extra_is_not_retried(uninstall: Uninstall) -> None:
     sentence = uninstall("openai")
     async with ModelClient(Endpoint("http://127.0.0.1:9", "key"), model="m") as client:
         with pytest.raises(ModelFailure) as caught:
@@ -86,7 +86,7 @@ async def test_model_call_fails_without_retries(uninstall: Uninstall) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "use"),
+    ("extra", "call_feature"),
     [
         ("openai", lambda _: require_model("m", load_settings(), load_toolset(load_settings()), is_detached=False)),
         ("mcp", lambda folder: load_servers([folder / "servers.json"], Variables(lambda _: None, lambda _: None))),
@@ -96,14 +96,14 @@ async def test_model_call_fails_without_retries(uninstall: Uninstall) -> None:
     ],
 )
 def test_function_without_its_extra_raises_the_sentence(
-    extra: str, use: Callable[[Path], Any], uninstall: Uninstall, tmp_path: Path
+    extra: str, call_feature: Callable[[Path], Any], uninstall: Uninstall, tmp_path: Path
 ) -> None:
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
     with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
         connection.executescript("CREATE TABLE agent_card (name TEXT); INSERT INTO agent_card VALUES ('a')")
     sentence = uninstall(extra)
     with pytest.raises(MissingExtra) as caught:
-        use(tmp_path)
+        call_feature(tmp_path)
     assert str(caught.value) == sentence
 
 
@@ -113,7 +113,7 @@ def test_tool_call_without_its_extra_is_not_retried() -> None:
     assert error_text(error) == str(error)
 
 
-async def test_bucket_is_not_opened(uninstall: Uninstall) -> None:
+async def test_bucket_without_its_extra_raises_the_sentence(uninstall: Uninstall) -> None:
     sentence = uninstall("s3")
     with pytest.raises(MissingExtra) as caught:
         await BucketStore(BucketLocation("bucket", "prefix")).check()

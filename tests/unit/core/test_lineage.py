@@ -31,11 +31,11 @@ def test_locations_are_ordered_distinct_and_limited() -> None:
 
 
 @pytest.mark.parametrize("invalid", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"omitted": True}])
-def test_invalid_lineage_reports_nothing(invalid: Any) -> None:
+def test_invalid_lineage_is_decoded_as_empty(invalid: Any) -> None:
     assert not lineage_from_json(invalid)
 
 
-def test_run_limits_locations_and_calls_and_counts_omitted_entries() -> None:
+def test_run_lineage_is_limited_and_counts_omitted_entries() -> None:
     run_lineage = RunLineage()
     for number in range(MAX_RUN_ENTRIES + 5):
         run_lineage.add(f"n{number}", LineageEntries(files=[f"f{number}"]))
@@ -44,17 +44,17 @@ def test_run_limits_locations_and_calls_and_counts_omitted_entries() -> None:
         run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))).files_and_urls()
         == run_lineage.files_and_urls()
     )
-    agent = LineageEntries(
+    agent_entries = LineageEntries(
         model_calls=[f"turn{number}" for number in range(MAX_ENTRIES)],
         tool_calls=[
             {"node_id": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MAX_ENTRIES)
         ],
     )
-    fitting_agents = MAX_RUN_ENTRIES // (2 * MAX_ENTRIES)
+    fitting_agent_count = MAX_RUN_ENTRIES // (2 * MAX_ENTRIES)
     run_lineage = RunLineage()
-    for number in range(fitting_agents + 3):
-        run_lineage.add(f"n{number}", agent)
-    assert (len(run_lineage.tasks), run_lineage.omitted) == (fitting_agents, 3 * 2 * MAX_ENTRIES)
+    for number in range(fitting_agent_count + 3):
+        run_lineage.add(f"n{number}", agent_entries)
+    assert (len(run_lineage.tasks), run_lineage.omitted) == (fitting_agent_count, 3 * 2 * MAX_ENTRIES)
     assert run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))) == run_lineage
 
 
@@ -63,5 +63,5 @@ def test_lineage_of_all_attempts_survives_continue_as_new() -> None:
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(lineage=lineage_of_locations(["a.txt"])))
     lineage_of(scheduler).add("a", lineage_of_locations(["b.txt", "a.txt"]))
     restored_lineage = lineage_of(restored_scheduler(scheduler))
-    documents = {name: lineage.to_document() for name, lineage in restored_lineage.tasks.items()}
+    documents = {task_id: lineage.to_document() for task_id, lineage in restored_lineage.tasks.items()}
     assert documents == {"a": {"files": ["a.txt", "b.txt"]}}

@@ -35,14 +35,14 @@ def _started_scheduler(**options: Any) -> RunScheduler:
     return started_scheduler(_PLAN, at=1.0, **options)
 
 
-def _map(name: str, count: int) -> dict[str, Any]:
-    return node(name, for_each=list(range(count)), arguments={"x": "{{item}}"})
+def _map_node(node_id: str, count: int) -> dict[str, Any]:
+    return node(node_id, for_each=list(range(count)), arguments={"x": "{{item}}"})
 
 
-def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
+def _end_map_batch(scheduler: RunScheduler, task: Task, **end_fields: Any) -> None:
     assert task.map_batch is not None
     counts = {"completed": task.map_batch.count}
-    document = {"values": [value * 2 for value in task.map_batch.items], "counts": counts, **end}
+    document = {"values": [value * 2 for value in task.map_batch.items], "counts": counts, **end_fields}
     scheduler.end_map_batch(task.id, MapBatchEnd(document.pop("status", NodeStatus.COMPLETED), **document), at=2.0)
 
 
@@ -69,23 +69,23 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
     assert {(task.is_child_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
     for task in reversed(tasks):
-        _complete(scheduler, task)
+        _end_map_batch(scheduler, task)
     assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
     assert [task.id for task in start_ready_tasks(scheduler)] == ["z"]
     scheduler = _started_scheduler()
     tasks = start_ready_tasks(scheduler)
     for number, task in enumerate(tasks):
-        _complete(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
-    (join,) = start_ready_tasks(scheduler)
-    assert (join.id, join.is_child_run, join.is_join) == ("m[all]", False, True)
-    scheduler.complete(join.id, "joined", at=3.0)
+        _end_map_batch(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
+    (join_task,) = start_ready_tasks(scheduler)
+    assert (join_task.id, join_task.is_child_run, join_task.is_join) == ("m[all]", False, True)
+    scheduler.complete(join_task.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
     assert states(scheduler) == {"m": "completed", "z": "ready"}
     scheduler = _started_scheduler()
     tasks = start_ready_tasks(scheduler)
     scheduler.cancel(1.5)
     for task in tasks:
-        _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+        _end_map_batch(scheduler, task, values=None, pieces=[("sha256-x", 300)])
     assert scheduler.is_finished
     assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
 
@@ -100,7 +100,7 @@ def test_failed_items_are_counted_over_all_map_batches() -> None:
     ]
     for task, end in zip(start_ready_tasks(scheduler), ends, strict=True):
         error = NodeError("odd", "no luck") if end else None
-        _complete(scheduler, task, **end, error=error)
+        _end_map_batch(scheduler, task, **end, error=error)
     record = scheduler.records[0]
     assert record.error == NodeError("odd", "3 of 1200 items failed; the first: m[400]: no luck")
     assert counts_of_items(record) == {"completed": 1_197, "failed": 3}
@@ -135,7 +135,7 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> 
         if task.is_join:
             scheduler.complete(task.id, "joined", at=3.0)
         else:
-            _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+            _end_map_batch(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         running_tasks += start_ready_tasks(scheduler)
     if ended_tasks == 5:
         scheduler = continue_as_new()
@@ -146,19 +146,19 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> 
 def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 500)
     scheduler = started_scheduler(
-        compiled_plan(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
+        compiled_plan(plan_of(*(_map_node(f"m{number}", 200) for number in range(4)))), max_in_flight=500
     )
     tasks = start_ready_tasks(scheduler)
     assert [task.id for task in tasks if task.is_child_run] == ["m2[0-199]", "m3[0-199]"]
     assert [task.id for task in tasks if not task.is_child_run] == [
-        f"m{at}[{key}]" for at in (0, 1) for key in range(200)
+        f"m{number}[{key}]" for number in (0, 1) for key in range(200)
     ]
     assert scheduler.state.map_concurrency(2) == MapConcurrency(1, 500)
 
 
-def test_map_that_exceeds_the_items_of_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_map_that_exceeds_the_item_limit_of_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)
-    scheduler = scheduler_of(*(_map(f"m{number}", 600) for number in range(3)))
+    scheduler = scheduler_of(*(_map_node(f"m{number}", 600) for number in range(3)))
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
     assert error_of(scheduler, "m2") == (
         "too_large",
@@ -167,12 +167,14 @@ def test_map_that_exceeds_the_items_of_a_run_fails(monkeypatch: pytest.MonkeyPat
     )
 
 
-@pytest.mark.parametrize("continues", [False, True])
-def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.MonkeyPatch, continues: bool) -> None:
+@pytest.mark.parametrize("continues_as_new", [False, True])
+def test_items_of_all_nodes_are_counted_in_all_executions(
+    monkeypatch: pytest.MonkeyPatch, continues_as_new: bool
+) -> None:
     monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)
     nodes = (node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600))))
     scheduler = started_run(*nodes)
-    if continues:
+    if continues_as_new:
         scheduler = restored_scheduler(scheduler)
     scheduler.complete("a", None, at=2.0)
     assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
@@ -201,8 +203,8 @@ def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
 
 
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
-    tool = Gate(5, spans_runs=True)
-    queue = ReadyQueue([[tool], [tool]], 500, result_bytes=[0, 0])
+    gate = Gate(5, spans_runs=True)
+    queue = ReadyQueue([[gate], [gate]], 500, result_bytes=[0, 0])
     queue.widen(0, max_tasks=2, width=2)
     entries = [(3, TaskRef(0, 0)), (3, TaskRef(0, 1)), (3, TaskRef(0, 2)), (4, TaskRef(1, 0)), (4, TaskRef(1, 1))]
     for entry in entries:
@@ -215,7 +217,7 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     assert [queue.pop(), queue.pop()] == [entries[4], None]
 
 
-def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
+def test_ready_calls_of_a_tool_leave_slots_for_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
     plan = compiled_plan(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
     queue = ReadyQueue(gates_of(plan), 500, result_bytes=[0, 0])
@@ -230,7 +232,7 @@ def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
 
 @pytest.mark.parametrize(("run_limit", "max_running"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
 def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int) -> None:
-    maps = [_map(f"m{number}", 1_200) for number in range(3)]
+    maps = [_map_node(f"m{number}", 1_200) for number in range(3)]
     scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=run_limit)
     running_tasks, running_counts = start_ready_tasks(scheduler), []
     while running_tasks:
@@ -242,7 +244,7 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
         )
         task = running_tasks.pop(0)
         if task.is_child_run:
-            _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+            _end_map_batch(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         else:
             scheduler.complete(task.id, "done", at=2.0)
         running_tasks += start_ready_tasks(scheduler)
@@ -251,12 +253,14 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
 
 
 def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:
-    plan = compiled_plan(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
+    plan = compiled_plan(plan_of(*(_map_node(f"m{number}", 1_200) for number in range(2))))
     scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in start_ready_tasks(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
     successor = restored_scheduler(scheduler, plan, max_in_flight=10)
     assert start_ready_tasks(successor) == []
-    first = Task(ids[0], successor.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=successor.state.map_batch_of(ids[0]))
-    _complete(successor, first)
+    first_task = Task(
+        ids[0], successor.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=successor.state.map_batch_of(ids[0])
+    )
+    _end_map_batch(successor, first_task)
     assert [task.id for task in start_ready_tasks(successor)] == ["m1[300-599]"]

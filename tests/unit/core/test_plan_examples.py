@@ -28,11 +28,11 @@ def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
     return load_toolset(Settings())
 
 
-def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunScheduler:
+def run_plan(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunScheduler:
     scheduler = started_scheduler(plan, inputs)
     while (task := scheduler.next_task(0.0)) is not None:
         try:
-            value = call(task, toolset)
+            value = call_task(task, toolset)
         except Exception as error:
             scheduler.fail(task.id, NodeError("tool_failed", str(error)), at=1.0)
         else:
@@ -41,9 +41,9 @@ def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunS
     return scheduler
 
 
-def call(task: Task, toolset: Toolset) -> Any:
+def call_task(task: Task, toolset: Toolset) -> Any:
     if task.node.sub_plan is not None:
-        return run(task.node.sub_plan, task.arguments, toolset).output()[0]
+        return run_plan(task.node.sub_plan, task.arguments, toolset).output()[0]
     spec = toolset.built_in[task.node.tool]
     assert spec.function is not None
     with tool_context(node=task.id):
@@ -51,17 +51,17 @@ def call(task: Task, toolset: Toolset) -> Any:
         return asyncio.run(value) if spec.is_async else value
 
 
-def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunScheduler:
+def run_example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunScheduler:
     path = FOLDER / name
     raw = inline_files(read_plan_file(path), base=path.parent)
     checked_plan = check_plan(raw, toolset.declarations())
     prepare_plan(checked_plan, inputs)
     # Without regions, every node is called separately.
-    return run(compile_plan(checked_plan), inputs, toolset)
+    return run_plan(compile_plan(checked_plan), inputs, toolset)
 
 
 def test_failing_plan_keeps_results_that_do_not_depend_on_the_failed_node(toolset: Toolset) -> None:
-    scheduler = example("failing-plan/plan.yaml", toolset, {})
+    scheduler = run_example("failing-plan/plan.yaml", toolset, {})
     completed_nodes = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
     assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed_nodes}
     assert scheduler.status() == "completed_with_failures"
@@ -70,12 +70,12 @@ def test_failing_plan_keeps_results_that_do_not_depend_on_the_failed_node(toolse
 
 
 def test_sub_plan_runs_once_for_each_order(toolset: Toolset) -> None:
-    scheduler = example("sub-plan/plan.yaml", toolset, {"vat": 10})
+    scheduler = run_example("sub-plan/plan.yaml", toolset, {"vat": 10})
     assert scheduler.output() == ("Order A-1: 59.97 net, 65.967 to pay.\nOrder A-2: 60 net, 66 to pay.\n", None)
 
 
 def test_file_fan_out_adds_up_every_file(toolset: Toolset) -> None:
-    scheduler = example("file-fan-out/plan.yaml", toolset, {})
+    scheduler = run_example("file-fan-out/plan.yaml", toolset, {})
     assert scheduler.status() == "completed"
     assert scheduler.output() == (
         {

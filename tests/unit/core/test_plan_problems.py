@@ -29,7 +29,7 @@ def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str,
 
 
 @pytest.mark.parametrize(
-    ("fields", "at", "message", "hint"),
+    ("fields", "location", "message", "hint"),
     [
         ({"human": {"type": "APPROVL"}, "tool": None}, "/human/type", "human.type: expected", "'APPROVAL'"),
         ({"join": "al"}, "/join", "join: expected all, any, all_done or {at_least: k}, not 'al'", "'all'"),
@@ -44,9 +44,9 @@ def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str,
         ({"retry": 3}, "/retry", "retry: expected an object, not 3", "write {max_attempts: 3}"),
     ],
 )
-def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, message: str, hint: str) -> None:
+def test_wrong_field_is_the_only_problem(fields: dict[str, Any], location: str, message: str, hint: str) -> None:
     [(pointer, node_id, actual_message, actual_hint)] = _problems_in(node("a", **fields))
-    assert (pointer, node_id) == (f"/nodes/0{at}", "a")
+    assert (pointer, node_id) == (f"/nodes/0{location}", "a")
     assert actual_hint == (f"did you mean {hint}?" if hint.startswith("'") else hint)
     assert actual_message.startswith(message)
 
@@ -105,12 +105,12 @@ def test_version_and_reserved_ids_and_fields_are_explained() -> None:
 _JSON_TYPES = {"int": "integer", "str": "string", "bool": "boolean", "list": "array", "dict": "object"}
 
 
-@pytest.mark.parametrize(("name", "meant"), [*_JSON_TYPES.items(), ("float", "number"), ("strng", "string")])
-def test_type_of_another_language_has_a_hint(name: str, meant: str) -> None:
-    array_schema, hint = {"type": "array", "items": {"type": name}}, f"did you mean {meant!r}?"
+@pytest.mark.parametrize(("name", "expected_type"), [*_JSON_TYPES.items(), ("float", "number"), ("strng", "string")])
+def test_type_of_another_language_has_a_hint(name: str, expected_type: str) -> None:
+    array_schema, hint = {"type": "array", "items": {"type": name}}, f"did you mean {expected_type!r}?"
     assert _problems_in(node("a"), inputs={"x": {"type": name}, "y": array_schema}) == [
-        (f"/inputs/{at}", None, f"inputs.{at.replace('/', '.')}: {name!r} is not a JSON type", hint)
-        for at in ("x/type", "y/items/type")
+        (f"/inputs/{location}", None, f"inputs.{location.replace('/', '.')}: {name!r} is not a JSON type", hint)
+        for location in ("x/type", "y/items/type")
     ]
 
 
@@ -195,7 +195,7 @@ def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
     assert actual_hint == hint
 
 
-def test_wrong_item_in_a_for_each_is_suggested_and_a_missing_node_comes_first() -> None:
+def test_similar_item_reference_is_suggested_and_a_missing_node_is_reported_first() -> None:
     for text, hint in (("{{itm}}", "did you mean {{item}}?"), ("{{ indx }}", "did you mean {{index}}?")):
         [(_, _, _, _, actual_hint)] = _problems_of_b(for_each=[1], arguments={"x": text})
         assert (actual_hint or "").startswith(hint)
@@ -204,7 +204,7 @@ def test_wrong_item_in_a_for_each_is_suggested_and_a_missing_node_comes_first() 
 
 
 MAX_SECONDS = 2.0
-"""Several times the half second that hints cost at most, for a busy machine."""
+"""Hints take at most half a second; a busy machine may need several times as long."""
 
 
 def _problems(raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS) -> list[tuple[str, str | None]]:
@@ -213,15 +213,15 @@ def _problems(raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOO
     return [(problem.code, problem.hint) for problem in caught.value.problems]
 
 
-def _equal_letters(count: int, length: int) -> list[dict[str, Any]]:
-    names = [f"{number:03}" + "a" * length for number in range(count)]
-    return [node(name, f"{name[::-1]}") for name in names]
+def _nodes_with_similar_ids(count: int, length: int) -> list[dict[str, Any]]:
+    ids = [f"{number:03}" + "a" * length for number in range(count)]
+    return [node(node_id, node_id[::-1]) for node_id in ids]
 
 
 @pytest.mark.parametrize("length", [50, 90])
-def test_long_equal_names_are_compared_in_bounded_time(length: int) -> None:
+def test_long_similar_names_are_compared_in_bounded_time(length: int) -> None:
     start = time.thread_time()
-    problems = _problems(plan_of(*_equal_letters(100, length)))
+    problems = _problems(plan_of(*_nodes_with_similar_ids(100, length)))
     assert len(problems) == 100
     assert time.thread_time() - start < MAX_SECONDS
 
@@ -308,7 +308,7 @@ def _notes(inputs: Any) -> list[tuple[str, str, str]]:
     return [(note.code, note.pointer, note.message) for note in checked_plan.notes]
 
 
-_CHECKED_FILES = ("core/**/*.py", "features/**/*.py", "dialects/*.py", "plans/*.py")
+_CHECKED_FILE_PATTERNS = ("core/**/*.py", "features/**/*.py", "dialects/*.py", "plans/*.py")
 _CODE = re.compile(r"`([^`]*)`")
 
 
@@ -333,16 +333,18 @@ def _hints(tree: ast.AST) -> Iterator[str]:
             yield from (text for argument in each.args[4:5] for text in _texts(argument))
 
 
-def _has_odd_code(hint: str) -> bool:
+def _quotes_code_other_than_commands(hint: str) -> bool:
     return not all(code.startswith("dagwright ") for code in _CODE.findall(hint))
 
 
 def test_hints_have_one_form() -> None:
     root = Path(dagwright.__file__).parent
-    files = [file for pattern in _CHECKED_FILES for file in root.glob(pattern)]
+    files = [file for pattern in _CHECKED_FILE_PATTERNS for file in root.glob(pattern)]
     texts = [
         text for text in (file.read_text(encoding="utf-8") for file in files) if re.search(r"hint *=|Problem\(", text)
     ]
     hints = [hint for text in texts for hint in _hints(ast.parse(text))]
     assert len(hints) > 30
-    assert [hint for hint in hints if hint[:1].isupper() or hint.endswith(".") or _has_odd_code(hint)] == []
+    assert [
+        hint for hint in hints if hint[:1].isupper() or hint.endswith(".") or _quotes_code_other_than_commands(hint)
+    ] == []

@@ -28,16 +28,16 @@ def toy() -> Iterator[None]:
 
 
 def write_plugin(folder: Path, name: str, source: str) -> EntryPoint:
-    """Write a distribution with one plugin, whose module has this source."""
+    """Write a distribution with one plugin, and return its entry point. The module of the plugin has the source."""
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}_plugin:PLUGIN\n")
     (folder / f"{name}_plugin.py").write_text(source)
-    return next(point for point in entry_points_in(folder) if point.name == name)
+    return next(entry_point for entry_point in entry_points_in(folder) if entry_point.name == name)
 
 
-PLUGIN = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
+PLUGIN_TEMPLATE = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,19 @@ PLUGIN = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
     ],
 )
 def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Path, source: str, reason: str) -> None:
-    point = write_plugin(tmp_path, "broken", source)
-    with using_plugins([point], tmp_path), pytest.raises(PluginError) as error:
+    entry_point = write_plugin(tmp_path, "broken", source)
+    with using_plugins([entry_point], tmp_path), pytest.raises(PluginError) as error:
         installed_plugins()
     sys.modules.pop("broken_plugin", None)
     assert str(error.value).startswith("the plugin 'broken' of the distribution broken-dist cannot be ")
     assert str(error.value).endswith(reason)
 
 
-def test_name_that_two_plugins_contribute_is_rejected_with_both(tmp_path: Path) -> None:
-    points = [write_plugin(tmp_path, name, PLUGIN.format("commands={'go': 'x:y'}")) for name in ("first", "second")]
-    with using_plugins(points, tmp_path), pytest.raises(PluginError) as error:
+def test_error_for_a_duplicate_command_group_names_both_plugins(tmp_path: Path) -> None:
+    entry_points = [
+        write_plugin(tmp_path, name, PLUGIN_TEMPLATE.format("commands={'go': 'x:y'}")) for name in ("first", "second")
+    ]
+    with using_plugins(entry_points, tmp_path), pytest.raises(PluginError) as error:
         contributions("command group", lambda plugin: plugin.commands)
     assert str(error.value) == (
         "two plugins contribute the command group 'go': the plugin 'first' of the distribution first-dist and the "
@@ -78,14 +80,14 @@ def test_name_that_two_plugins_contribute_is_rejected_with_both(tmp_path: Path) 
 def test_duplicate_tool_or_resolver_of_a_plugin_is_rejected(tmp_path: Path, tools: str, message: str) -> None:
     source = (
         "from dagwright.core.model.resolvers import Resolver\nfrom dagwright.tools import spec_of, tool\n"
-        + PLUGIN.format("tools='shop_plugin:tools'")
+        + PLUGIN_TEMPLATE.format("tools='shop_plugin:tools'")
         + "def tools(settings):\n"
         f"    made = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) for name in {tools}]\n"
         "    return [spec_of(each(lambda: None)) for each in made]\n"
     )
     with toy_app():
-        points = [*entry_points_in(TOY_APP), write_plugin(tmp_path, "shop", source)]
-        with using_plugins(points, tmp_path), pytest.raises(PluginError, match=message):
+        entry_points = [*entry_points_in(TOY_APP), write_plugin(tmp_path, "shop", source)]
+        with using_plugins(entry_points, tmp_path), pytest.raises(PluginError, match=message):
             load_toolset(Settings(state_dir=tmp_path))
     sys.modules.pop("shop_plugin", None)
 
@@ -111,30 +113,30 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     assert [*lookup] == ["search_text", "entity_type", "aisle"]
 
 
-def plan_with_lookup(**more: str) -> dict[str, object]:
-    lookup = {"search_text": "Long shelf", "entity_type": "shelf", **more}
+def plan_with_lookup(**fields: str) -> dict[str, object]:
+    lookup = {"search_text": "Long shelf", "entity_type": "shelf", **fields}
     return {"intents": [{"verb": "toy.put", "params": {"item": "lamp"}, "lookups": {"shelf-id": lookup}}]}
 
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("fields", "message"),
     [
         ({"entity_type": "shelve"}, "Unknown entity type 'shelve'. Known types: place, shelf, rack"),
         ({"aisle": "AB"}, "'AB' is not an aisle; expected one letter"),
         ({"jurisdiction": "LU"}, "unknown key 'jurisdiction'"),
     ],
 )
-def test_lookups_are_checked_by_the_resolver_of_the_application(more: dict[str, str], message: str) -> None:
+def test_lookups_are_checked_by_the_resolver_of_the_application(fields: dict[str, str], message: str) -> None:
     declarations = load_toolset(Settings()).declarations()
     assert [lookup.filters for lookup in check_plan(plan_with_lookup(aisle="b"), declarations).lookups] == [
         (("aisle", "B"),)
     ]
     with pytest.raises(PlanInvalid, match=message):
-        check_plan(plan_with_lookup(**more), declarations)
+        check_plan(plan_with_lookup(**fields), declarations)
 
 
-def test_without_an_application_nothing_is_looked_up(tmp_path: Path) -> None:
+def test_lookup_without_an_installed_resolver_is_rejected(tmp_path: Path) -> None:
     plan = {"intents": [{"verb": "http_request", "lookups": {"url": {"search_text": "a", "entity_type": "b"}}}]}
     with using_plugins([]):
         declarations = load_toolset(Settings(state_dir=tmp_path)).declarations()
@@ -154,7 +156,7 @@ def test_command_group_of_a_plugin_is_listed_and_run(capfd: pytest.CaptureFixtur
 def test_command_group_with_the_name_of_a_command_is_rejected(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with using_plugins([write_plugin(tmp_path, "loud", PLUGIN.format("commands={'run': 'x:y'}"))], tmp_path):
+    with using_plugins([write_plugin(tmp_path, "loud", PLUGIN_TEMPLATE.format("commands={'run': 'x:y'}"))], tmp_path):
         assert run_command_line(["--help"]) == 2
     message = "the plugin 'loud' of the distribution loud-dist contributes the command 'run', but Dagwright has"
     assert message in " ".join(capfd.readouterr().err.split())

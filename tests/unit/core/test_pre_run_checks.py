@@ -1,4 +1,4 @@
-"""Rules across nodes of a plan: inputs that conditions read, and types of results against the arguments they fill."""
+"""Checks across nodes of a plan: inputs that conditions read, and types of results that arguments use."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -56,7 +56,7 @@ def add(number: float, by: int = 1) -> float | None:
 
 
 @tool(effects="pure")
-def on(day: date) -> list[dict[str, int]]:
+def list_days(day: date) -> list[dict[str, int]]:
     """Lists."""
     return [{"day": day.day}]
 
@@ -68,7 +68,7 @@ def loose(name: Annotated[str, BeforeValidator(str)], kind: Literal["1"] = "1", 
 
 TOOLS = {
     **builtin_tools(ToolEnvironment(Path())).declarations(),
-    **ToolRegistry.of(hello, count, person, anything, add, on, loose).declarations(),
+    **ToolRegistry.of(hello, count, person, anything, add, list_days, loose).declarations(),
 }
 
 
@@ -84,18 +84,20 @@ def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
     return {"id": "b", "tool": tool_name, "arguments": arguments}
 
 
-_NUMBER = "{{a.result}} is integer or number, as the tool 'calculator' declares its result"
+_NUMBER_MESSAGE = "{{a.result}} is integer or number, as the tool 'calculator' declares its result"
 A = {"id": "a", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 NET = {"net": {"type": "number"}}
 HELLO = {"tool": "hello", "arguments": {"name": "x"}}
 
 
-def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest() -> None:
+def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest_name() -> None:
     wrong_node, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
     assert problems_of(wrong_node, inputs=NET) == [expected]
     sub_plan = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong_node]}, "arguments": {"net": 1}}
-    assert [(code, at) for code, at, _, _ in problems_of(sub_plan)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
+    assert [(code, location) for code, location, _, _ in problems_of(sub_plan)] == [
+        ("invalid_field", "/nodes/0/plan/nodes/0/when")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,11 +128,15 @@ _STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked
 )
 def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, problem: str, hint: str | None) -> None:
     inputs = {"net": {"enum": ["net", "gross"]}}
-    ((code, at, message, actual_hint),) = problems_of(
+    ((code, location, message, actual_hint),) = problems_of(
         A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs
     )
     known_texts = "net, gross" if "inputs" in problem else _STATES
-    assert (code, at, message) == ("invalid_field", "/nodes/1/when", f"when: {problem}: it is one of {known_texts}")
+    assert (code, location, message) == (
+        "invalid_field",
+        "/nodes/1/when",
+        f"when: {problem}: it is one of {known_texts}",
+    )
     assert actual_hint == (None if hint is None else f"did you mean {hint!r}?")
 
 
@@ -153,25 +159,39 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("consumer", "at", "words"),
+    ("consumer", "location", "expected_message"),
     [
-        (call("hello", name="{{a.result}}"), "arguments/name", f"{_NUMBER}, and 'name' of 'hello' takes string"),
-        (call("count", things="{{a.result}}"), "arguments/things", f"{_NUMBER}, and 'things' of 'count' takes array"),
+        (
+            call("hello", name="{{a.result}}"),
+            "arguments/name",
+            f"{_NUMBER_MESSAGE}, and 'name' of 'hello' takes string",
+        ),
+        (
+            call("count", things="{{a.result}}"),
+            "arguments/things",
+            f"{_NUMBER_MESSAGE}, and 'things' of 'count' takes array",
+        ),
         (
             call("count", things=["{{a.result}}"]),
             "arguments/things/0",
-            f"{_NUMBER}, and 'things' of 'count' takes string",
+            f"{_NUMBER_MESSAGE}, and 'things' of 'count' takes string",
         ),
         (
             {**call("hello", name="x"), "for_each": "{{a.result}}"},
             "for_each",
-            f"{_NUMBER}, and for_each takes a list",
+            f"{_NUMBER_MESSAGE}, and for_each takes a list",
         ),
     ],
 )
-def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(consumer: Any, at: str, words: str) -> None:
+def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(
+    consumer: Any, location: str, expected_message: str
+) -> None:
     ((code, pointer, message, _),) = problems_of(A, consumer)
-    assert (code in ("invalid_arguments", "invalid_field"), pointer, message) == (True, f"/nodes/1/{at}", words)
+    assert (code in ("invalid_arguments", "invalid_field"), pointer, message) == (
+        True,
+        f"/nodes/1/{location}",
+        expected_message,
+    )
 
 
 ASK = {"id": "ask", "human": {"prompt": "Publish?"}}
@@ -183,13 +203,13 @@ SUB = {
 }
 SINKS = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
 TEXT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
-LIST_NODE = {"id": "listed", "tool": "on", "arguments": {"day": "2026-01-01"}}
+LIST_NODE = {"id": "listed", "tool": "list_days", "arguments": {"day": "2026-01-01"}}
 PERSON = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
 CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}}
 
 
 @pytest.mark.parametrize(
-    ("producer", "consumer", "at", "words"),
+    ("producer", "consumer", "location", "expected_message"),
     [
         (ASK, {**HELLO, "when": "ask.result.aproved"}, "when", "ask.result has no part 'aproved': it has approved, "),
         (ASK, {**HELLO, "when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
@@ -213,10 +233,10 @@ CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.resul
     ],
 )
 def test_missing_part_and_wrong_type_of_any_value_is_rejected(
-    producer: Any, consumer: Any, at: str, words: str
+    producer: Any, consumer: Any, location: str, expected_message: str
 ) -> None:
     ((_, pointer, message, _),) = problems_of(producer, {**consumer, "id": "b"})
-    assert (pointer, words in message) == (f"/nodes/1/{at}", True), message
+    assert (pointer, expected_message in message) == (f"/nodes/1/{location}", True), message
 
 
 def test_missing_part_in_the_output_is_rejected() -> None:
@@ -230,7 +250,7 @@ def test_missing_part_in_the_output_is_rejected() -> None:
     [
         (A, call("hello", name="It is {{a.result}}")),
         (A, call("add", number="{{a.result}}", by="{{a.result}}")),
-        (A, call("on", day="{{a.result}}")),
+        (A, call("list_days", day="{{a.result}}")),
         (A, call("loose", name="{{a.result}}")),
         (A, call("loose", name="x", kind="{{a.result}}")),
         (A, call("anything", value="{{a.result}}")),
@@ -241,14 +261,17 @@ def test_missing_part_in_the_output_is_rejected() -> None:
         ({**A, "when": "false"}, {**call("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
         ({"id": "a", "tool": "add", "arguments": {"number": 1}}, call("add", number="{{a.result}}")),
         (
-            {"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}},
+            {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}},
             {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"},
         ),
-        ({"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}}, call("add", number="{{a.result[0].day}}")),
+        (
+            {"id": "a", "tool": "list_days", "arguments": {"day": "2026-01-01"}},
+            call("add", number="{{a.result[0].day}}"),
+        ),
         ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, call("loose", name="x", many="{{a.result}}")),
     ],
 )
-def test_possible_value_is_valid(producer: Any, consumer: Any) -> None:
+def test_reference_that_may_fit_its_use_is_valid(producer: Any, consumer: Any) -> None:
     assert problems_of(producer, consumer) == []
 
 
@@ -262,7 +285,7 @@ def test_condition_that_needs_a_missing_part_has_a_note_and_is_explained() -> No
     scheduler.complete("a", {"value": 3, "n": 1}, at=1.0)
     message = "skipped, because its condition reads missing values: a.result.valeu is missing"
     assert current_notes(scheduler) == [{"code": "missing_value", "node_id": "b", "message": message}]
-    assert [why(scheduler, name, calls={}).reasons[0].detail for name in "bc"] == [
+    assert [why(scheduler, node_id, calls={}).reasons[0].detail for node_id in "bc"] == [
         "its condition is false: a.result.valeu > 1 (a.result.valeu is missing)",
         "its condition is false: a.result.n > 5",
     ]
@@ -281,10 +304,10 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan, TOOLS)
     hint = "declare the input with another type, or do not use 'n' here"
-    integer = "{{PLACEHOLDER_n}} is declared as integer, and"
+    message_start = "{{PLACEHOLDER_n}} is declared as integer, and"
     assert [(problem.pointer, problem.node, problem.message, problem.hint) for problem in caught.value.problems] == [
-        ("/nodes/0/for_each", "wrong", f"{integer} for_each takes a list", hint),
-        ("/nodes/1/arguments/things", "argument", f"{integer} 'things' of 'count' takes array", hint),
+        ("/nodes/0/for_each", "wrong", f"{message_start} for_each takes a list", hint),
+        ("/nodes/1/arguments/things", "argument", f"{message_start} 'things' of 'count' takes array", hint),
     ]
 
 
@@ -336,7 +359,7 @@ def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
 
 
 def test_circular_schema_of_an_answer_is_followed_to_a_limit() -> None:
-    circular = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
-    schema = {**circular, "$defs": {"a": {**circular, "title": "a"}}}
+    circular_schema = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
+    schema = {**circular_schema, "$defs": {"a": {**circular_schema, "title": "a"}}}
     form = {"id": "form", "human": {"type": "INFORMATION", "prompt": "What?", "schema": schema}}
     assert problems_of(form, call("hello", name="{{form.result.data.any.part}}")) == []

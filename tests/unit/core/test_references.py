@@ -79,7 +79,7 @@ def _input_hint(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "hint", "unknown"),
+    ("text", "message", "hint", "unknown_node"),
     [
         ("{{b.result}}", "there is no node 'b'", None, "b"),
         ("x {{ gone.result.y }}", "there is no node 'gone'", None, "gone"),
@@ -97,12 +97,12 @@ def _input_hint(name: str) -> str:
     ],
 )
 def test_invalid_reference_is_rejected_with_a_hint(
-    text: str, message: str, hint: str | None, unknown: str | None
+    text: str, message: str, hint: str | None, unknown_node: str | None
 ) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
     assert [(each.message, each.hint, each.unknown_node) for each in caught.value.invalid_references] == [
-        (message, hint, unknown)
+        (message, hint, unknown_node)
     ]
 
 
@@ -137,7 +137,7 @@ VALUE = {"data": [{"id": 7, "odd key": True}, {"id": 8}], "n": None, "": 0, "-1"
         ("[-1]", "minus"),
     ],
 )
-def test_path_leads_to_its_value(path: str, expected: Any) -> None:
+def test_value_is_found_by_its_path(path: str, expected: Any) -> None:
     assert get_value(VALUE, parse_path(path), name="x") == expected
 
 
@@ -159,7 +159,7 @@ def test_missing_value_reports_where_its_path_ends_and_the_existing_parts(path: 
     assert str(caught.value).replace("x.-1", 'x["-1"]') == message
 
 
-def test_missing_value_names_its_reference_and_a_dozen_keys() -> None:
+def test_missing_value_error_names_the_reference_and_at_most_twelve_keys() -> None:
     with pytest.raises(MissingValue, match=r"it has k00, k01, .*, k11, …$"):
         get_value({f"k{number:02}": 0 for number in range(20)}, ("x",), name="a")
     with pytest.raises(UnresolvedReference, match=r"^Missing data: item\.z: 'z' not found in item; it has k$"):
@@ -173,8 +173,8 @@ def test_text_that_is_not_a_path_is_rejected(path: str) -> None:
 
 
 def scope(**results: Any) -> Scope:
-    def value_of(name: str, part: str) -> Any:
-        return results[name] if part == "result" else "completed"
+    def value_of(node_id: str, part: str) -> Any:
+        return results[node_id] if part == "result" else "completed"
 
     return Scope(value_of, {"who": "Ann", "n": 5}, item={"k": [1]}, index=2)
 
@@ -201,7 +201,7 @@ def test_template_resolves_to_its_value(template: Template, expected: Any) -> No
     assert resolve_template(template, scope=scope(**results)) == expected
 
 
-def test_secret_stays_a_name_until_the_worker_has_it() -> None:
+def test_secret_is_bound_by_its_name_and_not_resolved() -> None:
     template = ("Bearer ", Secret("KEY"), "/", ResultOf("a", "result"))
     arguments = resolve_bindings({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
     assert format_value_refs(arguments, ref_for_display) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
@@ -303,9 +303,9 @@ def run_with_distinct_queries(count: int, rows: list[Any], **fields: Any) -> Run
     return scheduler
 
 
-def test_query_that_exceeds_the_budget_of_a_moment_fails_its_node_or_output() -> None:
+def test_query_that_exceeds_the_budget_of_an_activation_fails_its_node_or_output() -> None:
     scheduler = run_with_distinct_queries(8, ROWS)
-    # A tenth of the budget is left, so that the queries may be short.
+    # Only a tenth of the budget is left. So eight queries on a short list exceed the budget.
     scheduler.state.compute_budget.start(1.0)
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
     assert [task.id for task in start_ready_tasks(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]

@@ -27,7 +27,7 @@ from tests.support.plan_building import (
 
 
 def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
-    """Run all tasks, each with the given result of its node or else its ID, and return their order."""
+    """Run all tasks, and return their order. A task has the given result of its node, or else its ID as the result."""
     order: list[str] = []
     while tasks := start_ready_tasks(scheduler):
         for task in tasks:
@@ -43,7 +43,7 @@ def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
 DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
 
 
-def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> None:
+def test_failure_blocks_dependents_and_blocked_nodes_name_failed_nodes_in_plan_order() -> None:
     scheduler = scheduler_of(*DIAMOND, node("e"))
     run_to_end(scheduler, b=tool_error())
     assert states(scheduler) == {"a": "completed", "b": "failed", "c": "completed", "d": "blocked", "e": "completed"}
@@ -57,14 +57,16 @@ def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> No
 
 
 @pytest.mark.parametrize(
-    ("on_error", "expected_states", "run"),
+    ("on_error", "expected_states", "run_status"),
     [
         ("block", ("failed", "blocked"), "failed"),
         ("skip", ("failed", "skipped"), "failed"),
         ({"value": 7}, ("completed", "completed"), "completed"),
     ],
 )
-def test_on_error_sets_the_effect_of_a_failure(on_error: Any, expected_states: tuple[str, str], run: str) -> None:
+def test_on_error_sets_the_effect_of_a_failure(
+    on_error: Any, expected_states: tuple[str, str], run_status: str
+) -> None:
     scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
     arguments = []
     while tasks := start_ready_tasks(scheduler):
@@ -72,9 +74,9 @@ def test_on_error_sets_the_effect_of_a_failure(on_error: Any, expected_states: t
         for task in tasks:
             scheduler.fail("a", tool_error("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
     assert tuple(states(scheduler).values()) == expected_states
-    assert scheduler.status() == run
+    assert scheduler.status() == run_status
     assert error_of(scheduler, "a") == ("tool_failed", "no")
-    assert arguments[1:] == ([{"x": 7}] if run == "completed" else [])
+    assert arguments[1:] == ([{"x": 7}] if run_status == "completed" else [])
 
 
 @pytest.mark.parametrize(
@@ -94,16 +96,16 @@ def test_join_depends_on_the_ends_of_the_dependencies(join: Any, states_after: d
 def _state_after_join(join: Any, ends: str) -> str:
     ids = ["a", "b", "c"]
     # A test can only end tasks, so a skipped dependency is a node with a false condition.
-    first = [
-        node(name, when="false") if letter == "S" else node(name)
-        for name, letter in zip(ids, ends.ljust(3), strict=True)
+    dependencies = [
+        node(node_id, when="false") if letter == "S" else node(node_id)
+        for node_id, letter in zip(ids, ends.ljust(3), strict=True)
     ]
-    scheduler = started_run(*first, node("z", *ids, join=join))
-    for name, letter in zip(ids, ends, strict=False):
+    scheduler = started_run(*dependencies, node("z", *ids, join=join))
+    for node_id, letter in zip(ids, ends, strict=False):
         if letter == "F":
-            scheduler.fail(name, tool_error(), at=1.0)
+            scheduler.fail(node_id, tool_error(), at=1.0)
         elif letter == "C":
-            scheduler.complete(name, 1, at=1.0)
+            scheduler.complete(node_id, 1, at=1.0)
     start_ready_tasks(scheduler)
     return states(scheduler)["z"]
 
@@ -177,7 +179,7 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
         (["x"] * 1_001, "failed", "too_large"),
     ],
 )
-def test_for_each_value_sets_the_end_of_its_node(
+def test_value_of_for_each_determines_the_status_of_its_node(
     value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAX_ITEMS", 1_000)
@@ -248,13 +250,16 @@ def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> 
     assert reason.detail == "400 calls of any run; the remaining slots are reserved for other tools"
 
     # Tools that cannot be paused have no such limit.
-    pure = node("m", for_each=[*range(max_calls + 50)], tool="typed", arguments={"name": "ann"})
-    assert len(ids_of(start_ready_tasks(scheduler_of(pure)))) == max_calls + 50
+    pure_map = node("m", for_each=[*range(max_calls + 50)], tool="typed", arguments={"name": "ann"})
+    assert len(ids_of(start_ready_tasks(scheduler_of(pure_map)))) == max_calls + 50
 
     large_map = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
     full_scheduler = scheduler_of(*small_maps, large_map)
-    names = ids_of(start_ready_tasks(full_scheduler))
-    assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
+    task_ids = ids_of(start_ready_tasks(full_scheduler))
+    assert (len(task_ids), [task_id for task_id in task_ids if task_id.startswith("large")][:1]) == (
+        404,
+        ["large[0-149]"],
+    )
 
 
 def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_slots() -> None:
@@ -262,12 +267,12 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     late_node = node("late", "first", tool="pair")
     tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
     scheduler = scheduler_of(*maps, node("first", tool="first", priority=1), late_node, tools=tools)
-    running_counts = Counter(name.split("[")[0] for name in ids_of(start_ready_tasks(scheduler)))
+    running_counts = Counter(task_id.split("[")[0] for task_id in ids_of(start_ready_tasks(scheduler)))
     assert running_counts == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 and 419 calls of other tools run; the remaining slots are reserved for other tools"
     )
-    # No other call ends, as while their tools are paused; a call of another tool still starts.
+    # No other call ends, as if the tools were paused. A call of another tool still starts.
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m3[3]", "late"]
     # All tools share the released slots.
@@ -333,7 +338,7 @@ def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> 
 
 @pytest.mark.parametrize(("count", "expected_start"), [(1, 8.0), (3, 5.0)])
 def test_record_keeps_attempts_times_and_version(count: int, expected_start: float) -> None:
-    """The time spans all attempts; a single attempt starts at the time that its worker reports."""
+    """One attempt starts at the time that its worker reports. The first of several starts when its task starts."""
     scheduler = scheduler_of(node("a"))
     start_ready_tasks(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))
@@ -347,7 +352,7 @@ def test_record_keeps_attempts_times_and_version(count: int, expected_start: flo
 
 
 @pytest.mark.parametrize(
-    ("fields", "failing_nodes", "run", "output"),
+    ("fields", "failing_nodes", "run_status", "output"),
     [
         ({}, (), "completed", {"c": "c", "d": "d"}),
         ({}, ("b",), "completed_with_failures", {"d": "d"}),
@@ -359,11 +364,11 @@ def test_record_keeps_attempts_times_and_version(count: int, expected_start: flo
     ],
 )
 def test_status_and_output_after_failures(
-    fields: dict[str, Any], failing_nodes: tuple[str, ...], run: str, output: Any
+    fields: dict[str, Any], failing_nodes: tuple[str, ...], run_status: str, output: Any
 ) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
     run_to_end(scheduler, **{name: tool_error() for name in failing_nodes})
-    assert (scheduler.status(), scheduler.output()) == (run, (output, None))
+    assert (scheduler.status(), scheduler.output()) == (run_status, (output, None))
 
 
 def test_default_of_an_input_replaces_a_missing_value() -> None:

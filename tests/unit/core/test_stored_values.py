@@ -41,10 +41,10 @@ from dagwright.core.scheduler.map_items import StoredList
 from dagwright.core.scheduler.propagation import largest_result_bytes
 from tests.support.plan_building import compiled_plan, node, plan_of
 
-_LARGE = "x" * (VALUE_BYTES + 1)
-_LARGER = "y" * (VALUE_PARTS_BYTES + 1)
-_IDS = '$["list"][*]["id"]'
-_VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
+_LARGE_TEXT = "x" * (VALUE_BYTES + 1)
+_LARGER_TEXT = "y" * (VALUE_PARTS_BYTES + 1)
+_IDS_QUERY = '$["list"][*]["id"]'
+_VALUE = {"id": 7, "text": _LARGE_TEXT, "list": [{"n": 1}, {"n": 2, "text": _LARGE_TEXT}], "whole": [_LARGER_TEXT]}
 
 
 def _stored_value(*projections: Projection) -> StoredValue:
@@ -54,32 +54,36 @@ def _stored_value(*projections: Projection) -> StoredValue:
 
 
 def test_large_value_reports_its_shape_and_its_projections() -> None:
-    stored = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
-    large_shape = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
-    whole_shape = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
-    assert stored.parts == {
-        ("whole",): ProjectedPart("whole", [_LARGER], whole_shape),
+    stored_value = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    large_shape = Shape("text", len(_LARGE_TEXT) + 2, len(_LARGE_TEXT), _LARGE_TEXT[:PREVIEW_CHARACTERS])
+    whole_shape = Shape("list", len(_LARGER_TEXT) + 4, 1, f'["{_LARGER_TEXT}'[:PREVIEW_CHARACTERS])
+    assert stored_value.parts == {
+        ("whole",): ProjectedPart("whole", [_LARGER_TEXT], whole_shape),
         ("id",): ProjectedPart("small", 7),
         ("text",): ProjectedPart("large", shape=large_shape),
         ("no",): ProjectedPart("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
     }
-    assert stored.shape is not None
-    assert (stored.shape.type, stored.shape.length, stored.shape.preview[:9]) == ("object", 4, '{"id": 7,')
+    assert stored_value.shape is not None
+    assert (stored_value.shape.type, stored_value.shape.length, stored_value.shape.preview[:9]) == (
+        "object",
+        4,
+        '{"id": 7,',
+    )
 
 
 def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
-    stored = project_value(
+    stored_value = project_value(
         value, "r", size_bytes=1, projections=[((number,), "value") for number in range(10)], name="a.result"
     )
-    assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
-    assert isinstance(stored.part_at((7,))[0], StoredValue)
+    assert list(stored_value.parts) == [(0,), (1,), (2,), (3,)]
+    assert isinstance(stored_value.part_at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
-    stored = project_value(
+    stored_value = project_value(
         objects, "r", size_bytes=1, projections=[("$..a", "value"), ((0, "a"), "value")], name="a.result"
     )
-    assert stored.parts == {(0, "a"): ProjectedPart("small", 0)}
+    assert stored_value.parts == {(0, "a"): ProjectedPart("small", 0)}
 
 
 @pytest.mark.parametrize(
@@ -110,8 +114,8 @@ def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, expec
         ("big",): ProjectedPart("large"),
         ("big", "id"): ProjectedPart("small", 1),
     }
-    stored = StoredValue("r", name="a.result", parts=parts)
-    actual = stored.part_at(path)
+    stored_value = StoredValue("r", name="a.result", parts=parts)
+    actual = stored_value.part_at(path)
     assert actual == (StoredValue("r", name="a.result", parts=parts) if path == () else expected, remaining_path)
 
 
@@ -124,8 +128,8 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
         ('$["rows"][*]["text"]', "whole"),
         ('$["rows"][*]["not there"]', "whole"),
     ]
-    stored = project_value({"rows": rows}, "r", size_bytes=400_000, projections=projections, name="a.result")
-    actual, _ = stored.part_at(("rows",))
+    stored_value = project_value({"rows": rows}, "r", size_bytes=400_000, projections=projections, name="a.result")
+    actual, _ = stored_value.part_at(("rows",))
     assert isinstance(actual, StoredValue)
     items = StoredList(actual, 0, 400)
     parts: dict[Path, ProjectedPart] = {("id",): ProjectedPart("small", "r7"), ("some", "n"): ProjectedPart("small", 7)}
@@ -136,11 +140,11 @@ def test_parts_of_each_item_of_a_list_are_reported() -> None:
 def test_path_after_a_query_starts_a_new_path() -> None:
     query_result, _ = StoredValue("r", paths=(("list",),)).part_at("$[*]")
     assert isinstance(query_result, StoredValue)
-    first, _ = query_result.part_at((0,))
-    assert isinstance(first, StoredValue)
-    deeper, _ = first.part_at(("id",))
-    assert isinstance(deeper, StoredValue)
-    assert deeper.paths == (("list",), "$[*]", (0, "id"))
+    first_item, _ = query_result.part_at((0,))
+    assert isinstance(first_item, StoredValue)
+    item_id, _ = first_item.part_at(("id",))
+    assert isinstance(item_id, StoredValue)
+    assert item_id.paths == (("list",), "$[*]", (0, "id"))
 
 
 def test_preview_encodes_no_more_than_it_shows() -> None:
@@ -168,7 +172,9 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
-def test_largest_result_size_of_a_call(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
+def test_largest_result_size_depends_on_the_kind_of_the_call(
+    node: CompiledNode, tool: ToolDeclaration | None, size: int
+) -> None:
     assert largest_result_bytes(node, tool) == size
 
 
@@ -182,7 +188,7 @@ _WRONG_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"
         *(None, [], {}, {"ref": 1}, {"ref": "r", "name": 1}),
         *({"ref": "r", "paths": wrong} for wrong in _WRONG_PATHS),
         {"ref": "r", "type": "number", "bytes": 1, "length": 1},
-        *({"ref": "r", "type": "list", **more} for more in ({"bytes": "many", "length": 1}, {})),
+        *({"ref": "r", "type": "list", **fields} for fields in ({"bytes": "many", "length": 1}, {})),
         *({"ref": "r", "projections": wrong} for wrong in _WRONG_PROJECTIONS),
     ],
     ids=str,
@@ -192,10 +198,10 @@ def test_object_that_is_not_a_stored_value_is_rejected(encoded: Any) -> None:
         stored_from_json(encoded)
 
 
-def test_stored_values_are_encoded_in_one_or_two_parts() -> None:
-    stored = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
-    encoded = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
-    assert stored_from_json(encoded) == stored
+def test_stored_values_are_encoded_and_decoded() -> None:
+    stored_value = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    encoded = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored_value)))
+    assert stored_from_json(encoded) == stored_value
     assert stored_from_json(encoded, name="b.result").name == "b.result"
     for value in (StoredValue("r"), WorkerText(["a"])):
         with pytest.raises(pydantic_core.PydanticSerializationError):
@@ -206,9 +212,14 @@ def test_stored_values_are_encoded_in_one_or_two_parts() -> None:
 
 
 _TOKEN = WorkerText(["Bearer ", Secret("KEY")])
-_STORED = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
-_BOTH = WorkerText(["<", [_STORED]])
-_ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": _BOTH}
+_STORED_VALUE = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
+_TEXT_WITH_STORED_VALUE = WorkerText(["<", [_STORED_VALUE]])
+_ARGUMENTS = {
+    "plain": {"ref": "r"},
+    "held": [1, {"x": _STORED_VALUE}],
+    "token": _TOKEN,
+    "both": _TEXT_WITH_STORED_VALUE,
+}
 
 
 def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> None:
@@ -224,11 +235,11 @@ def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> N
 
 
 def test_bindings_have_paths_and_a_secret_is_a_text() -> None:
-    stored = {"stored": "r", "name": "a.result", "paths": [["text"]]}
+    stored_value = {"stored": "r", "name": "a.result", "paths": [["text"]]}
     assert bindings_of(_ARGUMENTS) == [
-        (("held", 1, "x"), [stored]),
+        (("held", 1, "x"), [stored_value]),
         (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
-        (("both",), [{"text": "<"}, {"value": [None], "bindings": [((0,), [stored])]}]),
+        (("both",), [{"text": "<"}, {"value": [None], "bindings": [((0,), [stored_value])]}]),
     ]
     assert bindings_of({"plain": 1, "text": "{{a.result}}"}) == []
     assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}
@@ -251,20 +262,20 @@ def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
         ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
     ],
 )
-def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], message: str) -> None:
+def test_error_of_an_unresolvable_path_names_the_missing_part(paths: tuple[Path, ...], message: str) -> None:
     with pytest.raises(UnresolvedReference) as error:
         value_at_paths(_VALUE, paths, "a.result")
     assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    "stored",
+    "stored_values",
     [[["x", {"ref": "r"}]], [[["no", "x"], {"ref": "r"}]], [[["x"], None]], [[["x"], {}]], [1], [[["x"], {"ref": 1}]]],
     ids=str,
 )
-def test_invalid_stored_values_of_an_encoded_value_are_rejected(stored: Any) -> None:
+def test_invalid_stored_values_of_an_encoded_value_are_rejected(stored_values: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        value_from_json([], stored)
+        value_from_json([], stored_values)
 
 
 def _load_nothing(ref: str, paths: Any, name: str) -> Any:
@@ -297,7 +308,7 @@ def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
         ({"when": "has(a.result.b.c)"}, [(("b", "c"), "value"), (("b",), "value")]),
         ({"for_each": "{{a.result.list}}"}, [(("list",), "whole")]),
         ({"for_each": "{{a.result}}"}, [((), "whole")]),
-        ({"for_each": "{{a.result.list}}", "key": "{{item.id}}"}, [(("list",), "whole"), (_IDS, "whole")]),
+        ({"for_each": "{{a.result.list}}", "key": "{{item.id}}"}, [(("list",), "whole"), (_IDS_QUERY, "whole")]),
         ({"for_each": "{{a.result.list}}", "key": "{{item}} {{index}}"}, [(("list",), "whole")]),
         ({"for_each": ["{{a.result.id}}"], "arguments": {"x": "{{item}}"}}, [(("id",), "value")]),
     ],

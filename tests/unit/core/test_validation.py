@@ -39,7 +39,7 @@ def test_references_to_unknown_nodes_are_reported_with_a_hint_and_location() -> 
         ("invalid_reference", "/nodes/1/arguments/x/0/y~1z", "b", message, "did you mean 'fetch_mail'?")
     ]
     problems = problems_in(node("a", arguments={"x": "{{b.result}} {{c.result}}"}), output="{{d.status}} {{e.error}}")
-    assert [(at, message.partition(";")[0]) for _, at, _, message, _ in problems] == [
+    assert [(location, message.partition(";")[0]) for _, location, _, message, _ in problems] == [
         ("/nodes/0/arguments/x", "Invalid reference: {{b.result}}: there is no node 'b'"),
         ("/nodes/0/arguments/x", "Invalid reference: {{c.result}}: there is no node 'c'"),
         ("/output", "Invalid reference: {{d.status}}: there is no node 'd'"),
@@ -69,10 +69,10 @@ def test_cycle_is_reported_once_with_all_its_nodes() -> None:
     assert problems_in(*nodes) == [
         ("cycle", "/nodes/0", "c", "CircularDependencyError: c → b → a → c", "remove one of these dependencies")
     ]
-    ((code, _, first, message, _),) = problems_in(
+    ((code, _, first_id, message, _),) = problems_in(
         *(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260))
     )
-    assert (code, first) == ("cycle", "n0")
+    assert (code, first_id) == ("cycle", "n0")
     assert message == "CircularDependencyError: " + " → ".join([*(f"n{number}" for number in range(260)), "n0"])
 
 
@@ -87,7 +87,7 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "at", "message"),
+    ("fields", "location", "message"),
     [
         ({"tool": None}, "", "a node has exactly one of tool, agent, human and plan; this node has none of them"),
         ({"agent": "w"}, "", "a node has exactly one of tool, agent, human and plan; this node has tool and agent"),
@@ -113,10 +113,10 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
         ({"for_each": "x"}, "/for_each", "for_each must be one reference to a list, or a list"),
     ],
 )
-def test_invalid_field_is_reported_with_its_location(fields: dict[str, Any], at: str, message: str) -> None:
+def test_invalid_field_is_reported_with_its_location(fields: dict[str, Any], location: str, message: str) -> None:
     raw = node("b", "a") | fields
     problems = [problem for problem in problems_in(node("a"), raw) if problem[0] == "invalid_field"]
-    assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
+    assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{location}", "b")]
     assert problems[0][3].startswith(message)
 
 
@@ -126,7 +126,7 @@ def test_problems_of_inputs_are_reported_with_the_other_problems() -> None:
         **{"q": {"type": "strng"}, "n": {"type": "integer", "default": "many"}},
     }
     problems = problems_in(node("a", "b"), inputs=inputs)
-    assert [(at, message) for _, at, _, message, _ in problems] == [
+    assert [(location, message) for _, location, _, message, _ in problems] == [
         ("/inputs/odd name", "inputs.odd name: the name of an input has letters, digits and _ only"),
         ("/inputs/u", "inputs.u: expected an object, such as {type: string, prompt: …}, not 5"),
         ("/inputs/kinds/type", "inputs.kinds.type: expected the name of a JSON type, or a list of them, not 7"),
@@ -142,7 +142,7 @@ def test_invalid_id_hides_no_other_problem(invalid_id: Any) -> None:
     """Other problems of the node, of other nodes and of inputs are reported; references to the invalid ID are valid."""
     nodes = [{"id": invalid_id, "tool": "nobody"}, node("b", *([invalid_id] if isinstance(invalid_id, str) else []))]
     problems = problems_in(*nodes, inputs={"q": {"type": "strng"}})
-    assert [(code, at) for code, at, *_ in problems] == [
+    assert [(code, location) for code, location, *_ in problems] == [
         ("invalid_field", "/nodes/0/id"),
         ("unknown_tool", "/nodes/0/tool"),
         ("invalid_field", "/inputs/q/type"),
@@ -181,7 +181,7 @@ def test_cache_is_rejected_for_results_that_cannot_be_reused(fields: dict[str, A
     assert problems_of(plan_of(node("a", cache="off", **fields)), tools=CACHE_TOOLS) == ()
 
 
-def test_unknown_key_is_reported_with_the_nearest_known_one() -> None:
+def test_unknown_key_is_reported_with_the_nearest_known_key() -> None:
     for name in ("needs", "after"):
         ((_, _, _, message, hint),) = problems_in(node("a", **{name: ["b"]}))
         assert hint == "did you mean 'depends_on'?"
@@ -244,7 +244,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "at", "message", "hint"),
+    ("arguments", "location", "message", "hint"),
     [
         ({}, "", '"name" is a required property', None),
         ({"name": 5}, "/name", '5 is not of type "string"', None),
@@ -264,9 +264,9 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
     ],
 )
 def test_invalid_argument_has_a_location(
-    arguments: dict[str, Any], at: str, message: str | None, hint: str | None
+    arguments: dict[str, Any], location: str, message: str | None, hint: str | None
 ) -> None:
-    problem = ("invalid_arguments", f"/nodes/1/arguments{at}", "a", f"typed: {message}", hint)
+    problem = ("invalid_arguments", f"/nodes/1/arguments{location}", "a", f"typed: {message}", hint)
     actual = problems_in(node("f"), node("a", tool="typed", arguments=arguments))
     assert actual == ([] if message is None else [problem])
 
@@ -278,7 +278,7 @@ def test_invalid_schema_of_a_tool_is_reported_without_the_network(schema: dict[s
     assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
 
 
-def test_secret_is_allowed_in_arguments_of_a_tool_only() -> None:
+def test_secret_is_allowed_only_in_arguments_of_tools_that_accept_secrets() -> None:
     tools = {**TOOLS, "java": ToolDeclaration("java", is_foreign=True)}
     tools |= {"file": ToolDeclaration("file", secrets=()), "sum": ToolDeclaration("sum", Effects.PURE)}
     raw = plan_of(
@@ -319,12 +319,12 @@ def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
     assert [problem.code for problem in problems_of(plan_of(node("n", plan=raw)))] == ["too_large"]
 
 
-def big_plan(count: int, *, broken: bool = False) -> dict[str, Any]:
-    """Return a plan with references, dependencies and typed arguments; if `broken`, every node has a problem."""
+def big_plan(count: int, *, has_problems: bool = False) -> dict[str, Any]:
+    """Return a plan with references and typed arguments; `has_problems`: all nodes but the first have one."""
 
     def typed_node(number: int) -> dict[str, Any]:
         name = f"{{{{n{number - 1}.result}}}} + {{{{n{number // 2}.result}}}}"
-        dependency = f"m{number}" if broken else f"n{max(0, number - 3)}"
+        dependency = f"m{number}" if has_problems else f"n{max(0, number - 3)}"
         return node(f"n{number}", dependency, tool="typed", arguments={"name": name, "count": number})
 
     return plan_of(node("n0", tool="typed", arguments={"name": "first"}), *map(typed_node, range(1, count)))
@@ -343,13 +343,13 @@ def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("broken", [False, True])
-def test_check_takes_linear_time(broken: bool) -> None:
+@pytest.mark.parametrize("has_problems", [False, True])
+def test_check_takes_linear_time(has_problems: bool) -> None:
     """A check in quadratic time would take 100 times as long for ten times the nodes.
 
     A busy machine can disturb some of the ten measurements, so one measurement within the limit is sufficient.
     """
-    small_plan, large_plan = big_plan(600, broken=broken), big_plan(6_000, broken=broken)
+    small_plan, large_plan = big_plan(600, has_problems=has_problems), big_plan(6_000, has_problems=has_problems)
     assert any(cpu_seconds_to_check(large_plan) < 30 * cpu_seconds_to_check(small_plan) for _ in range(10))
 
 

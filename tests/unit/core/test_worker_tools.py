@@ -50,18 +50,18 @@ def schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-_FIND = card("found", "count", takes_sub_goal=True)
-_SHOW = card("table", requires=("found",), goal_type="deliverable")
-WORKERS = {
-    "find": ToolDeclaration("find", Effects.READ, schema(text={"type": "string"}), worker=_FIND),
-    "show": ToolDeclaration("show", Effects.PURE, schema(found={}, width={"type": "integer"}), worker=_SHOW),
+_FIND_CARD = card("found", "count", takes_sub_goal=True)
+_SHOW_CARD = card("table", requires=("found",), goal_type="deliverable")
+WORKER_TOOLS = {
+    "find": ToolDeclaration("find", Effects.READ, schema(text={"type": "string"}), worker=_FIND_CARD),
+    "show": ToolDeclaration("show", Effects.PURE, schema(found={}, width={"type": "integer"}), worker=_SHOW_CARD),
 }
 SHOW_NODE = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
 FIND_NODE = node("a", tool="find", title="Look for it")
 
 
 def scheduler_of(*nodes: Any) -> RunScheduler:
-    return started_scheduler(compiled_plan(plan_of(*nodes), tools=WORKERS))
+    return started_scheduler(compiled_plan(plan_of(*nodes), tools=WORKER_TOOLS))
 
 
 # Cards.
@@ -91,12 +91,12 @@ def test_invalid_card_is_rejected(fields: dict[str, Any], message: str) -> None:
 # Sets of worker tools.
 
 
-def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
+def _worker_tools_with(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
     return {name: WorkerTool(ToolDeclaration(name, Effects.READ, worker=each), each) for name, each in cards.items()}
 
 
 @pytest.mark.parametrize(
-    ("workers", "message"),
+    ("cards", "message"),
     [
         (
             {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
@@ -113,25 +113,25 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
         ),
     ],
 )
-def test_unusable_set_of_worker_tools_is_rejected(workers: dict[str, WorkerCard], message: str) -> None:
+def test_unusable_set_of_worker_tools_is_rejected(cards: dict[str, WorkerCard], message: str) -> None:
     with pytest.raises(WorkerToolsRejected) as error:
-        check_worker_tools(_set_of(workers))
+        check_worker_tools(_worker_tools_with(cards))
     assert str(error.value).startswith(message)
 
 
 def test_all_problems_of_a_set_are_reported_at_once() -> None:
     with pytest.raises(WorkerToolsRejected) as error:
-        check_worker_tools(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
+        check_worker_tools(_worker_tools_with({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(error.value).split("; ")) == 4
 
 
-# Plans that call them.
+# Plans that call worker tools.
 
 
 def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
     return [
         (problem.code, problem.pointer, problem.message, problem.hint)
-        for problem in problems_of(plan_of(*nodes), tools=WORKERS)
+        for problem in problems_of(plan_of(*nodes), tools=WORKER_TOOLS)
     ]
 
 
@@ -143,7 +143,7 @@ def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[st
     ]
 
 
-def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots() -> None:
+def test_sub_goal_is_checked_against_the_slots_and_the_card_of_its_worker_tool() -> None:
     message = "Invalid reference: a.result.fond: 'find' does not output 'fond'; it outputs found, count"
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
@@ -154,9 +154,9 @@ def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots
             {"id": 2, "worker": "show", "params": {"width": 5}},
         ]
     }
-    with pytest.raises(PlanInvalid) as invalid:
-        check_document(to_document(raw), tools=WORKERS)
-    assert [(problem.code, problem.pointer) for problem in invalid.value.problems] == [
+    with pytest.raises(PlanInvalid) as caught:
+        check_document(to_document(raw), tools=WORKER_TOOLS)
+    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
         ("invalid_field", "/sub_goals/0/outputs"),
         ("invalid_field", "/sub_goals/0/goal_type"),
         ("precondition_missing", "/sub_goals/1"),
@@ -166,22 +166,22 @@ def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots
 @pytest.mark.parametrize(
     ("argument", "location"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
 )
-def test_a_misplaced_slot_is_rejected(argument: Any, location: str) -> None:
+def test_reference_to_another_slot_than_the_required_slot_is_rejected(argument: Any, location: str) -> None:
     message = "'show' requires 'found', but the reference is to the slot 'count'"
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": argument})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{location}", message, "'a' outputs it")
     ]
-    # An argument that is not required may be anything, and so may a part of a slot: its content is unknown.
+    # An optional argument may have any value. A required slot may be a part of a slot, whose content is unknown.
     valid_arguments = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
     assert problems_in(FIND_NODE, node("b", tool="show", arguments=valid_arguments)) == []
 
 
-def test_worker_nodes_are_recognized_in_every_dialect() -> None:
-    plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKERS)
+def test_calls_of_worker_tools_are_recognized_in_every_dialect() -> None:
+    plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKER_TOOLS)
     assert [node.is_worker for node in plan.nodes] == [True, True]
-    assert plan.tools["show"].worker == WORKERS["show"].worker
+    assert plan.tools["show"].worker == WORKER_TOOLS["show"].worker
     plan_with_regions = with_regions(
-        compiled_plan(plan_of(FIND_NODE, SHOW_NODE, SHOW_NODE | {"id": "c"}), tools=WORKERS)
+        compiled_plan(plan_of(FIND_NODE, SHOW_NODE, SHOW_NODE | {"id": "c"}), tools=WORKER_TOOLS)
     )
     assert [node.kind for node in plan_with_regions.nodes] == ["tool", "tool", "tool"]
     tools = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
@@ -191,7 +191,7 @@ def test_worker_nodes_are_recognized_in_every_dialect() -> None:
 # Runs.
 
 
-def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_result() -> None:
+def test_worker_tool_gets_its_sub_goal_with_slots_and_its_outputs_are_the_result() -> None:
     scheduler = scheduler_of(FIND_NODE, SHOW_NODE)
     (task,) = start_ready_tasks(scheduler)
     goal = {"id": "a", "worker": "find", "description": "Look for it", "inputs": {}, "outputs": ["found", "count"]}
@@ -201,8 +201,8 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
     assert (task.id, task.arguments) == ("b", {"found": [1]})
     record = scheduler.records[0]
     assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
-    more = {"text": "{{a.result.found}}"}
-    scheduler = scheduler_of(FIND_NODE, node("sg2", tool="find", arguments=more))
+    text_argument = {"text": "{{a.result.found}}"}
+    scheduler = scheduler_of(FIND_NODE, node("sg2", tool="find", arguments=text_argument))
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "success", "outputs": {"found": "x", "count": 1}}, at=1.0)
     (task,) = start_ready_tasks(scheduler, at=1.0)
@@ -217,7 +217,7 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
         (("words",), ("about ", refs[0])),
     ]
     call_node = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
-    result = prepare_call(Task("sg5", call_node, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
+    result = prepare_call(Task("sg5", call_node, TaskRef(0), {}, []), WORKER_TOOLS).arguments["sub_goal"]
     assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
@@ -233,7 +233,7 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     assert (actual.result, actual.message, actual.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
-def test_list_of_slots_is_missing_if_a_slot_is_null_but_may_have_a_null_item() -> None:
+def test_list_of_references_is_missing_if_a_slot_is_null_but_a_list_may_have_null_items() -> None:
     show_both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
     scheduler = scheduler_of(FIND_NODE, FIND_NODE | {"id": "c"}, show_both)
     start_ready_tasks(scheduler)
@@ -248,7 +248,7 @@ def test_list_of_slots_is_missing_if_a_slot_is_null_but_may_have_a_null_item() -
 
 # Results of worker tools.
 
-FIND = card("found", "count")
+FIND_CARD = card("found", "count")
 
 
 @pytest.mark.parametrize(
@@ -261,24 +261,24 @@ FIND = card("found", "count")
 )
 def test_outputs_must_be_exactly_the_slots_of_the_card(outputs: dict[str, Any], message: str) -> None:
     for answer in ({"status": "success", "outputs": outputs}, outputs):
-        error = unwrap_worker_result(answer, FIND).error
+        error = unwrap_worker_result(answer, FIND_CARD).error
         assert error == NodeError("invalid_result", f"its slots are not those it declares: {message}")
 
 
 def test_partial_answer_may_omit_slots_and_must_be_an_object() -> None:
-    actual = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
+    actual = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND_CARD)
     assert (actual.outputs, actual.is_partial) == ({"found": None, "count": 0}, True)
-    assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
-    assert unwrap_worker_result([1], FIND).error == NodeError(
+    assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND_CARD).error is not None
+    assert unwrap_worker_result([1], FIND_CARD).error == NodeError(
         "invalid_result", "a worker tool must return an object of its slots"
     )
     assert unwrap_worker_result([1]).outputs == [1]
 
 
 def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
-    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
+    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND_CARD)
     assert actual.message == '{"of":[1]}'
-    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
+    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND_CARD)
     assert (actual.error, actual.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
     stored_result = stored_from_json(
         {
@@ -294,7 +294,7 @@ def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
             ],
         }
     )
-    actual = unwrap_worker_result(stored_result, FIND)
+    actual = unwrap_worker_result(stored_result, FIND_CARD)
     assert (actual.error, actual.message) == (None, "many")
 
 
@@ -331,6 +331,6 @@ def test_superseded_sub_goal_keeps_its_result_and_unstarted_sub_goal_has_none() 
     ]
     success = WorkerResult(1, "success", {"found": 1})
     failure, over_budget = (
-        WorkerResult(1, "failed", error=words) for words in ("tool_failed: no luck", "the budget is used up")
+        WorkerResult(1, "failed", error=error) for error in ("tool_failed: no luck", "the budget is used up")
     )
     assert results == [success, failure, None, None, None, over_budget]
