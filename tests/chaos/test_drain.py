@@ -8,7 +8,7 @@ import pytest
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import attempts_of
 from tests.support.eventually import eventually
-from tests.support.runs import bare, completed_node
+from tests.support.runs import bare_document, completed_node
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -39,5 +39,5 @@ async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
             document = await result_within(handle, 60)
             await stop_task
     assert (document["status"], document["output"]) == ("completed", "w")
-    assert bare(document)["nodes"]["w"] == completed_node("w")
+    assert bare_document(document)["nodes"]["w"] == completed_node("w")
     assert len(attempts_of(folder)) == 1

@@ -6,7 +6,7 @@ from dagwright.history.run_reader import RunReader
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.eventually import eventually
 from tests.support.order_shop import ShipmentWorkflow
-from tests.support.runs import bare, check_history, completed_node
+from tests.support.runs import bare_document, check_history, completed_node
 from tests.support.server import LiveServer
 from tests.support.shop_worker import shop_worker
 
@@ -33,7 +33,7 @@ async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
         await client.get_workflow_handle("order/ship").signal(ShipmentWorkflow.ship)
         await client.get_workflow_handle("order/ship").result()
         await worker.start()
-        document = bare(await result_within(handle, 60))
+        document = bare_document(await result_within(handle, 60))
     shipped = {"shipped": "lamp", "as": "order/ship"}
     assert document["nodes"] == {"ship": completed_node(shipped), "notify": completed_node({"shipped": "lamp"})}
     await check_history(await handle.fetch_history())

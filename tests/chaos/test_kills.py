@@ -17,7 +17,7 @@ from tests.support.chaos import (
     start_run,
 )
 from tests.support.chaos_tools import attempts_of, effects_of
-from tests.support.runs import assert_clean, assert_replays, bare, check_history, completed_node, failed_node
+from tests.support.runs import assert_clean, assert_replays, bare_document, check_history, completed_node, failed_node
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -91,7 +91,7 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     await worker.start()
     documents = {name: await result_within(handle, 240) for name, handle in handles.items()}
 
-    during_nodes = bare(documents["during"])["nodes"]
+    during_nodes = bare_document(documents["during"])["nodes"]
     # On a busy machine, the second attempt may miss a heartbeat.
     attempts = during_nodes["during-b"]["attempts"]
     assert attempts >= 2
@@ -109,15 +109,15 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
         "m": [f"map-{number}" if number in executed_items else None for number in range(501)]
     }
     outcome = "outcome unknown: its worker died, so write_then_hold may or may not have made its change"
-    assert bare(documents["unknown"])["nodes"] == {
+    assert bare_document(documents["unknown"])["nodes"] == {
         "w": failed_node(f"outcome_unknown: {outcome}"),
         "report": completed_node({"why": "outcome_unknown"}),
     }
     # The plan allows one attempt. Attempts that never called the tool do not count: they were lost with the killed
     # worker, or missed a heartbeat.
-    checked_attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]
+    checked_attempts = bare_document(documents["checked"])["nodes"]["w"]["attempts"]
     assert checked_attempts >= 2
-    assert bare(documents["checked"])["nodes"] == {"w": completed_node("checked", attempts=checked_attempts)}
+    assert bare_document(documents["checked"])["nodes"] == {"w": completed_node("checked", attempts=checked_attempts)}
 
     steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
     assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in executed_items), "made", "checked"])

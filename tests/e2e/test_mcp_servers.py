@@ -15,7 +15,7 @@ from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.settings import Settings
 from dagwright.tools.testing import RecordedCall
 from tests.support.ports import free_port
-from tests.support.runs import Runs, bare, completed_node, document_of, serving_runs
+from tests.support.runs import Runs, bare_document, completed_node, document_of, serving_runs
 from tests.support.tool_servers import (
     call_tool,
     listening_process,
@@ -116,7 +116,7 @@ async def test_image_and_structured_content_are_unchanged(mcp_runs: Runs) -> Non
             _node("type", "everything.echo", message="{{image.result[1].mimeType}}"),
         )
     )
-    nodes = bare(await document_of(handle))["nodes"]
+    nodes = bare_document(await document_of(handle))["nodes"]
     assert nodes["type"] == completed_node("Echo: image/png")
     assert nodes["sum"] == completed_node("The sum of 2 and 3 is 5.")
     assert set(nodes["weather"]["result"]) == {"temperature", "conditions", "humidity"}

@@ -28,7 +28,10 @@ pytestmark = pytest.mark.search
 async def call_with_model(
     maritime: Maritime, server: ModelServer, worker_tool: Callable[..., Any], **arguments: Any
 ) -> WorkerResult:
-    async with maritime.tools() as environment, ModelClient(Endpoint(server.base_url), model="small") as client:
+    async with (
+        maritime.tool_environment() as environment,
+        ModelClient(Endpoint(server.base_url), model="small") as client,
+    ):
         options: dict[str, Any] = {"description": "what the planner wants", "environment": environment}
         return await call_worker(worker_tool, arguments, ask=client.complete, **options)
 
@@ -305,7 +308,7 @@ async def carrier_results(maritime: Maritime, carrier: str) -> Any:
         "aggs": {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}},
     }
     query = {"index": maritime.indices.shipments, "body": body}
-    async with maritime.tools() as environment:
+    async with maritime.tool_environment() as environment:
         result = await call_worker(es_query_exec, {"es_query": query}, environment=environment)
     return result.outputs["es_results"]
 

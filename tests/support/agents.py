@@ -18,7 +18,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall
-from tests.support.runs import Document, Handle, Runs, bare, document_of, serving_runs
+from tests.support.runs import Document, Handle, Runs, bare_document, document_of, serving_runs
 from tests.support.tools import Bench
 
 
@@ -63,8 +63,8 @@ async def checked_document(runs: Runs, handle: Handle) -> Document:
     document = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
     rebuilt = replace(view, closing_document=None, error=None).document()
-    assert bare(rebuilt) == bare(document)
-    return bare(document)
+    assert bare_document(rebuilt) == bare_document(document)
+    return bare_document(document)
 
 
 def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:

@@ -18,13 +18,13 @@ from temporalio.worker import Worker
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from tests.support.runs import Runs, raw
+from tests.support.runs import Runs, raw_value
 
 
 @activity.defn(name="foreign.text")
 async def _text(arguments: dict[str, Any]) -> RawValue:
     """Return a text of the given number of bytes, which cannot be compressed."""
-    return raw(b'"' + secrets.token_hex(arguments["size"] // 2 + 1)[: arguments["size"]].encode() + b'"')
+    return raw_value(b'"' + secrets.token_hex(arguments["size"] // 2 + 1)[: arguments["size"]].encode() + b'"')
 
 
 @activity.defn(name="foreign.echo")

@@ -16,7 +16,7 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.protocol.compact_documents import compact_value
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.agents import agent_runs
-from tests.support.runs import Document, Handle, Runs, bare, document_of
+from tests.support.runs import Document, Handle, Runs, bare_document, document_of
 
 
 @asynccontextmanager
@@ -40,9 +40,9 @@ async def checked_document(runs: Runs, handle: Handle) -> Document:
 
     The last event in the history of a failed run contains the error outside of the document.
     """
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     view = await RunReader(runs.client, handle.id).read()
-    rebuilt_document = bare(replace(view, closing_document=None).document())
+    rebuilt_document = bare_document(replace(view, closing_document=None).document())
     if document["status"] == "failed":
         rebuilt_document["error"] = document.get("error")
         rebuilt_document = {

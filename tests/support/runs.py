@@ -108,7 +108,7 @@ class Runs:
         self.task_queue = task_queue
         self.tools = tools
         self.versions = {name: tool.version for name, tool in tools.items()}
-        self._started: list[Handle] = []
+        self._unchecked_handles: list[Handle] = []
 
     async def start(
         self,
@@ -139,15 +139,15 @@ class Runs:
         handle = await self.client.start_workflow(
             workflow, args=arguments, id=workflow_id or f"run-{uuid4().hex}", task_queue=self.task_queue, **options
         )
-        self._started.append(handle)
+        self._unchecked_handles.append(handle)
         return handle
 
     async def run(self, plan: Any, **options: Any) -> Document:
-        return bare(await document_of(await self.start(plan, **options)))
+        return bare_document(await document_of(await self.start(plan, **options)))
 
     async def run_raw(self, *arguments: Any, **options: Any) -> Document:
         """Run the workflow with these arguments, wait for its end, and return the bare document."""
-        return bare(await document_of(await self.start_raw(*arguments, **options)))
+        return bare_document(await document_of(await self.start_raw(*arguments, **options)))
 
     async def read_document(self, handle: Handle, *, full: bool = False) -> Document:
         """Return the document of a run as commands show it, with large values loaded."""
@@ -156,16 +156,16 @@ class Runs:
 
     def include_in_checks(self, handle: Handle) -> None:
         """Include a run or session that was started elsewhere in `check_runs`."""
-        self._started.append(handle)
+        self._unchecked_handles.append(handle)
 
     def exclude_from_checks(self, handle: Handle) -> None:
         """Exclude a run from `check_runs`, because the test terminates a part of it."""
-        self._started.remove(handle)
+        self._unchecked_handles.remove(handle)
 
     async def check_runs(self, *, allowed_failure: str | None = None) -> None:
-        """Check all runs since the last check; tasks may fail with a reason that contains `allowed_failure`."""
-        started, self._started = self._started, []
-        for handle in started:
+        """Check all runs since the last check; a workflow task may fail if the reason contains `allowed_failure`."""
+        handles, self._unchecked_handles = self._unchecked_handles, []
+        for handle in handles:
             await check_histories(self.client, handle, allowed_failure=allowed_failure)
 
 
@@ -184,8 +184,8 @@ async def serving_runs(
     Args:
         workflow_cache: whether the workers cache workflows; if not, each workflow task replays the whole execution.
         deadlock_detection: whether a workflow task of over two seconds fails. Off, because the SDK measures elapsed
-            time, and on a busy machine half a second of work takes two.
-        queue: name of the queues, for successive workers; by default a new name.
+            time, and half a second of work may take two seconds on a busy machine.
+        queue: name of the task queue, which successive workers may share; by default a new name.
     """
     task_queue = queue or f"test-{uuid4().hex}"
     toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
@@ -227,32 +227,32 @@ def with_run_error(document: Document) -> Document:
     return {**document, "error": run_error_of(document)}
 
 
-def bare(document: Document) -> Document:
+def bare_document(document: Document) -> Document:
     """Return a document without parts that vary between runs, and without empty parts."""
-    actual = {
+    bare_fields = {
         "status": document["status"],
         "output": document["output"],
         "nodes": {name: bare_node(node) for name, node in document["nodes"].items()},
     }
     for name in ("error", "notes"):
         if document[name]:
-            actual[name] = bare_error(document[name]) if name == "error" else document[name]
-    return {**actual, "rounds": document["rounds"]} if "rounds" in document else actual
+            bare_fields[name] = bare_error(document[name]) if name == "error" else document[name]
+    return {**bare_fields, "rounds": document["rounds"]} if "rounds" in document else bare_fields
 
 
 def bare_node(node: Mapping[str, Any]) -> Document:
     """Return the state, result, error and similar fields of a node; attempts only if they are not 1."""
-    actual: Document = {"status": node["status"]}
+    bare_fields: Document = {"status": node["status"]}
     if node["status"] == "completed":
-        actual["result"] = node["result"]
+        bare_fields["result"] = node["result"]
     if node["error"]:
-        actual["error"] = bare_error(node["error"])
+        bare_fields["error"] = bare_error(node["error"])
     for name in ("blocked_by", "partial", "reason"):
         if node[name]:
-            actual[name] = node[name]
+            bare_fields[name] = node[name]
     if node["attempts"] > 1:
-        actual["attempts"] = node["attempts"]
-    return actual
+        bare_fields["attempts"] = node["attempts"]
+    return bare_fields
 
 
 def bare_error(error: Mapping[str, Any]) -> str:
@@ -260,17 +260,17 @@ def bare_error(error: Mapping[str, Any]) -> str:
     return f"{error['code']}: {error['message']}"
 
 
-def completed_node(result: Any, **more: Any) -> Document:
-    return {"status": "completed", "result": result, **more}
+def completed_node(result: Any, **fields: Any) -> Document:
+    return {"status": "completed", "result": result, **fields}
 
 
-def failed_node(error: str, **more: Any) -> Document:
-    return {"status": "failed", "error": error, **more}
+def failed_node(error: str, **fields: Any) -> Document:
+    return {"status": "failed", "error": error, **fields}
 
 
-def blocked_node(*by: str, verb: str = "failed") -> Document:
-    message = f"dependency_failed: Waiting for dependency: {', '.join(by)} {verb}"
-    return {"status": "blocked", "error": message, "blocked_by": list(by)}
+def blocked_node(*blocking_ids: str, verb: str = "failed") -> Document:
+    message = f"dependency_failed: Waiting for dependency: {', '.join(blocking_ids)} {verb}"
+    return {"status": "blocked", "error": message, "blocked_by": list(blocking_ids)}
 
 
 SKIPPED: Document = {"status": "skipped"}
@@ -288,11 +288,11 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
     histories = await chain_of(client, handle)
     for event in [event for history in histories for event in history.events]:
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
-            started = event.child_workflow_execution_started_event_attributes
-            if started.workflow_type.name not in wire.WORKFLOWS:
+            start_attributes = event.child_workflow_execution_started_event_attributes
+            if start_attributes.workflow_type.name not in wire.WORKFLOWS:
                 # A node calls the workflow of another worker.
                 continue
-            child = started.workflow_execution
+            child = start_attributes.workflow_execution
             child_handle = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
             histories += await histories_of(client, child_handle)
     return histories
@@ -300,17 +300,17 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
 
 async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
     """Wait for the end of a run, and return the history of each execution, from the execution of the handle."""
-    await _end_of(handle)
+    await _wait_for_end(handle)
     run_id = handle.run_id or handle.first_execution_run_id
-    actual: list[WorkflowHistory] = []
-    while run_id or not actual:
-        actual.append(await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history())
-        continuation = actual[-1].events[-1].workflow_execution_continued_as_new_event_attributes
+    histories: list[WorkflowHistory] = []
+    while run_id or not histories:
+        histories.append(await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history())
+        continuation = histories[-1].events[-1].workflow_execution_continued_as_new_event_attributes
         run_id = continuation.new_execution_run_id or None
-    return actual
+    return histories
 
 
-async def _end_of(handle: Handle) -> None:
+async def _wait_for_end(handle: Handle) -> None:
     try:
         await _result_of(handle)
     except WorkflowFailureError:
@@ -350,13 +350,13 @@ async def check_histories(client: Client, handle: Handle, *, allowed_failure: st
 
 
 def _task_failures(history: WorkflowHistory) -> list[str]:
-    actual = []
+    failures = []
     for event in events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED):
         failed_event = event.workflow_task_failed_event_attributes
         if failed_event.cause not in _HARMLESS_TASK_FAILURES:
             cause = WorkflowTaskFailedCause.Name(failed_event.cause)
-            actual.append(f"{cause}: {failed_event.failure.message}")
-    return actual
+            failures.append(f"{cause}: {failed_event.failure.message}")
+    return failures
 
 
 def end_of(history: WorkflowHistory) -> str:
@@ -442,9 +442,10 @@ async def _replay(history: WorkflowHistory, capture: _Capture) -> Exception | No
 async def assert_replays(history: WorkflowHistory) -> None:
     """Check that a history replays to the same document.
 
-    If a workflow task without commands is directly followed by one with an update, a worker without cache receives both
-    as one task, with the time of the second; a replay, which sees the accepted update, receives two tasks (the SDK's
-    `find_end_index_of_next_wft_seq`). In such a history only the times may differ.
+    A workflow task with an update may directly follow a workflow task without commands. A worker without a cache then
+    receives both as one task, with the time of the second task. A replay receives two tasks, because the history
+    contains the accepted update (the SDK's `find_end_index_of_next_wft_seq`). In such a history, only the times may
+    differ.
     """
     failure, ends = await replay(history)
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"
@@ -470,7 +471,7 @@ def events_of(history: WorkflowHistory, kind: EventType.ValueType) -> list[Histo
     return [event for event in history.events if event.event_type == kind]
 
 
-def raw(data: bytes, encoding: str = "json/plain") -> RawValue:
+def raw_value(data: bytes, encoding: str = "json/plain") -> RawValue:
     return RawValue(Payload(metadata={"encoding": encoding.encode()}, data=data))
 
 

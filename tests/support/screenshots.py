@@ -69,17 +69,17 @@ async def take_screenshots(folder: Path) -> None:
         state_folder = Path(temporary)
         async with (
             live_server(state_folder / "server") as server,
-            gateway(server, folder=state_folder) as live,
+            gateway(server, folder=state_folder) as running_gateway,
             browser() as chromium,
         ):
-            run = (await live.post("/v1/runs", {"plan": PLAN, "inputs": {"rate": 0.92}})).json()["run_id"]
+            run = (await running_gateway.post("/v1/runs", {"plan": PLAN, "inputs": {"rate": 0.92}})).json()["run_id"]
             for colours in ("light", "dark"):
-                address = f"{live.url}/console/#/runs/{run}?node=converted"
+                address = f"{running_gateway.url}/console/#/runs/{run}?node=converted"
                 async with open_page(chromium, address, size=SIZE, colours=colours) as page:
                     await expect(page.locator('.box[data-key="release"]')).to_have_attribute("data-state", "waiting")
                     await expect(page.get_by_role("region", name="Result")).to_be_visible()
                     await page.screenshot(path=folder / f"console-run-{colours}.png")
-                address = f"{live.url}/console/#/inbox"
+                address = f"{running_gateway.url}/console/#/inbox"
                 async with open_page(chromium, address, size=PHONE, colours=colours) as page:
                     await expect(page.get_by_text("Is the report to be sent?")).to_be_visible()
                     await page.screenshot(path=folder / f"console-phone-{colours}.png")

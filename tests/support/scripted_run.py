@@ -50,6 +50,7 @@ class ScriptedRun:
         answer: the output of the run.
         first_step: index of the first step that this gateway sees.
         skipped_polls: number of polls of the answer before this gateway starts.
+        started: IDs of the runs that this gateway has started.
         turn_results: node ID of an agent's turn -> result of the turn.
     """
 
@@ -66,8 +67,8 @@ class ScriptedRun:
         resume_step = self.steps.index(self._step_at(after.cursor)) if after is not None else 0
         for number in range(max(self.first_step, resume_step), len(self.steps)):
             states = self._states(self.steps[number])
-            changed = tuple(task for task, state in states.items() if known_states.get(task) != state)
-            yield RunUpdate(self._view(number), changed, {task: states[task] for task in changed})
+            changed_tasks = tuple(task for task, state in states.items() if known_states.get(task) != state)
+            yield RunUpdate(self._view(number), changed_tasks, {task: states[task] for task in changed_tasks})
             known_states = states
             await asyncio.sleep(0)
 
@@ -119,10 +120,10 @@ class ScriptedRun:
         return [SimpleNamespace(document=request, request_ref=None) for request in self.steps[-1].requests]
 
     def _view(self, number: int) -> RunView:
-        step, newest = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]
+        step, next_step = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]
         # The reader may be one step ahead of the reported events.
         scheduler = SimpleNamespace(
-            record_of=lambda task: _record(newest, task),
+            record_of=lambda task: _record(next_step, task),
             plan=CompiledPlan(()),
             records=[],
             state=SimpleNamespace(
@@ -195,7 +196,7 @@ async def scripted_gateway(
 
 
 def approval_requests(names: Collection[str]) -> list[dict[str, Any]]:
-    opened = "2026-01-01T00:00:00Z"
+    opened_at = "2026-01-01T00:00:00Z"
     return [
-        {"request_id": name, "type": "APPROVAL", "prompt": f"{name.title()}?", "opened_at": opened} for name in names
+        {"request_id": name, "type": "APPROVAL", "prompt": f"{name.title()}?", "opened_at": opened_at} for name in names
     ]

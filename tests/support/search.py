@@ -9,11 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import RecordedCall, tool_context
 from opensearchpy import AsyncOpenSearch
 
 from dagwright.settings import Settings, settings_as
-from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright.toolset.toolset import environment_of
 from dagwright_maritime.index_loading import load
 from dagwright_maritime.indices import Indices
@@ -34,21 +34,21 @@ class LiveSearch:
         self._local = local
 
     @property
-    def running(self) -> RunningSearch:
+    def running_server(self) -> RunningSearch:
         found = self._local.find()
         assert found is not None, "the search server does not run"
         return found
 
     @property
     def address(self) -> str:
-        return self.running.address
+        return self.running_server.address
 
     async def start(self) -> None:
         """Start the server; after `kill`, the port and the documents are the same."""
         await self._local.start()
 
     async def kill(self) -> None:
-        os.kill(self.running.pid, signal.SIGKILL)
+        os.kill(self.running_server.pid, signal.SIGKILL)
         await eventually(lambda: self._local.find() is None)
 
 
@@ -83,12 +83,12 @@ class Maritime:
     @asynccontextmanager
     async def call(self, **fields: Any) -> AsyncIterator[RecordedCall]:
         """Make the shipments available to a worker tool, as in a separate process; `fields` are for `tool_context`."""
-        async with self.tools() as environment:
-            with tool_context(environment=environment, **fields) as recorded:
-                yield recorded
+        async with self.tool_environment() as environment:
+            with tool_context(environment=environment, **fields) as recorded_call:
+                yield recorded_call
 
     @asynccontextmanager
-    async def tools(self) -> AsyncIterator[ToolEnvironment]:
+    async def tool_environment(self) -> AsyncIterator[ToolEnvironment]:
         environment = environment_of(self.settings(Settings()))
         try:
             yield environment

@@ -31,7 +31,7 @@ class SharedFiles:
         lines = [line.partition("\t") for line in list_file.read_text(encoding="utf-8").splitlines()]
         self._names = [name for name, _, _ in lines]
         self._groups = {Path(name.partition("::")[0]).resolve(): group for name, _, group in lines if group}
-        self._claims = list_file.with_suffix(".claimed")
+        self._claims_folder = list_file.with_suffix(".claimed")
         self._files: dict[str, list[pytest.Item | pytest.Collector]] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -50,15 +50,15 @@ class SharedFiles:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Collect and run the tests of one file after the other."""
-        collected = 0
+        collected_count = 0
         for node in (node for name in self.claim(self._files) for node in self._files[name]):
             items = [*session.genitems(node)]
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
-            collected += len(items)
-            # Fixtures of the session outlive the file; all other fixtures end with it.
+            collected_count += len(items)
+            # Fixtures of the session outlive the file; all other fixtures end with the file.
             for item, next_item in pairwise([*items, cast(pytest.Item, session)]):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
-        session.testscollected = collected
+        session.testscollected = collected_count
         return True
 
     @pytest.hookimpl(wrapper=True)
@@ -71,9 +71,9 @@ class SharedFiles:
 
     def claim(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the files and groups that no other process has claimed, and claim each of them."""
-        self._claims.mkdir(exist_ok=True)
+        self._claims_folder.mkdir(exist_ok=True)
         for number, name in enumerate(names):
             # The system lets only one process create the entry.
             with suppress(FileExistsError):
-                os.close(os.open(self._claims / str(number), os.O_CREAT | os.O_EXCL))
+                os.close(os.open(self._claims_folder / str(number), os.O_CREAT | os.O_EXCL))
                 yield name

@@ -1,7 +1,7 @@
 """Temporal's time-skipping test server, a Java program: a month of waiting passes in a second.
 
-Maven downloads it once from Maven Central into the user's cache. The server lists no workflows and has no custom search
-attributes, so tests must use queries.
+Maven downloads the server once from Maven Central into the user's cache. The server lists no workflows and has no
+custom search attributes, so tests must use queries.
 """
 
 import os

@@ -27,12 +27,12 @@ def variables(**values: str) -> Variables:
     return Variables(secrets.get, values.get)
 
 
-def server_entry(folder: Path, **more: Any) -> dict[str, Any]:
+def server_entry(folder: Path, **fields: Any) -> dict[str, Any]:
     """Return the entry of a server that records its actions in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     # Importing the MCP SDK takes more than a second of CPU time at each start.
     python = forked_programs("mcp.server.mcpserver", "uvicorn") / "python"
-    return {"command": str(python), "args": [str(SERVER), str(folder)], **more}
+    return {"command": str(python), "args": [str(SERVER), str(folder)], **fields}
 
 
 def write_servers(folder: Path, **entries: Any) -> Path:

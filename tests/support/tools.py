@@ -1,4 +1,4 @@
-"""Small tools for the tests of the engine, with every value of `effects`; a test holds and releases some of them.
+"""Small tools for the tests of the engine, with every value of `effects`; a test holds and releases some tools.
 
 A test and its tools run in one process and share a `Bench`, so held tools wait for the test and not for a clock.
 """

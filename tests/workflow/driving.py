@@ -27,7 +27,7 @@ from dagwright.protocol.run_start import extender_of
 from tests.support.activity_bench import ActivityBench
 from tests.support.function_bench import FunctionBench
 from tests.support.memory_store import MemoryStore
-from tests.support.runs import Document, bare
+from tests.support.runs import Document, bare_document
 from tests.support.tools import Bench
 
 REGISTRY = Bench().registry()
@@ -71,7 +71,7 @@ class LocalRun:
 
     def document(self) -> Document:
         """Return the current bare document of the run."""
-        return bare(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
+        return bare_document(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
 
     def final_document(self) -> Document:
         """Return the bare document of an ended run whose model has used its whole script."""

@@ -19,7 +19,7 @@ from tests.support.agent_bench import card_of
 from tests.support.agent_service import Reply, agent_service
 from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
-from tests.support.runs import Runs, bare, completed_node, document_of, failed_node, serving_runs
+from tests.support.runs import Runs, bare_document, completed_node, document_of, failed_node, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -77,7 +77,7 @@ async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: C
     ):
         handle = await runs.start(plan)
         document = await document_of(handle)
-    assert (bare(document)["status"], document["output"]) == ("completed", "Three.")
+    assert (bare_document(document)["status"], document["output"]) == ("completed", "Three.")
     assert server.calls[0].messages == [{"role": "user", "content": "Sum up 1: {'b': {'n': 2}, 'a': {'n': 1}}"}]
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "w", "purpose": "agent"}
     usage = document["usage"]["all"] if "all" in document["usage"] else document["usage"]

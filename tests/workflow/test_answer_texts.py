@@ -11,7 +11,7 @@ from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
-from tests.support.runs import bare, document_of
+from tests.support.runs import bare_document, document_of
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -41,7 +41,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         first_part = WORDS[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
         gate.set()
-        document = bare(await document_of(handle))
+        document = bare_document(await document_of(handle))
         assert document["output"] == WORDS
         complete_texts = [await reader.complete_text(WORDS) for reader in (early_reader, late_reader, remote_reader)]
     assert complete_texts == [WORDS] * 3
@@ -67,7 +67,7 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
         reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         gate.set()
-        assert bare(await document_of(handle))["output"] == WORDS
+        assert bare_document(await document_of(handle))["output"] == WORDS
         assert await reader.complete_text(WORDS) == WORDS
     assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
 
@@ -87,7 +87,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
         reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         gate.set()
-        assert bare(await document_of(handle))["output"] == second_answer
+        assert bare_document(await document_of(handle))["output"] == second_answer
         result = await reader.complete_text(second_answer)
     # The reader may receive the fifth piece before the next attempt starts.
     assert result in (

@@ -23,7 +23,7 @@ from tests.support.people import (
 from tests.support.runs import (
     Handle,
     Runs,
-    bare,
+    bare_document,
     blocked_node,
     chain_of,
     completed_node,
@@ -76,7 +76,7 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique_name} changed"}})
     await answer(handle, "no", {"approved": False, "reason": "too dear"}, note="see the budget")
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         "yes": completed_node(f"{unique_name} yes"),
         "other": completed_node(f"{unique_name} changed"),
         "no": failed_node("rejected: rejected by ann: too dear"),
@@ -151,7 +151,7 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "deny"}})
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"]["b"] == failed_node(
+    assert bare_document(document)["nodes"]["b"] == failed_node(
         "not_allowed: the policy of the run denies this call of 'change'"
     )
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
@@ -177,7 +177,7 @@ async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, uniq
     await answer(handle, "retry#3", {"selected": ["value"], "value": 7})
     document = await ended_document(runs, handle)
     odd = "tool_failed: odd"
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         "value": completed_node({"n": 1}, error=odd),
         "skip": {"status": "skipped", "error": odd},
         "stop": failed_node(odd),
@@ -207,7 +207,7 @@ async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, benc
     await signal(handle, "o#2", {"text": "It is cheap"})
     document = await ended_document(runs, handle)
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
-    assert bare(document)["nodes"] == {"o": completed_node(result, attempts=3)}
+    assert bare_document(document)["nodes"] == {"o": completed_node(result, attempts=3)}
     # The effect started once and completed once, both times with the same key.
     assert bench.effects[f"{unique_name} started"] == bench.effects[unique_name]
     assert len(bench.effects[unique_name]) == 1
@@ -273,7 +273,7 @@ async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(run
     assert "minimum" in await rejection_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"a": completed_node({"n": 3}), "b": completed_node({"text": "x y"})}
+    assert bare_document(document)["nodes"] == {"a": completed_node({"n": 3}), "b": completed_node({"text": "x y"})}
 
 
 # Times and messages.
@@ -302,7 +302,7 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
         assert "answered by ann" in await rejection_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)
-        assert bare(document)["nodes"]["end"] == completed_node(
+        assert bare_document(document)["nodes"]["end"] == completed_node(
             {"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]}
         )
         assert [end_of(history) for history in await chain_of(runs.client, handle)][-1] == "completed"

@@ -17,7 +17,7 @@ from tests.support.runs import (
     SKIPPED,
     Handle,
     Runs,
-    bare,
+    bare_document,
     blocked_node,
     completed_node,
     document_of,
@@ -57,8 +57,8 @@ async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
 async def test_short_calls_are_one_activity(runs: Runs, bench: Bench, unique_name: str, long_batches: None) -> None:
     handle = await runs.start({"nodes": chain(unique_name, 50), "output": "{{n49.result}}"})
     document = await document_of(handle)
-    assert bare(document)["output"] == 7
-    assert bare(document)["nodes"] == {f"n{n}": completed_node(7) for n in range(50)}
+    assert bare_document(document)["output"] == 7
+    assert bare_document(document)["nodes"] == {f"n{n}": completed_node(7) for n in range(50)}
     node = document["nodes"]["n7"]
     assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "short", ["n6"])
     assert node["started_at"] <= node["ended_at"]
@@ -92,7 +92,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
     handle = await runs.start(plan, inputs={"n": 1})
     document = await document_of(handle)
     message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
-    nodes = bare(document)["nodes"]
+    nodes = bare_document(document)["nodes"]
     assert nodes.pop("rows")["status"] == "completed"
     assert nodes == {
         **{
@@ -136,7 +136,7 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
     expected = {"slow": "running", "after slow": "pending", "later": "running"}
     assert (await statuses_of(runs, handle)).items() >= expected.items()
     bench.open(unique_name)
-    assert bare(await document_of(handle))["nodes"]["after slow"] == completed_node(unique_name)
+    assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(unique_name)
     assert bench.entered.count(unique_name) == 2, "the slow call continues in its own activity"
     calls = await calls_of_run(handle)
     assert {"slow", "later"} <= {*calls}
@@ -176,7 +176,7 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
     await eventually(is_blocked)
     assert bench.cleaned.count(unique_name) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     expected = {"one": "cancelled", "two": "cancelled", "n": "blocked"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
@@ -198,7 +198,7 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
     monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
     handle = await runs.start({"nodes": chain(unique_name, 5)})
     document = await document_of(handle)
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         **{f"n{n}": completed_node(7) for n in (0, 1, 3, 4)},
         "n2": completed_node(7, attempts=2),
     }

@@ -16,7 +16,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, completed_node, document_of, events_of, failed_node, serving_runs
+from tests.support.runs import Runs, bare_document, completed_node, document_of, events_of, failed_node, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -155,7 +155,7 @@ async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(ru
         ("each[n1]", "echo", '"each[n1]"', timedelta(seconds=60), 3),
         ("order[17]", "echo", '"Fetch each order [17]"', timedelta(seconds=60), 3),
     ]
-    assert bare(document)["status"] == "completed"
+    assert bare_document(document)["status"] == "completed"
 
 
 async def test_next_attempt_receives_the_heartbeat_details_of_a_long_call(client: Client, tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from tests.support.people import (
 from tests.support.runs import (
     Handle,
     Runs,
-    bare,
+    bare_document,
     bare_node,
     completed_node,
     document_of,
     failed_node,
-    raw,
+    raw_value,
     with_run_error,
     without_cache,
 )
@@ -45,7 +45,7 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
     assert await handle.query(wire.QUERY_PENDING) == view.document()["waiting_for"]
     assert await answer(handle, "check", {"approved": True}) == {"ok": True, "message": "'check' is answered"}
     document = await ended_document(runs, handle)
-    assert bare(document) == {
+    assert bare_document(document) == {
         "status": "completed",
         "output": {"go": {"check": _APPROVED}},
         "nodes": {"check": completed_node(_APPROVED), "go": completed_node({"check": _APPROVED})},
@@ -57,7 +57,7 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
     handle = await runs.start({"nodes": [human_node("pick", "SELECTION", options=["x", "y"]), echo_node("go", "pick")]})
     await wait_for_requests(runs.client, handle.id, "pick")
     await signal(handle, "pick", {"selected": ["z"]})
-    await handle.signal(wire.SIGNAL_FEEDBACK, raw(b"no json"))
+    await handle.signal(wire.SIGNAL_FEEDBACK, raw_value(b"no json"))
     await handle.signal(wire.SIGNAL_FEEDBACK, args=[])
     await eventually(lambda: has_notes(runs, handle, 3))
     notes = (await view_of(runs, handle)).document()["notes"]
@@ -67,7 +67,7 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
     assert [note["code"] for note in notes] == ["message_rejected"] * 3
     assert [note["message"].partition(":")[0] for note in notes] == ["feedback"] * 3
     assert '"z"' in notes[0]["message"]
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         "pick": completed_node({"selected": ["y"]}),
         "go": completed_node({"pick": {"selected": ["y"]}}),
     }
@@ -81,7 +81,7 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
     ]
     document = await document_of(handle := await runs.start({"nodes": nodes}))
     default = {"approved": True, "reason": "no objection"}
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         "late": failed_node("no_answer: 'late' was not answered in time: What of late?"),
         "given": completed_node(default),
         "go": completed_node({"given": default}),
@@ -103,7 +103,7 @@ async def test_new_request_beside_an_open_request_leaves_a_command_in_history(ru
     assert modified.event_id > last_completion
     await answer(handle, "each", {"approved": True})
     await answer(handle, "first", {"approved": True})
-    assert bare(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
+    assert bare_document(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
 
 
 async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_run(runs: Runs) -> None:
@@ -128,7 +128,7 @@ async def test_invalid_answer_that_is_forwarded_to_a_child_run_is_noted_there(ru
 
     await eventually(is_noted)
     await signal(handle, "sub/check", {"approved": True})
-    assert bare(await document_of(handle))["nodes"] == {"sub": completed_node({"check": _APPROVED})}
+    assert bare_document(await document_of(handle))["nodes"] == {"sub": completed_node({"check": _APPROVED})}
 
 
 @without_cache
@@ -136,7 +136,7 @@ async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> N
     handle = await runs.start_raw({"plan": {"nodes": [human_node("check")]}})
     await signal(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"check": completed_node(_APPROVED)}
+    assert bare_document(document)["nodes"] == {"check": completed_node(_APPROVED)}
 
 
 # Dependents of an answer.

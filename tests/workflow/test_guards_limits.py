@@ -21,7 +21,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, events_of, raw, serving_runs
+from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, events_of, raw_value, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import end_of_run
 
@@ -300,7 +300,7 @@ async def test_compiled_plan_with_very_many_nodes_fails_within_the_deadlock_time
 ) -> None:
     """Guard S15, F6: workflow code that takes over two seconds would block the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
-    handle = await deadlock_checked_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
+    handle = await deadlock_checked_runs.start_raw(raw_value(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
     await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)
 
@@ -332,6 +332,6 @@ def test_compiled_plan_with_very_many_edges_takes_under_a_second() -> None:
 async def test_raw_plan_with_very_many_nodes_is_compiled_in_an_activity(deadlock_checked_runs: Runs) -> None:
     """Guard S15, F6: workflow code would take too long to compile the plan."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
-    handle = await deadlock_checked_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
+    handle = await deadlock_checked_runs.start_raw(raw_value(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
     await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)

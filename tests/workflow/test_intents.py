@@ -21,7 +21,7 @@ from tests.support.intents import fund_intent, intent_statuses, intents_goal, in
 from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
 from tests.support.people import view_of, wait_for_requests
-from tests.support.runs import Handle, Runs, bare, document_of
+from tests.support.runs import Handle, Runs, bare_document, document_of
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -160,7 +160,7 @@ async def test_model_does_not_see_which_of_several_parties_a_person_selects(clie
     async with serve_intents(client, tmp_path, script) as (server, runs):
         handle = await runs.start_compiled_plan(intents_goal(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
         request = await wait_for_only_request(runs, handle, "lookup:person:Maria Garcia")
-        waiting_document = bare((await view_of(runs, handle)).document())
+        waiting_document = bare_document((await view_of(runs, handle)).document())
         chosen_option = option_with_words(request, "LU")
         await submit_answer(handle, request["request_id"], {"selected": [chosen_option["id"]]})
         document = await checked_document(runs, handle)

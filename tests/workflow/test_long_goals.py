@@ -21,7 +21,7 @@ from tests.support.intents import (
     seed_intents,
 )
 from tests.support.people import answer, wait_for_requests
-from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
+from tests.support.runs import Handle, Runs, bare_document, chain_of, document_of, end_of
 from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
@@ -73,7 +73,7 @@ async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScri
         assert [*full_reuse_draft.prediction.reused] == ["plan", "read", "a", "b", "answer"]
         new_answer_draft = await _draft(runs, handle.id, "answer")
         assert [*new_answer_draft.prediction.reused] == ["plan", "read", "a", "b"]
-        document = bare(await document_of(await _start_fork(runs, new_answer_draft)))
+        document = bare_document(await document_of(await _start_fork(runs, new_answer_draft)))
     assert (document["status"], document["output"]) == ("completed", "Second.")
 
 
@@ -96,7 +96,7 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
         draft = await _draft(runs, handle.id, rerun)
         assert [*draft.prediction.runs.items()] == [(rerun, "was selected to run again")]
         forked = await _start_fork(runs, draft)
-        document = bare(await document_of(forked))
+        document = bare_document(await document_of(forked))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _draft(runs, handle.id, rerun, "b")
     planner_nodes = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
@@ -129,13 +129,13 @@ async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_sc
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
         assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
-        same_plan_document = bare(
+        same_plan_document = bare_document(
             await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2")))
         )
         fork = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
         await wait_for_requests(runs.client, fork.id, "approve")
         await answer(fork, "approve", {"approved": True})
-        new_plan_document = bare(await document_of(fork))
+        new_plan_document = bare_document(await document_of(fork))
     assert (document["status"], execution_ends[0], execution_ends[-1]) == ("completed", "continued", "completed")
     assert [*intent_statuses(document)] == ["@result_1", "@result_2", "@result_3"]
     # The repeated intent finds the existing product.
@@ -166,7 +166,7 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeSc
         ]
         with pytest.raises(ForkRejected, match="or add 'plan' to `rerun` to have the model plan again"):
             await _draft(runs, handle.id)
-        document = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "plan"))))
+        document = bare_document(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "plan"))))
     assert (document["status"], document["output"]) == ("completed", "Two.")
     assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
@@ -184,7 +184,7 @@ async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]
-        document = bare(await document_of(await _start_fork(runs, draft)))
+        document = bare_document(await document_of(await _start_fork(runs, draft)))
     assert (document["status"], document["output"], document["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]
 

@@ -33,7 +33,7 @@ from tests.support.people import hold_node, view_of
 from tests.support.runs import (
     Handle,
     Runs,
-    bare,
+    bare_document,
     cancelled_node,
     chain_of,
     completed_node,
@@ -152,7 +152,7 @@ async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
         handle = await runs.start({"nodes": [*_chains(60, "n"), after]})
-        document = bare(await document_of(handle))
+        document = bare_document(await document_of(handle))
         assert document["output"] == {"after": {}}
         chain = await chain_of(runs.client, handle)
         await runs.check_runs()
@@ -177,7 +177,7 @@ async def test_deadline_applies_during_an_outage_of_the_store(
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, outage(tmp_path):
             handle = await runs.start({"deadline": "9s", "nodes": _chains(40, "n")})
-            document = bare(await document_of(handle))
+            document = bare_document(await document_of(handle))
             await runs.check_runs()
     message = "deadline_exceeded: the run exceeded its deadline"
     assert (document["status"], document["error"]) == ("failed", message)
@@ -193,7 +193,7 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_re
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
             handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_chains(60, "n")]})
-            document = bare(await document_of(handle))
+            document = bare_document(await document_of(handle))
             await runs.check_runs()
     message = "the history is full, and the payload store permanently rejected the state of the run: given up manually"
     assert (document["status"], document["error"]) == ("failed", f"store_rejected: {message}")
@@ -220,7 +220,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
                 await eventually(partial(has_snapshot_activities, 1), timeout_s=30)
                 bench.open(unique_name)
                 await eventually(partial(has_snapshot_activities, 2), timeout_s=30)
-            document = bare(await document_of(handle))
+            document = bare_document(await document_of(handle))
             await runs.check_runs()
     assert document["output"] == {"sub": unique_name, "n59": 60.0}
     activity_ids = await _snapshot_activity_ids(first_run)
@@ -298,7 +298,7 @@ async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest_execution(
     forged_report = {"task": "n59", "status": "completed", "output": "forged"}
     await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged_report)
     bench.open(unique_name)
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"output": unique_name})
     assert document["nodes"]["n59"] == completed_node(60.0)
     note = {
@@ -317,7 +317,7 @@ async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, bench: Benc
         report = {"task": "sub", "status": "completed", "output": output}
         await newest_execution.signal(wire.SIGNAL_SUB_PLAN_ENDED, report)
     bench.open(unique_name)
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["output"] == {"output": "first"}
     assert "notes" not in document
 
@@ -327,7 +327,7 @@ async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(
 ) -> None:
     handle = await _start_with_held_sub_plan(runs, bench, unique_name)
     await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
     assert bench.cleaned.count(unique_name) == 1
@@ -339,7 +339,7 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
     handle = await _start_with_held_sub_plan(runs, bench, unique_name)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("terminated manually")
     bench.open(unique_name)
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     failure = "sub_plan_failed: the sub-plan failed: the sub-plan was terminated"
     assert document["nodes"]["sub"] == {"status": "failed", "error": failure}
     runs.exclude_from_checks(handle)
@@ -361,14 +361,14 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Be
     await eventually(has_reached_hard_limit)
     assert not await _has_continued_as_new(runs, handle)
     bench.open(unique_name)
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["output"] == {"hold": unique_name, "n119": 120.0}
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
     held_node = hold_node("hold", unique_name, "n39", heartbeat="1s")
     handle = await runs.start({"deadline": "6s", "nodes": [*_chains(40, "n"), held_node]})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1

@@ -9,7 +9,16 @@ from temporalio.testing import WorkflowEnvironment
 
 from dagwright.core.boundary import wire
 from dagwright.settings import Settings
-from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, failed_node, serving_runs
+from tests.support.runs import (
+    Handle,
+    Runs,
+    bare_document,
+    completed_node,
+    document_of,
+    events_of,
+    failed_node,
+    serving_runs,
+)
 from tests.support.time_skipping import time_skipping
 from tests.support.tools import Bench
 
@@ -47,7 +56,7 @@ async def _days_of_timers(handle: Handle) -> list[float]:
 
 async def test_request_without_an_answer_has_four_reminders_and_then_fails(time_skipping_runs: Runs) -> None:
     handle = await time_skipping_runs.start({"nodes": [_CHECK, _AFTER]})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
 
     assert document["nodes"]["check"] == failed_node("no_answer: 'check' was not answered in time: Publish?")
     assert document["nodes"]["after"]["status"] == "blocked"
@@ -63,7 +72,7 @@ async def test_answer_after_three_weeks_is_applied(environment: WorkflowEnvironm
 
     assert (request["request_id"], request["assignee"]) == ("check", "ann")
     assert result == {"ok": True, "message": "'check' is answered"}
-    assert bare(await document_of(handle))["nodes"] == {
+    assert bare_document(await document_of(handle))["nodes"] == {
         "check": completed_node({"approved": True, "reason": None}),
         "after": completed_node({"check": True}),
     }
@@ -73,7 +82,7 @@ async def test_answer_after_three_weeks_is_applied(environment: WorkflowEnvironm
 async def test_escalated_request_waits_for_another_month(time_skipping_runs: Runs) -> None:
     question = {**_QUESTION, "on_timeout": {"escalate": "finance"}}
     handle = await time_skipping_runs.start({"nodes": [{"id": "check", "human": question}]})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
 
     assert document["nodes"]["check"]["status"] == "failed"
     assert await _days_of_timers(handle) == [7.0, 14.0, 21.0, 28.0, 30.0, 37.0, 44.0, 51.0, 58.0, 60.0]

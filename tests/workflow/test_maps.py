@@ -27,7 +27,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import (
     Document,
     Runs,
-    bare,
+    bare_document,
     bare_node,
     completed_node,
     document_of,
@@ -259,7 +259,7 @@ async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, un
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert document["nodes"]["m"]["items"] == {"cancelled": 24}
-    assert bare(document)["nodes"]["m"] == {"status": "cancelled"}
+    assert bare_document(document)["nodes"]["m"] == {"status": "cancelled"}
 
 
 async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -271,7 +271,7 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 18, "failed": 6}
     failure = "6 of 24 items failed; the first: m[0-5]: the sub-plan failed: the sub-plan was terminated"
-    assert bare(document)["nodes"]["m"] == failed_node(f"sub_plan_failed: {failure}")
+    assert bare_document(document)["nodes"]["m"] == failed_node(f"sub_plan_failed: {failure}")
     runs.exclude_from_checks(handle)
 
 

@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Runs,
-    bare,
+    bare_document,
     completed_node,
     document_of,
     events_of,
@@ -99,7 +99,7 @@ async def test_read_is_retried_on_a_restarted_server(mcp_runs: Runs, calls_file:
 
     await eventually(lambda: len(started_calls()) == 1)
     os.kill(started_calls()[0]["pid"], signal.SIGKILL)
-    assert bare(await document_of(handle))["nodes"] == {"n": completed_node("done", attempts=2)}
+    assert bare_document(await document_of(handle))["nodes"] == {"n": completed_node("done", attempts=2)}
     assert len({call["pid"] for call in started_calls()}) == 2
 
 

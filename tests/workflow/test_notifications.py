@@ -19,7 +19,7 @@ from dagwright.workflows import notifying
 from tests.support.eventually import eventually
 from tests.support.people import answer, human_node, view_of
 from tests.support.receiver import SECRET, Receiver, webhook_receiver
-from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, serving_runs
+from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
@@ -184,7 +184,9 @@ async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
 
     await eventually(is_noted)
     await _answer(handle, "check")
-    assert bare(await document_of(handle))["nodes"] == {"check": completed_node({"approved": True, "reason": None})}
+    assert bare_document(await document_of(handle))["nodes"] == {
+        "check": completed_node({"approved": True, "reason": None})
+    }
 
 
 async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, receiver: Receiver) -> None:

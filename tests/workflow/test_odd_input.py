@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, completed_node, document_of, raw
+from tests.support.runs import Runs, bare_document, completed_node, document_of, raw_value
 from tests.support.tools import Bench
 from tests.workflow.building import end_of_run
 
@@ -37,18 +37,21 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
     (({"compiled": _COMPILED_PLAN, "map_batch": _RUNNING_ITEM},), "invalid: invalid input: a node that the items"),
     (({"plan": None},), "invalid_field: "),
     (({"plan": {"nodes": []}},), "empty_plan: "),
-    ((raw(b"{"),), "invalid: the payload is not JSON"),
-    ((raw(b"[" * 100_000),), "invalid: the payload is not JSON"),
-    ((raw(b'{"plan": 1e999}'),), "invalid: the payload is not JSON"),
-    ((raw(b'{"plan": {"nodes": [{"id": "\\ud800", "tool": "echo"}]}}'),), "invalid: the payload is not JSON"),
+    ((raw_value(b"{"),), "invalid: the payload is not JSON"),
+    ((raw_value(b"[" * 100_000),), "invalid: the payload is not JSON"),
+    ((raw_value(b'{"plan": 1e999}'),), "invalid: the payload is not JSON"),
+    ((raw_value(b'{"plan": {"nodes": [{"id": "\\ud800", "tool": "echo"}]}}'),), "invalid: the payload is not JSON"),
     (
-        (raw(b'{"compiled": {"format": 1, "nodes": [{"id": "a", "title": "\\udfff"}]}}'),),
+        (raw_value(b'{"compiled": {"format": 1, "nodes": [{"id": "a", "title": "\\udfff"}]}}'),),
         "invalid: the payload is not JSON",
     ),
-    ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is not JSON"),
-    ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
-    ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
-    (({"plan": _VALID_PLAN}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
+    ((raw_value(b"\x00", "binary/encrypted"),), "invalid: the payload is not JSON"),
+    ((raw_value(b"", "binary/null"),), "invalid: the input must be an object"),
+    ((raw_value(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
+    (
+        ({"plan": _VALID_PLAN}, raw_value(b"{"), raw_value(b"\xff", "binary/encrypted")),
+        "invalid: the input must be an object",
+    ),
 ]
 """Arguments of a start -> the start of the error."""
 
@@ -130,7 +133,7 @@ async def test_plan_that_grows_when_it_is_encoded_again_is_rejected(runs: Runs) 
         + b",".join([b"1e15"] * 200_000)
         + b"]}}]}}"
     )
-    document = await runs.run_raw(raw(encoded))
+    document = await runs.run_raw(raw_value(encoded))
     assert document["error"].startswith("too_large: ")
 
 
@@ -141,8 +144,8 @@ async def test_plan_with_very_many_problems_is_rejected(runs: Runs) -> None:
 
 
 INVALID_ARGUMENTS: list[tuple[Any, ...]] = [
-    *((), ("text",), ({"reason": {"a": [1]}, "by": 5},), (raw(b"{"),)),
-    *((raw(b"\xff", "binary/plain"), 1), (raw(b"\xff", "binary/encrypted"), raw(b"{"))),
+    *((), ("text",), ({"reason": {"a": [1]}, "by": 5},), (raw_value(b"{"),)),
+    *((raw_value(b"\xff", "binary/plain"), 1), (raw_value(b"\xff", "binary/encrypted"), raw_value(b"{"))),
 ]
 """Invalid arguments of signals."""
 
@@ -170,7 +173,7 @@ async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: B
         for name in ("sub_plan_ended", "feedback", "nobody_knows"):
             await handle.signal(name, args=arguments)
     bench.open(unique_name)
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["nodes"] == {"a": completed_node(unique_name)}
     assert [note["code"] for note in document["notes"]] == ["message_rejected"] * 3 * (len(INVALID_ARGUMENTS) + 2)
 
@@ -209,15 +212,15 @@ async def _describe(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 _FOREIGN_RESULTS = {
-    "binary": raw(b"\x00\x01", "binary/plain"),
-    "encrypted": raw(b"\x00\x01", "binary/encrypted"),
-    "broken": raw(b'{"a": '),
-    "nan": raw(b"NaN"),
-    "infinite": raw(b'{"a": [1e999]}'),
-    "digits": raw(b"9" * 5_000),
-    "surrogate": raw(b'"\\ud800"'),
-    "deep": raw(b"[" * 100_000 + b"]" * 100_000),
-    "null": raw(b"", "binary/null"),
+    "binary": raw_value(b"\x00\x01", "binary/plain"),
+    "encrypted": raw_value(b"\x00\x01", "binary/encrypted"),
+    "broken": raw_value(b'{"a": '),
+    "nan": raw_value(b"NaN"),
+    "infinite": raw_value(b'{"a": [1e999]}'),
+    "digits": raw_value(b"9" * 5_000),
+    "surrogate": raw_value(b'"\\ud800"'),
+    "deep": raw_value(b"[" * 100_000 + b"]" * 100_000),
+    "null": raw_value(b"", "binary/null"),
     "no_encoding": RawValue(Payload(data=b"1")),
     "odd_attempt": RawValue(
         Payload(metadata={"encoding": b"json/plain", "dagwright": b'{"attempt":"many","at":-1}'}, data=b"1")

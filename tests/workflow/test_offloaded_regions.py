@@ -25,7 +25,7 @@ from tests.support.runs import (
     Document,
     Handle,
     Runs,
-    bare,
+    bare_document,
     bare_node,
     blocked_node,
     completed_node,
@@ -117,7 +117,7 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
     assert "nodes_ref" not in run_document
     assert list(run_document["nodes"])[:4] == ["start", "end", "n0", "n1"]
     assert run_document["nodes"]["last"] == result
-    assert bare(run_document)["nodes"] == {
+    assert bare_document(run_document)["nodes"] == {
         "start": completed_node({"n": 1}),
         "end": completed_node({"early": value_of(5)}),
         **{f"n{n}": completed_node(value_of(n)) for n in range(REGION_NODE_COUNT)},
@@ -201,7 +201,7 @@ async def test_failures_in_regions_are_reported_without_a_worker(client: Client,
     view = await RunReader(client, handle.id).read()
     with patch.object(document_hydration, "MAX_INNER_NODES", 400):
         document = await hydrated_document(view, runs.store)
-    assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
+    assert bare_document(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]
     assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": REGION_NODE_COUNT - 1, "skipped": 1}
     assert bare_node(await read_node(runs, handle, "after bad")) == blocked_node("bad")

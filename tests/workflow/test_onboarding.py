@@ -23,7 +23,7 @@ from tests.support.onboarding import (
     seed,
 )
 from tests.support.people import view_of
-from tests.support.runs import bare, document_of
+from tests.support.runs import bare_document, document_of
 
 pytestmark = pytest.mark.server
 
@@ -105,7 +105,7 @@ async def test_intent_waits_only_for_its_dependencies(desk: Onboarding, gates: S
     await eventually(are_other_intents_done)
     assert gates.reached == ["@result_3"]
     gates.release("@result_3")
-    assert bare(await document_of(handle))["status"] == "completed"
+    assert bare_document(await document_of(handle))["status"] == "completed"
     assert desk.added_rows() == ALL
 
 
@@ -147,7 +147,7 @@ async def test_concurrent_runs_create_a_fund_once(desk: Onboarding, gates: Store
     handles = [await desk.runs.start(plan) for _ in range(2)]
     await eventually(lambda: len(gates.reached) == 2)
     gates.release("@result_1")
-    ends = [bare(document) for document in await asyncio.gather(*map(document_of, handles))]
+    ends = [bare_document(document) for document in await asyncio.gather(*map(document_of, handles))]
     assert [end["status"] for end in ends] == ["completed", "completed"]
     for node in ("@result_1", "@result_2"):
         node_results = [end["nodes"][node]["result"] for end in ends]

@@ -15,7 +15,16 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, bare_node, completed_node, document_of, events_of, without_cache
+from tests.support.runs import (
+    Handle,
+    Runs,
+    bare_document,
+    bare_node,
+    completed_node,
+    document_of,
+    events_of,
+    without_cache,
+)
 from tests.support.tools import Bench
 from tests.workflow.building import pure_node
 
@@ -51,7 +60,7 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
         return bool(node["status"] == "completed")
 
     await eventually(is_map_completed)
-    assert bare(await handle.query(wire.QUERY_STATUS)) == {
+    assert bare_document(await handle.query(wire.QUERY_STATUS)) == {
         "status": "running",
         "output": None,
         "nodes": {
@@ -72,7 +81,7 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
     assert graph["edges"] == [["first", "held"], ["first", "each"], ["held", "last"]]
     bench.open(unique_name)
     await document_of(handle)
-    assert bare(await handle.query(wire.QUERY_STATUS)) == bare(await document_of(handle))
+    assert bare_document(await handle.query(wire.QUERY_STATUS)) == bare_document(await document_of(handle))
 
 
 async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench, unique_name: str) -> None:

@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import (
     Handle,
     Runs,
-    bare,
+    bare_document,
     blocked_node,
     cancelled_node,
     completed_node,
@@ -42,8 +42,8 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     dependents = [pure_node(f"n{n}", f"{{{{n{n - 1}.result}}}}") for n in range(1, 50)]
     handle = await runs.start({"nodes": [pure_node("n0", 1), *dependents], "output": "{{n49.result}}"})
     document = await document_of(handle)
-    assert bare(document)["output"] == 51
-    assert bare(document)["nodes"] == {f"n{n}": completed_node(n + 2) for n in range(50)}
+    assert bare_document(document)["output"] == 51
+    assert bare_document(document)["nodes"] == {f"n{n}": completed_node(n + 2) for n in range(50)}
     node = document["nodes"]["n7"]
     assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "add", ["n6"])
     assert node["started_at"] <= node["ended_at"]
@@ -73,7 +73,7 @@ async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Be
         slow_node = await handle.query("node", "slow")
     assert (await handle.query("node", "held"))["status"] == "ready"
     bench.thread_gates[unique_name].set()
-    assert bare(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
+    assert bare_document(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
     assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
 
 
@@ -81,7 +81,7 @@ async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) ->
     texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
     length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
     handle = await runs.start({"nodes": [*texts, length], "output": "{{length.result}}"})
-    assert bare(await document_of(handle))["output"] == 8_000
+    assert bare_document(await document_of(handle))["output"] == 8_000
     assert await calls_of_run(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
 
 
@@ -185,7 +185,7 @@ async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, bench: 
     handle = await runs.start({"nodes": nodes})
     await eventually(lambda: unique_name in bench.entered)
     await handle.signal("cancel", {"reason": "enough"})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"] == {
         "done": completed_node(2),

@@ -25,7 +25,7 @@ from dagwright.protocol.turn_summaries import CUT_MARK, MAX_RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.people import hold_node
-from tests.support.runs import Document, Handle, document_of, raw
+from tests.support.runs import Document, Handle, document_of, raw_value
 from tests.support.sessions import SessionBench, call, session_bench
 
 pytestmark = pytest.mark.server
@@ -300,7 +300,7 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
     expected = f'expected {{"session_id": "{unique_name}"}}, got '
     inputs: list[tuple[list[Any], str]] = [
         *(([], "None"), ([None], "None"), ([{}], "{}"), ([{"session_id": "other"}], "{'session_id': 'other'}")),
-        *(([1, 2, 3], "[None, None, None]"), ([raw(b"{")], "the payload is not JSON")),
+        *(([1, 2, 3], "[None, None, None]"), ([raw_value(b"{")], "the payload is not JSON")),
     ]
     for number, (arguments, received) in enumerate(inputs):
         handle = await bench.runs.start_raw(

@@ -17,7 +17,7 @@ from tests.support.runs import (
     Document,
     Handle,
     Runs,
-    bare,
+    bare_document,
     bare_error,
     cancelled_node,
     completed_node,
@@ -77,7 +77,7 @@ async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_re
     assert notes == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
-    assert bare(document)["nodes"] == {"held": completed_node(unique_name), "after": completed_node({})}
+    assert bare_document(document)["nodes"] == {"held": completed_node(unique_name), "after": completed_node({})}
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("message_rejected", "pause: the run is paused already, paused by ann: too early"),
@@ -118,7 +118,7 @@ async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, uni
     await _view_at(runs, child, "waiting")
     assert (await _view_at(runs, handle, "waiting")).status == "waiting"
     await handle.signal(wire.RESUME)
-    assert bare(await document_of(handle))["status"] == "completed"
+    assert bare_document(await document_of(handle))["status"] == "completed"
 
 
 async def _has_note(handle: Handle, message: str) -> bool:
@@ -132,7 +132,7 @@ async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench:
     await _view_at(runs, handle, "waiting")
     assert bench.effects[unique_name] == []
     await handle.signal(wire.CANCEL)
-    assert bare(await document_of(handle))["status"] == "cancelled"
+    assert bare_document(await document_of(handle))["status"] == "cancelled"
 
 
 def _held_plan(name: str, *, count: int = 1) -> dict[str, Any]:
@@ -167,7 +167,7 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench,
     )
     bench.open(unique_name)
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"n0": completed_node(unique_name)}
+    assert bare_document(document)["nodes"] == {"n0": completed_node(unique_name)}
 
 
 async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
@@ -260,7 +260,7 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
     handle = await runs.start(_held_in_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["notes"] == [_note("cancel", "cancelled by ann: wrong plan")]
     _check_cancelled(document, "wrong plan")
     assert bench.cleaned.count(unique_name) == 2
@@ -271,28 +271,28 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
     assert attributes.cause == "cancelled by ann: wrong plan"
     view = await view_of(runs, handle)
     assert view.closing_document is not None
-    assert bare(view.document()) == bare(await document_of(handle))
-    assert bare(dict(view.closing_document)) == {**bare(view.document()), "nodes": {}}
+    assert bare_document(view.document()) == bare_document(await document_of(handle))
+    assert bare_document(dict(view.closing_document)) == {**bare_document(view.document()), "nodes": {}}
 
 
 async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
     handle = await runs.start(_held_in_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.cancel()
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert "notes" not in document
     _check_cancelled(document, "cancelled through Temporal")
     assert bench.cleaned.count(unique_name) == 2
     assert end_of(await handle.fetch_history()) == "canceled"
     recorded = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
     assert recorded is not None
-    assert bare(recorded) == {**bare(await document_of(handle)), "nodes": {}}
+    assert bare_document(recorded) == {**bare_document(await document_of(handle)), "nodes": {}}
 
 
 async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique_name}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
-    assert bare(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
+    assert bare_document(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
     assert bench.effects[unique_name] == []
 
 

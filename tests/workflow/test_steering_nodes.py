@@ -7,7 +7,7 @@ import pytest
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import echo_node, hold_node, rejection_of, view_of, wait_for_node
-from tests.support.runs import Handle, Runs, bare, completed_node, without_cache
+from tests.support.runs import Handle, Runs, bare_document, completed_node, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
@@ -28,7 +28,7 @@ async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, 
     await _update(handle, wire.CANCEL_NODE, node_id="m[1]")
     await eventually(lambda: {f"{unique_name} inner", f"{unique_name} y"} <= set(bench.cleaned))
     bench.open(f"{unique_name} x")
-    nodes = bare(await ended_document(runs, handle))["nodes"]
+    nodes = bare_document(await ended_document(runs, handle))["nodes"]
     expected = {"sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled"}
     assert {name: node["status"] for name, node in nodes.items()} == expected
 
@@ -44,7 +44,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, be
     result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique_name in bench.cleaned)
-    assert bare(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
+    assert bare_document(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
     child = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     inner = child.document()["nodes"]["inner"]
     assert inner["reason"] == "cancelled by ann"
@@ -61,7 +61,7 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
     await wait_for_node(runs, handle, "b", "completed")
     bench.open(f"{unique_name} on")
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         "a": completed_node(unique_name, attempts=2),
         "b": completed_node({"a": unique_name}),
         "on": completed_node(f"{unique_name} on"),
@@ -82,7 +82,7 @@ async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Be
     await _update(handle, wire.RETRY_NODE, node_id="sub")
     await wait_for_node(runs, handle, "sub", "completed")
     bench.open(f"{unique_name} on")
-    assert bare(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique_name, attempts=2)
+    assert bare_document(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique_name, attempts=2)
     assert len(set(bench.effects[unique_name])) == 1
 
 
@@ -97,4 +97,4 @@ async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, ben
     assert "'nodes'" in await rejection_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
     assert "at most" in await rejection_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique_name)
-    assert bare(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique_name)}
+    assert bare_document(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique_name)}

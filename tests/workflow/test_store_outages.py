@@ -22,7 +22,7 @@ from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
 from tests.support.eventually import eventually
 from tests.support.people import hold_node, view_of
-from tests.support.runs import Document, Handle, Runs, bare, completed_node, document_of, serving_runs
+from tests.support.runs import Document, Handle, Runs, bare_document, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import value_of
 from tests.workflow.test_offloaded_regions import REGION_NODE_COUNT, read_full_document, read_node
@@ -99,7 +99,7 @@ async def test_region_continues_when_the_store_responds(
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
     assert await notes_of(outage_runs, handle) == []
-    assert bare(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
+    assert bare_document(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
 
 
 async def test_region_that_waits_for_the_store_can_be_cancelled(

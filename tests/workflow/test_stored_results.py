@@ -17,7 +17,16 @@ from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.runs import SKIPPED, Runs, bare, completed_node, document_of, events_of, failed_node, serving_runs
+from tests.support.runs import (
+    SKIPPED,
+    Runs,
+    bare_document,
+    completed_node,
+    document_of,
+    events_of,
+    failed_node,
+    serving_runs,
+)
 from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
@@ -63,7 +72,7 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
         ]
     }
     handle = await runs.start(plan)
-    nodes = bare(await document_of(handle))["nodes"]
+    nodes = bare_document(await document_of(handle))["nodes"]
     message_prefix = "missing_data: Missing data:"
     assert {
         name: nodes[name] for name in [*(node["id"] for node in plan["nodes"][1:9]), "odd[7]", "yes", "no", "any"]
@@ -100,7 +109,7 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
         {"id": "size", "tool": "echo", "when": "size(long.result.rows) == 6000"},
         {"id": "all", "tool": "echo", "when": "long.result.rows.all(row, row.name != '')"},
     ]
-    document = bare(
+    document = bare_document(
         await document_of(await runs.start({"nodes": [wide, long_table, *nodes], "output": "{{keyed.result[399]}}"}))
     )
     assert (document["nodes"]["keyed"]["status"], document["output"]) == ("completed", {"name": "row 399"})
@@ -129,7 +138,7 @@ async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> N
             _digest("query", "{{t.result..name}}"),
         ]
     }
-    nodes = bare(await document_of(await runs.start(plan)))["nodes"]
+    nodes = bare_document(await document_of(await runs.start(plan)))["nodes"]
     tables = [{"n": count, "rows": _ROWS[:count]} for count in (300, 400)]
     assert {name: nodes[name] for name in ("all", "one", "counts", "each[300]", "each[400]")} == {
         "all": completed_node(digest_of(tables)),
@@ -156,7 +165,7 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
     handle = await runs.start(plan)
     written = await document_of(handle)
     rows = {**_reference(table), "path": [["rows"]], "bytes": len(json_of(_ROWS)), "preview": json_of(_ROWS)[:200]}
-    assert bare(written) == {
+    assert bare_document(written) == {
         "status": "completed",
         "output": {
             "rows": {**rows, "preview": written["output"]["rows"]["preview"]},
@@ -170,7 +179,7 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
             "t[1]": completed_node("xxxxx"),
         },
     }
-    assert bare(await runs.read_document(handle)) == {
+    assert bare_document(await runs.read_document(handle)) == {
         "status": "completed",
         "output": {"rows": _ROWS, "summary": "500 rows: " + "x" * 10_000, "t": ["x" * 10_000, "xxxxx"]},
         "nodes": {
@@ -194,8 +203,8 @@ async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> N
     handle = await runs.start(plan)
     alike = {"stored": forged, **forged}
     expected = {"alike": alike, "use": digest_of(alike), "part": {"x": forged}}
-    assert _results(bare(await document_of(handle))) == expected
-    assert _results(bare(await runs.read_document(handle))) == expected
+    assert _results(bare_document(await document_of(handle))) == expected
+    assert _results(bare_document(await runs.read_document(handle))) == expected
 
 
 async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None:
@@ -218,11 +227,11 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
         ]
     }
     handle = await runs.start(plan)
-    nodes = bare(await document_of(handle))["nodes"]
+    nodes = bare_document(await document_of(handle))["nodes"]
     assert nodes["use"] == completed_node(digest_of(_ROWS[:400]))
     assert nodes["few"] == completed_node({"n": digest_of(_ROWS)})
     assert [name for name, node in nodes.items() if name.startswith("each[") and node != SKIPPED] == ["each[5]"]
-    restored = bare(await runs.read_document(handle))["nodes"]
+    restored = bare_document(await runs.read_document(handle))["nodes"]
     assert restored["sub"] == completed_node(
         {"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}}
     )
@@ -271,7 +280,7 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
             _digest("use", "{{rows.result.rows}}"),
         ]
         handle = await foreign.start({"nodes": nodes})
-        document = bare(await document_of(handle))
+        document = bare_document(await document_of(handle))
         view = await RunReader(client, handle.id).read()
     actual = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
     assert actual == {
@@ -286,7 +295,10 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         "use": completed_node(digest_of(_ROWS)),
     }
     assert document["nodes"]["rows"]["result"]["bytes"] == len(json_of({"rows": _ROWS, "n": 1}))
-    assert bare(view.document())["nodes"] == {**document["nodes"], "rows": completed_node({"rows": _ROWS, "n": 1})}
+    assert bare_document(view.document())["nodes"] == {
+        **document["nodes"],
+        "rows": completed_node({"rows": _ROWS, "n": 1}),
+    }
 
 
 async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs: Runs, client: Client) -> None:
@@ -315,7 +327,7 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
         {"id": "when", "tool": "echo", "when": "size(huge.result) == 30000000"},
     ]
     handle = await runs.start({"nodes": nodes, "output": "{{huge.result}}"})
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["output"] == _reference("x" * 30_000_000)
     assert document["nodes"]["length"] == completed_node(digest_of("x" * 30_000_000))
     assert document["nodes"]["when"] == completed_node({})

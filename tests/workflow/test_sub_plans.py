@@ -12,7 +12,7 @@ from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Document,
     Runs,
-    bare,
+    bare_document,
     blocked_node,
     cancelled_node,
     chain_of,
@@ -77,7 +77,7 @@ async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Ben
     handle = await runs.start(plan)
     await eventually(lambda: unique_name in bench.entered)
     await handle.signal("cancel", {"reason": "enough"})
-    assert bare(await document_of(handle)) == {
+    assert bare_document(await document_of(handle)) == {
         "status": "cancelled",
         "output": {},
         "nodes": {"outer": cancelled_node("the sub-plan was cancelled")},
@@ -85,7 +85,7 @@ async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Ben
     }
     assert bench.cleaned.count(unique_name) == 1
     child_nodes = [
-        (bare(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
+        (bare_document(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
         for history in (await histories_of(runs.client, handle))[1:]
     ]
     assert child_nodes == [{"inner": cancelled_node("the sub-plan was cancelled")}, {"hold": cancelled_node()}]
@@ -95,7 +95,7 @@ async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: 
     plan = {"nodes": [{"id": f"s{number}", "plan": _DOUBLE, "arguments": {"n": number}} for number in range(8)]}
     handle = await runs.start(plan)
     await handle.signal("cancel")
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     statuses = {node["status"] for node in document["nodes"].values()}
     assert statuses <= {"completed", "cancelled"}
     child_histories = (await histories_of(runs.client, handle))[1:]
@@ -115,7 +115,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
     await child.terminate("by hand")
     bench.open(unique_name)
-    assert bare(await document_of(handle))["nodes"] == {
+    assert bare_document(await document_of(handle))["nodes"] == {
         "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
     }
     await check_replay(await handle.fetch_history(), await document_of(handle))
@@ -126,7 +126,7 @@ async def test_sub_plan_that_temporal_cancels_cancels_its_node(runs: Runs, bench
     handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique_name))}))
     await eventually(lambda: unique_name in bench.entered)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
-    assert bare(await document_of(handle))["nodes"] == {"sub": cancelled_node("the sub-plan was cancelled")}
+    assert bare_document(await document_of(handle))["nodes"] == {"sub": cancelled_node("the sub-plan was cancelled")}
 
 
 async def test_too_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None:
@@ -164,7 +164,7 @@ async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench:
     document = await document_of(handle)
     bench.open(f"{unique_name} conflict")
     await document_of(conflicting_run)
-    assert bare(document)["nodes"]["sub"] == failed_node(
+    assert bare_document(document)["nodes"]["sub"] == failed_node(
         "sub_plan_failed: the sub-plan failed: Workflow execution already started"
     )
     await check_replay(await handle.fetch_history(), document)
@@ -187,7 +187,7 @@ async def test_error_of_a_timed_out_sub_plan_has_its_id_and_limit(
 ) -> None:
     child_plan = plan_of(_hold(unique_name), **plan_fields)
     handle = await runs.start(plan_of({"id": "held", "plan": child_plan, **node_fields}))
-    document = bare(await document_of(handle))
+    document = bare_document(await document_of(handle))
     assert document["nodes"]["held"] == failed_node(f"sub_plan_failed: the sub-plan failed: {message}")
-    child_document = bare(await document_of(runs.client.get_workflow_handle(f"{handle.id}/held")))
+    child_document = bare_document(await document_of(runs.client.get_workflow_handle(f"{handle.id}/held")))
     assert (child_document["status"], child_document["error"]) == ("failed", f"deadline_exceeded: {message}")

@@ -27,7 +27,7 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.people import view_of
-from tests.support.runs import Handle, Runs, bare, completed_node, document_of, serving_runs
+from tests.support.runs import Handle, Runs, bare_document, completed_node, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
@@ -140,7 +140,7 @@ async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs:
     assert (resumed.pause is not None, resumed.call_count, resumed.run_count) == (True, 3, 1)
     document = await document_of(handle)
     # A `write` has only one attempt; an attempt that finds its tool paused is not counted.
-    assert bare(document)["nodes"] == {
+    assert bare_document(document)["nodes"] == {
         **{
             "call": completed_node("call"),
             "each": completed_node(["each", "each"]),
@@ -166,7 +166,7 @@ async def test_running_call_of_a_paused_tool_completes_and_the_next_call_waits(
     assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
     await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
-    assert bare(await document_of(handle))["nodes"] == {
+    assert bare_document(await document_of(handle))["nodes"] == {
         "first": completed_node("first"),
         "second": completed_node("second"),
     }

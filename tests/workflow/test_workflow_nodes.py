@@ -11,7 +11,7 @@ from dagwright.settings import Settings
 from tests.support.foreign import with_tools
 from tests.support.order_shop import ShipmentWorkflow
 from tests.support.people import wait_for_node
-from tests.support.runs import Handle, Runs, bare, chain_of, completed_node, end_of, failed_node, serving_runs
+from tests.support.runs import Handle, Runs, bare_document, chain_of, completed_node, end_of, failed_node, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
@@ -38,7 +38,7 @@ async def running_shipment(shop: Runs, handle: Handle) -> WorkflowHandle[Any, An
 
 
 async def ended_nodes(shop: Runs, handle: Handle) -> dict[str, Any]:
-    nodes: dict[str, Any] = bare(await ended_document(shop, handle))["nodes"]
+    nodes: dict[str, Any] = bare_document(await ended_document(shop, handle))["nodes"]
     return nodes
 
 

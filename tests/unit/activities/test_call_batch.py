@@ -41,11 +41,11 @@ class Records:
     """Records in memory. With `is_down`, no record can be written."""
 
     recorded_ids: list[list[str]] = field(default_factory=list)
-    earlier: CallBatchResult = field(default_factory=CallBatchResult)
+    earlier_results: CallBatchResult = field(default_factory=CallBatchResult)
     is_down: bool = False
 
     async def read_earlier_results(self) -> CallBatchResult:
-        return self.earlier
+        return self.earlier_results
 
     async def record(self, result: CallBatchResult) -> bool:
         if not self.is_down:
@@ -53,8 +53,8 @@ class Records:
         return not self.is_down
 
 
-class Scene:
-    """A worker with short tools, and the records of its batch."""
+class BatchBench:
+    """A worker with tools for call batches, and the records of a batch."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
@@ -72,14 +72,16 @@ class Scene:
             guards=CallGuards(detached_calls=self.detached),
         )
         self.activities = activities_of_tools(tools)
-        self.paused: set[str] = set()
+        self.paused_tools: set[str] = set()
         self.slots = CallSlots(100)
         # A batch only calls `is_paused`, which this class has.
-        paused: Any = self
-        self._batch = batch_activity(BatchSetup(tools, lambda _: self.records, self.slots, paused, self.detached))
+        pause_checker: Any = self
+        self._batch = batch_activity(
+            BatchSetup(tools, lambda _: self.records, self.slots, pause_checker, self.detached)
+        )
 
     async def is_paused(self, tool: str) -> bool:
-        return tool in self.paused
+        return tool in self.paused_tools
 
     def _tools(self) -> list[Any]:
         def record_call() -> None:
@@ -109,16 +111,18 @@ class Scene:
         scheduler = create_scheduler(plan, {})
         scheduler.start(1.0)
         calls = []
-        while (ready := next_call(scheduler, 1.0)) is not None:
-            assert can_start_batch(scheduler, ready.task)
-            calls.append(ready)
-        names, followers = followers_of(scheduler, [call.task for call in calls], task_queue=None, separate_tools=())
+        while (ready_call := next_call(scheduler, 1.0)) is not None:
+            assert can_start_batch(scheduler, ready_call.task)
+            calls.append(ready_call)
+        follower_ids, follower_plan = followers_of(
+            scheduler, [call.task for call in calls], task_queue=None, separate_tools=()
+        )
         headers = [
             headers_of_call(call, key=f"key of {call.task.id}", tool=plan.tools[call.task.node.tool], model=None)
             for call in calls
         ]
-        keys = {name: f"key of {name}" for name in names}
-        encoded = encode_call_batch(calls, headers, plan=followers, keys=keys, parallel=parallel, model=None)
+        keys = {name: f"key of {name}" for name in follower_ids}
+        encoded = encode_call_batch(calls, headers, plan=follower_plan, keys=keys, parallel=parallel, model=None)
         message: dict[str, Any] = pydantic_core.from_json(encoded)
         return message
 
@@ -136,8 +140,8 @@ class Scene:
 
 
 @pytest.fixture
-async def scene() -> Scene:
-    return Scene()
+async def batch_bench() -> BatchBench:
+    return BatchBench()
 
 
 def call(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> dict[str, Any]:
@@ -151,12 +155,12 @@ def results(result: CallBatchResult) -> dict[str, Any]:
 _CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", when="b.result > 6"))
 
 
-async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene) -> None:
-    result = await scene.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
+async def test_each_result_is_recorded_before_its_dependents_start(batch_bench: BatchBench) -> None:
+    result = await batch_bench.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
     assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
     assert (result.detached_failures, result.separate_tools) == ({}, [])
-    assert scene.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
-    assert [recorded[-1] for recorded in scene.records.recorded_ids] == ["other", "b"], (
+    assert batch_bench.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
+    assert [task_ids[-1] for task_ids in batch_bench.records.recorded_ids] == ["other", "b"], (
         "nothing depends on the last call"
     )
     [end] = [end for end in result.call_ends if end.task_id == "b"]
@@ -164,31 +168,33 @@ async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene)
     assert (attempt.count, attempt.started_at is None, attempt.tool_version == "") == (1, False, False)
 
 
-async def test_the_next_attempt_repeats_only_calls_without_a_record(scene: Scene) -> None:
-    complete = await scene.run(*_CHAIN)
-    scene.calls.clear()
-    scene.records.earlier = CallBatchResult(complete.call_ends[:1])
-    assert results(await scene.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
+async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_bench: BatchBench) -> None:
+    complete = await batch_bench.run(*_CHAIN)
+    batch_bench.calls.clear()
+    batch_bench.records.earlier_results = CallBatchResult(complete.call_ends[:1])
+    assert results(await batch_bench.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
     # The dead worker may have started `b`, so this is its second attempt. `c` has its first attempt.
-    assert scene.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
+    assert batch_bench.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 
-async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(scene: Scene) -> None:
-    scene.records.is_down = True
-    assert results(await scene.run(*_CHAIN)) == {"a": 7}
-    assert [name for name, _, _ in scene.calls] == ["a"]
+async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(batch_bench: BatchBench) -> None:
+    batch_bench.records.is_down = True
+    assert results(await batch_bench.run(*_CHAIN)) == {"a": 7}
+    assert [name for name, _, _ in batch_bench.calls] == ["a"]
 
 
-async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate_activity(scene: Scene) -> None:
-    result = await scene.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
+async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate_activity(
+    batch_bench: BatchBench,
+) -> None:
+    result = await batch_bench.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
     assert results(result) == {"c": 1}
     assert [*result.detached_failures] == ["a"]
-    separate_activity = scene.separate_activity("short", "a")
+    separate_activity = batch_bench.separate_activity("short", "a")
     failure = await separate_activity.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
     assert (failure.message, failure.non_retryable) == ("not now", False)
     assert failure.next_retry_delay == timedelta(seconds=5)
     assert failure.details[0]["attempt"] == 1
-    assert len(scene.calls) == 2, "the first attempt is not repeated"
+    assert len(batch_bench.calls) == 2, "the first attempt is not repeated"
     separate_activity.temporal.info = replace(separate_activity.temporal.info, attempt=2)
     assert (
         await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
@@ -196,59 +202,59 @@ async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate
 
 
 async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await scene.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
+    result = await batch_bench.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
     assert (results(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
-    separate_activity = asyncio.ensure_future(scene.separate_activity("hold", "slow").payload({"value": 3}))
+    separate_activity = asyncio.ensure_future(batch_bench.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
-    scene.released.set()
+    batch_bench.released.set()
     assert (await separate_activity).data == b"3"
-    assert [name for name, _, _ in scene.calls] == ["slow"], "the call is made once"
-    assert (await scene.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
+    assert [name for name, _, _ in batch_bench.calls] == ["slow"], "the call is made once"
+    assert (await batch_bench.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
         "only one activity continues the detached call"
     )
 
 
 @pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
 async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, parallel: int, slots: int
+    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch, parallel: int, slots: int
 ) -> None:
-    scene.slots.limit = slots
+    batch_bench.slots.limit = slots
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await scene.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
-    assert (scene.max_running, [*result.detached_failures], scene.slots.in_use) == (2, ["n0", "n1"], 2)
-    scene.released.set()
-    await eventually(lambda: scene.slots.in_use == 0)
+    result = await batch_bench.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
+    assert (batch_bench.max_running, [*result.detached_failures], batch_bench.slots.in_use) == (2, ["n0", "n1"], 2)
+    batch_bench.released.set()
+    await eventually(lambda: batch_bench.slots.in_use == 0)
 
 
 async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_calls_made = asyncio.Event()
 
     async def hang_after_two_calls(_: str) -> bool:
-        if len(scene.calls) < 2:
+        if len(batch_bench.calls) < 2:
             return False
         two_calls_made.set()
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr(scene, "is_paused", hang_after_two_calls)
+    monkeypatch.setattr(batch_bench, "is_paused", hang_after_two_calls)
     batch = asyncio.ensure_future(
-        scene.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
+        batch_bench.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
     )
     await two_calls_made.wait()
     batch.cancel()
     result = await batch
     assert (results(result), {*result.detached_failures}) == ({"a": 1}, {"slow"})
-    await eventually(lambda: scene.slots.in_use == 0)
+    await eventually(lambda: batch_bench.slots.in_use == 0)
 
 
-async def test_calls_of_a_paused_tool_are_detached(scene: Scene) -> None:
-    scene.paused.add("short")
-    result = await scene.run(call("a"), call("b", "{{a.result}}"))
-    assert (result.call_ends, result.detached_failures, result.separate_tools, scene.calls) == (
+async def test_calls_of_a_paused_tool_are_detached(batch_bench: BatchBench) -> None:
+    batch_bench.paused_tools.add("short")
+    result = await batch_bench.run(call("a"), call("b", "{{a.result}}"))
+    assert (result.call_ends, result.detached_failures, result.separate_tools, batch_bench.calls) == (
         [],
         {"a": None},
         ["short"],
@@ -256,30 +262,30 @@ async def test_calls_of_a_paused_tool_are_detached(scene: Scene) -> None:
     )
 
 
-async def test_call_of_a_tool_that_the_worker_lacks_is_detached(scene: Scene) -> None:
-    message = scene.message(call("a"), call("b", tool="hold"))
+async def test_call_of_a_tool_that_the_worker_lacks_is_detached(batch_bench: BatchBench) -> None:
+    message = batch_bench.message(call("a"), call("b", tool="hold"))
     message["calls"][0][2] = "gone"
-    payload = await ActivityBench(scene._batch).payload(message)
-    scene.released.set()
+    payload = await ActivityBench(batch_bench._batch).payload(message)
+    batch_bench.released.set()
     result = call_batch_result_from_json(json.loads(payload.data))
     assert (result.detached_failures["a"], result.separate_tools[0]) == (None, "gone")
     with pytest.raises(ApplicationError, match="not a call batch"):
-        await ActivityBench(scene._batch).payload({"calls": [1]})
+        await ActivityBench(batch_bench._batch).payload({"calls": [1]})
 
 
 async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store, info = MemoryStore(), ActivityBench(len).temporal.info
     deleted: list[str] = []
-    first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
-    assert await first.record(CallBatchResult(detached_failures={"a": None}))
-    second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
-    assert (await second.read_earlier_results()).detached_failures == {"a": None}
+    first_records = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
+    assert await first_records.record(CallBatchResult(detached_failures={"a": None}))
+    second_records = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
+    assert (await second_records.read_earlier_results()).detached_failures == {"a": None}
     other_activity = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
     assert (await other_activity.read_earlier_results()).detached_failures == {}
     assert len(deleted) == len(store.cached_contents) == 1
     store.is_down = True
-    assert not await first.record(CallBatchResult())
-    assert (await second.read_earlier_results()).detached_failures == {}
+    assert not await first_records.record(CallBatchResult())
+    assert (await second_records.read_earlier_results()).detached_failures == {}
     assert isinstance(BatchRecords(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 
@@ -302,20 +308,20 @@ def _call() -> RunningCall:
 async def test_call_of_a_later_attempt_replaces_the_call_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
-    detached, (first, second) = DetachedCalls(), (_call(), _call())
-    detached.add("n", first)
+    detached, (first_call, second_call) = DetachedCalls(), (_call(), _call())
+    detached.add("n", first_call)
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 60)
-    detached.add("n", second)
-    await asyncio.wait([first.task])
-    assert (first.task.cancelled(), second.task.done()) == (True, False)
+    detached.add("n", second_call)
+    await asyncio.wait([first_call.task])
+    assert (first_call.task.cancelled(), second_call.task.done()) == (True, False)
     # The timer of the first call has fired, and the second call is still detached.
-    await asyncio.wait([second.task], timeout=0.03)
-    assert detached.pop(INFO) is second
+    await asyncio.wait([second_call.task], timeout=0.03)
+    assert detached.pop(INFO) is second_call
     assert detached.pop(INFO) is None
-    second.task.cancel()
+    second_call.task.cancel()
 
 
-async def test_call_that_no_activity_adopts_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_detached_call_that_no_activity_continues_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
     detached, call = DetachedCalls(), _call()

@@ -44,10 +44,10 @@ class _Heartbeats:
         pass
 
 
-async def _admit(limit: _Limiter) -> None:
+async def _admit(scripted_limiter: _Limiter) -> None:
     class SingleLimit(CallLimits):
         async def limiters(self, subjects: Any) -> list[Limiter]:
-            return [limit]
+            return [scripted_limiter]
 
     heartbeats: Any = _Heartbeats()
     admission = await SingleLimit(_NO_CLIENT, task_queue="queue").admit_model_call([_MODEL], "call", heartbeats)
@@ -55,24 +55,24 @@ async def _admit(limit: _Limiter) -> None:
 
 
 async def test_model_call_of_a_tool_waits_for_the_end_of_a_hold_even_if_another_call_ends() -> None:
-    limit = _Limiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
-    admission_task = asyncio.create_task(_admit(limit))
+    scripted_limiter = _Limiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
+    admission_task = asyncio.create_task(_admit(scripted_limiter))
     await asyncio.sleep(0)
-    limit.release("another")
+    scripted_limiter.release("another")
     await admission_task
-    assert limit.requested_at[1] - limit.requested_at[0] >= 0.1
+    assert scripted_limiter.requested_at[1] - scripted_limiter.requested_at[0] >= 0.1
 
 
-async def test_model_call_in_line_requests_a_lease_again_when_another_call_ends() -> None:
-    limit = _Limiter(LimitAnswer("queue", 5.0, "concurrency limit 5"), LimitAnswer("start"))
-    admission_task = asyncio.create_task(_admit(limit))
+async def test_queued_model_call_requests_a_lease_again_when_another_call_ends() -> None:
+    scripted_limiter = _Limiter(LimitAnswer("queue", 5.0, "concurrency limit 5"), LimitAnswer("start"))
+    admission_task = asyncio.create_task(_admit(scripted_limiter))
     await asyncio.sleep(0)
-    limit.release("another")
+    scripted_limiter.release("another")
     await asyncio.wait_for(admission_task, 2)
 
 
 async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
-    limit = _Limiter(
+    scripted_limiter = _Limiter(
         LimitAnswer("start", -0.6, "rate limit 1/min"),
         LimitAnswer("defer", 55.0, "rate limit 1/min"),
         LimitAnswer("start", 0.0),
@@ -81,7 +81,7 @@ async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
 
     class SingleLimit(CallLimits):
         async def limiters(self, subjects: Any) -> list[Limiter]:
-            return [limit]
+            return [scripted_limiter]
 
     limits = SingleLimit(_NO_CLIENT, task_queue="queue")
     info: Any = SimpleNamespace(workflow_run_id="run", activity_id="a", start_to_close_timeout=None)
@@ -90,7 +90,7 @@ async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
         await limits.admit([_MODEL], info, first_attempt)
     second_attempt: Any = _Heartbeats(deferral.value.state)
     (await limits.admit([_MODEL], info, second_attempt)).release()
-    assert limit.leads_s == [0.0, pytest.approx(0.6, abs=0.2), limit.leads_s[1]]
+    assert scripted_limiter.leads_s == [0.0, pytest.approx(0.6, abs=0.2), scripted_limiter.leads_s[1]]
 
 
 async def test_rejected_message_defers_its_calls_and_later_messages_are_sent(
@@ -106,11 +106,11 @@ async def test_rejected_message_defers_its_calls_and_later_messages_are_sent(
 
     monkeypatch.setattr(limiter, "exchange", exchange)
     settings = LimitSettings(_MODEL, parse_limit("concurrency=5"))
-    limit = Limiter(_NO_CLIENT, settings, declared_limit=None, task_queue="queue")
-    limit.release("ended")
+    real_limiter = Limiter(_NO_CLIENT, settings, declared_limit=None, task_queue="queue")
+    real_limiter.release("ended")
     with pytest.raises(CallDeferred, match="model:small rejects the message: unknown kind"):
-        await limit.request("a", CallRequest())
-    assert (await limit.request("b", CallRequest())).decision == "start"
+        await real_limiter.request("a", CallRequest())
+    assert (await real_limiter.request("b", CallRequest())).decision == "start"
     # The rejected message is not repeated, because the limit would reject it again.
     assert [(sorted(message.requests), list(message.releases)) for message in messages] == [
         (["a"], ["ended"]),
