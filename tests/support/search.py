@@ -9,11 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.testing import RecordedCall, tool_context
 from opensearchpy import AsyncOpenSearch
 
 from dagwright.settings import Settings, settings_as
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright.toolset.toolset import environment_of
 from dagwright_maritime.index_loading import load
 from dagwright_maritime.indices import Indices
