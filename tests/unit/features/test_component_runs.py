@@ -1,4 +1,4 @@
-"""Components with a scheduler each: budget admission, plan extension, fork reuse, cancellation and feedback."""
+"""Single components with their own scheduler: budgets, plan extension, fork reuse, cancellation and feedback."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,7 +33,7 @@ class OneNodeExtender:
         return Extension(1, (CompiledNode("more", tool="any", dependencies=(0,)),))
 
     def goal_error(self, state: RunState) -> NodeError | None:
-        return NodeError("short", "not all of it")
+        return NodeError("goal_missed", "the goal was not reached")
 
     def is_reserved(self, node_id: str) -> bool:
         return node_id == "more"
@@ -55,7 +55,7 @@ def test_extender_adds_nodes_when_nothing_can_run() -> None:
     assert scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
 
 
-def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
+def test_fork_reuses_only_results_with_the_same_fingerprint() -> None:
     state = state_of(node("a"), node("b"))
     scheduler, reuse = single_component_scheduler(state, ForkReuse)
     produced_by = {"run_id": "other", "node_id": "a"}
@@ -83,7 +83,7 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     assert scheduler.next_timer is None
 
 
-def test_run_without_requests_has_no_hooks_for_its_nodes() -> None:
+def test_run_without_requests_needs_no_request_hooks() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, feedback = single_component_scheduler(state, partial(HumanFeedback, check_nodes=check_nodes))
@@ -122,7 +122,7 @@ def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[S
     return scheduler, admission
 
 
-def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> None:
+def test_call_beyond_the_budget_waits_until_a_person_raises_the_budget() -> None:
     requests = FakeRequests()
     scheduler, _ = _run(Budget({"calls": 1}), requests)
     assert start_ready_ids(scheduler) == ["a", "c"]

@@ -49,7 +49,7 @@ def _unapproved_run() -> RunScheduler:
 _LABELLED_OPTIONS = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
 
 
-def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
+def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> None:
     scheduler = _unapproved_run()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
@@ -77,11 +77,11 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
     assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), open_requests(scheduler)) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
-    scheduler = started_run(node("a"), node("b", "a"), node("on"))
+    scheduler = started_run(node("a"), node("b", "a"), node("independent"))
     apply_command(CancelNode("a"), scheduler, at=1.0)
     assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), open_requests(scheduler)) == (
-        {"a": "cancelled", "b": "blocked", "on": "running"},
+        {"a": "cancelled", "b": "blocked", "independent": "running"},
         {},
     )
     assert (scheduler.state.cancel_deadlines, scheduler.in_flight) == ({}, 1)
@@ -96,29 +96,29 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
 
 # Policies.
 
-_TO_ALL = {"type": "object", "properties": {"to": {"const": "all"}}, "required": ["to"]}
-_POLICY = Policy((Rule("deny", arguments=_TO_ALL), Rule("ask")))
+_TO_ALL_SCHEMA = {"type": "object", "properties": {"to": {"const": "all"}}, "required": ["to"]}
+_POLICY = Policy((Rule("deny", arguments=_TO_ALL_SCHEMA), Rule("ask")))
 
 
-def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
+def _scheduler_with_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
     return started_scheduler(compiled_plan(plan_of(*nodes)), policy=policy)
 
 
 def test_approval_with_arguments_that_the_policy_denies_is_rejected_and_the_request_stays_open() -> None:
-    scheduler = _under_policy(node("a", arguments={"to": "ann"}))
-    before = state_to_json(scheduler)
+    scheduler = _scheduler_with_policy(node("a", arguments={"to": "ann"}))
+    state_before = state_to_json(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
     rejection = "'a': the policy of the run denies this call of 'any'"
     assert scheduler.features.feedback.rejection_of(Feedback("a", answer), 1.0) == rejection
     assert answer_request(scheduler, "a", answer, at=1.0) == rejection
-    assert state_to_json(scheduler) == before
+    assert state_to_json(scheduler) == state_before
     assert answer_request(scheduler, "a", {"approved": True, "arguments": {"to": "bob"}}, at=2.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}]
 
 
 _FIELDS = {"to": {"type": "string"}, "amount": {"type": "integer"}}
 _SCHEMA = {"type": "object", "properties": _FIELDS, "required": ["to"], "additionalProperties": False}
-_PAY = ToolDeclaration("pay", Effects.WRITE, _SCHEMA)
+_PAY_TOOL = ToolDeclaration("pay", Effects.WRITE, _SCHEMA)
 _INVALID_PAYMENT = {"to": "bob", "amount": "many"}
 _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
@@ -126,10 +126,10 @@ _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 def _payment_run(**fields: Any) -> RunScheduler:
     """Return a run that pays three times after its first node has completed."""
     pay = node("p", "first", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
-    return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY})
+    return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY_TOOL})
 
 
-def _run_with_open_payments(**fields: Any) -> RunScheduler:
+def _payment_run_after_its_first_node(**fields: Any) -> RunScheduler:
     scheduler = _payment_run(**fields)
     start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
@@ -137,8 +137,8 @@ def _run_with_open_payments(**fields: Any) -> RunScheduler:
 
 
 def test_invalid_arguments_leave_the_request_open() -> None:
-    scheduler = _run_with_open_payments(approval="required")
-    before = state_to_json(scheduler)
+    scheduler = _payment_run_after_its_first_node(approval="required")
+    state_before = state_to_json(scheduler)
     for arguments, message in (
         (_INVALID_PAYMENT, _BAD_AMOUNT),
         ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
@@ -147,7 +147,7 @@ def test_invalid_arguments_leave_the_request_open() -> None:
         answer = {"approved": True, "arguments": arguments}
         assert answer_request(scheduler, "p", answer, at=2.0) == f"'p[0]': {message}"
         assert answer_request(scheduler, "p[1]", answer, at=2.0) == f"'p[1]': {message}"
-    assert state_to_json(scheduler) == before
+    assert state_to_json(scheduler) == state_before
     assert answer_request(scheduler, "p", {"approved": True, "arguments": {"to": "bob"}}, at=3.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}] * 3
     scheduler = _payment_run(approval="required")
@@ -159,7 +159,7 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to 'p[0]' is invalid: {_BAD_AMOUNT}"
     ]
-    scheduler = _run_with_open_payments(on_error="ask")
+    scheduler = _payment_run_after_its_first_node(on_error="ask")
     start_ready_tasks(scheduler)
     scheduler.fail("p[0]", tool_error(), at=2.0)
     retry = {"selected": ["retry"], "arguments": _INVALID_PAYMENT}
@@ -168,7 +168,7 @@ def test_invalid_arguments_leave_the_request_open() -> None:
 
 
 def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
-    scheduler = _run_with_open_payments(approval="required")
+    scheduler = _payment_run_after_its_first_node(approval="required")
     arguments = {"to": "eve", "amount": 9}
     assert scheduler.features.feedback.open_request_count("p") == 3
     answer_request(scheduler, "p[0]", {"approved": True, "arguments": arguments}, by="ann", at=2.0)
@@ -190,22 +190,22 @@ def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
     scheduler = scheduler_of(
         node("first"),
         node("pure", "first", tool="typed", arguments={"name": "ann"}),
-        node("below", "first", plan=plan_of(node("x"))),
+        node("child", "first", plan=plan_of(node("x"))),
     )
     yes = {"approved": True}
     assert answer_request(scheduler, "pure", yes, at=1.0) == "'pure' never asks: it calls a `pure` tool"
-    assert answer_request(scheduler, "below", yes, at=1.0) == (
-        "'below' never asks: answer the node of its sub-plan, such as below/check"
+    assert answer_request(scheduler, "child", yes, at=1.0) == (
+        "'child' never asks: answer the node of its sub-plan, such as child/check"
     )
     assert scheduler.features.feedback.requests.early_answers == {}
 
 
 @pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
-def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNode | None) -> None:
-    scheduler = _under_policy(
-        node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
+def test_policy_denies_a_call_with_arguments_from_a_person(retry: RetryNode | None) -> None:
+    scheduler = _scheduler_with_policy(
+        node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("independent")
     )
-    for name in ("a", "on"):
+    for name in ("a", "independent"):
         answer_request(scheduler, name, {"approved": True}, at=1.0)
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error(), at=2.0)
@@ -220,9 +220,11 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
     )
 
 
-def test_node_that_is_retried_with_other_arguments_needs_no_approval() -> None:
-    scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
-    for name in ("a", "on"):
+def test_node_that_is_retried_with_new_arguments_needs_no_approval() -> None:
+    scheduler = _scheduler_with_policy(
+        node("a", approval="required"), node("independent"), policy=Policy((Rule("ask"),))
+    )
+    for name in ("a", "independent"):
         answer_request(scheduler, name, {"approved": True}, at=1.0)
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error(), at=2.0)
@@ -233,7 +235,7 @@ def test_node_that_is_retried_with_other_arguments_needs_no_approval() -> None:
 # Several answers at once.
 
 
-def test_one_answer_is_applied_to_items_with_different_options() -> None:
+def test_answer_for_all_items_must_be_an_option_of_each_item() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
     scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
     assert answer_request(scheduler, "m", {"selected": ["y"]}, at=1.0) == (
@@ -253,11 +255,11 @@ def test_answers_to_unknown_or_answered_requests_are_rejected_with_reasons() -> 
     assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == with_hint
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert answer_request(scheduler, "check", {"approved": True}, by="ann", at=1.0) is None
-    second = answer_request(scheduler, "check", {"approved": False}, by="ben", at=1.0)
-    assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
+    second_rejection = answer_request(scheduler, "check", {"approved": False}, by="ben", at=1.0)
+    assert second_rejection == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
-def test_commands_that_rebuild_records_are_rejected_in_a_too_large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_rebuild_records_are_rejected_if_the_plan_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
     monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
     scheduler = started_scheduler(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
@@ -299,18 +301,18 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
 
 
-# Answers before their request, and the limit of all answers of a run.
+# Early answers, and the total size of the answers of a run.
 
 
 def test_request_opens_with_secret_arguments_but_not_with_invalid_ones() -> None:
     call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
-    scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY})
+    scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY_TOOL})
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
     assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
     assert (open_requests(scheduler), scheduler.features.feedback.requests.closed) == ({}, {})
     call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
-    scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY})
+    scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY_TOOL})
     assert [*open_requests(scheduler)] == ["pay"]
 
 
@@ -343,8 +345,8 @@ def test_early_answer_that_does_not_fit_the_question_is_not_stored(
 
 
 def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> None:
-    scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
-    for name in ("a", "m[x]", "m[y]#2", "on"):
+    scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("independent"))
+    for name in ("a", "m[x]", "m[y]#2", "independent"):
         assert answer_request(scheduler, name, {"text": "so"}, "ann", at=1.0) is None
     scheduler = restored_scheduler(scheduler)
     message = "{!r} was never requested: the early answer of ann is not needed"
@@ -353,14 +355,17 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     scheduler.complete("a", 1, at=3.0)
     assert scheduler.features.feedback.requests.take_rejections() == [message.format("a")]
     scheduler.cancel(4.0)
-    for name in ("m[y]", "on"):
+    for name in ("m[y]", "independent"):
         scheduler.task_cancelled(name, at=5.0)
-    assert scheduler.features.feedback.requests.take_rejections() == [message.format("m[y]#2"), message.format("on")]
+    assert scheduler.features.feedback.requests.take_rejections() == [
+        message.format("m[y]#2"),
+        message.format("independent"),
+    ]
     assert (
         scheduler.features.feedback.requests.early_answers,
         scheduler.features.feedback.requests.early_ids_by_node,
     ) == ({}, {})
-    scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
+    scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("independent"))
     assert answer_request(scheduler, "m[z]", {"text": "so"}, at=1.0) is None
     start_ready_tasks(scheduler)
     scheduler.complete("l", ["x"], at=2.0)
@@ -371,7 +376,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     assert scheduler.features.feedback.requests.take_rejections() == [message]
 
 
-def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted() -> None:
+def test_answers_of_a_run_have_a_total_limit_but_short_answers_are_always_accepted() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
@@ -379,9 +384,9 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
     long_answer = {"text": "x" * 250_000}
     rejections = [answer_request(scheduler, f"n{number}", long_answer, at=1.0) for number in range(33)]
     assert rejections == [None] * 33
-    before = state_to_json(scheduler)
+    state_before = state_to_json(scheduler)
     scheduler = restored_scheduler(scheduler)
-    assert json.dumps(state_to_json(scheduler)) == json.dumps(before)
+    assert json.dumps(state_to_json(scheduler)) == json.dumps(state_before)
     rejection = (
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
         "stored; answers of at most 1,024 bytes, such as a file name, are always accepted"
@@ -397,7 +402,7 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
 # Inputs.
 
 
-def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
+def test_form_for_missing_inputs_includes_inputs_with_a_default() -> None:
     input_schemas = {
         "count": {"type": "integer", "prompt": "How many?"},
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
@@ -450,7 +455,9 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
     message = "'inputs' was never requested: the early answer of ann is not needed"
     assert rejected_run.features.feedback.requests.take_rejections() == [message]
 
-    invalid = unapproved_run(compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
-    answer_request(invalid, "plan", {"approved": True}, at=2.0)
-    requests = invalid.features.feedback.requests
+    run_with_invalid_input = unapproved_run(
+        compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"}
+    )
+    answer_request(run_with_invalid_input, "plan", {"approved": True}, at=2.0)
+    requests = run_with_invalid_input.features.feedback.requests
     assert ([*requests.open], len(requests.take_rejections())) == (["inputs"], 1)

@@ -44,8 +44,8 @@ def _answers(scheduler: RunScheduler) -> list[dict[str, Any]]:
     number = scheduler.state.number_of("ask")
     assert number is not None
     plan_node, record = scheduler.plan.nodes[number], scheduler.records[number]
-    actual: list[dict[str, Any]] = node_document(scheduler, "ask", node=plan_node, record=record)["lineage"]["answers"]
-    return actual
+    answers: list[dict[str, Any]] = node_document(scheduler, "ask", node=plan_node, record=record)["lineage"]["answers"]
+    return answers
 
 
 def test_escalation_changes_the_assignee_and_ends_with_the_default() -> None:
@@ -72,7 +72,7 @@ def test_escalation_changes_the_assignee_and_ends_with_the_default() -> None:
     }
 
 
-def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -> None:
+def test_escalation_is_in_the_request_the_reason_and_the_text_of_the_answer() -> None:
     scheduler = _scheduler()
     scheduler.advance(10.0)
     request = open_requests(scheduler)["ask"].to_json("run-1")
@@ -93,7 +93,7 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
     assert ", escalated to boss at " in text
 
 
-def test_escalation_without_a_next_step_and_request_without_an_assignee() -> None:
+def test_last_escalation_expires_and_answer_to_an_unassigned_request_has_no_assignees() -> None:
     scheduler = _scheduler(on_timeout={"escalate": "boss"})
     scheduler.advance(10.0)
     scheduler.advance(20.0)
@@ -116,7 +116,7 @@ def test_escalation_without_a_next_step_and_request_without_an_assignee() -> Non
         ),
     ],
 )
-def test_wrong_step_of_a_chain_is_a_problem_of_the_plan(on_timeout: Any, message: str) -> None:
+def test_invalid_escalation_step_is_a_problem_of_the_plan(on_timeout: Any, message: str) -> None:
     problem, *_ = problems_of(plan_of(_node_with_request(on_timeout=on_timeout)))
     assert message in problem.message
     assert problem.pointer.startswith("/nodes/0/human/on_timeout")
@@ -125,7 +125,7 @@ def test_wrong_step_of_a_chain_is_a_problem_of_the_plan(on_timeout: Any, message
 _YES = {"approved": True}
 
 
-def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None:
+def test_key_answers_only_the_requests_that_may_answer_allows() -> None:
     scheduler = _scheduler()
     mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
@@ -161,8 +161,8 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     ]
 
 
-def test_may_answer_is_part_of_the_message_to_a_run() -> None:
-    message = Answer("yes", "ann", may_answer="unassigned").to_json("below/ask")
+def test_message_to_a_run_has_may_answer_if_it_is_set() -> None:
+    message = Answer("yes", "ann", may_answer="unassigned").to_json("child/ask")
     feedback = feedback_from_json(message, source="update")
     assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
     assert "may_answer" not in Answer("yes", "ann").to_json("ask")
@@ -194,7 +194,7 @@ def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(source: M
     assert early_run.features.feedback.requests.early_answers == {}
 
 
-def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:
+def test_lineage_has_the_channel_of_the_answer_and_request_has_its_required_channel() -> None:
     scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     assert scheduler.features.feedback.answer(_feedback("tool_result"), 1.0) is None
     assert scheduler.features.feedback.requests.closed["ask"].to_json()["source"] == "tool_result"
@@ -206,8 +206,8 @@ def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> N
     assert (problems[0].code, problems[0].message) == ("invalid_field", message)
 
 
-def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() -> None:
-    message = Answer("yes", "ann", source="tool_result").to_json("below/ask")
+def test_message_keeps_its_channel_when_it_is_forwarded_to_a_sub_plan() -> None:
+    message = Answer("yes", "ann", source="tool_result").to_json("child/ask")
     assert message["source"] == "tool_result"
     feedback = feedback_from_json(message, source="update")
     assert (feedback.source, feedback_to_json(feedback, request="ask")["source"]) == ("tool_result", "tool_result")
@@ -221,7 +221,7 @@ _ATTEMPT = Attempt(1)
 
 
 def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
-    """Start the single node, answer its request, and return the error if it could not open a request."""
+    """Start the only node and answer its request. Return the error if no request could be opened."""
     task = scheduler.next_task(0.0)
     assert task is not None
     problem = scheduler.features.feedback.ask("n", RaisedQuestion("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
@@ -231,7 +231,7 @@ def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = Non
     return problem
 
 
-def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
+def test_call_gets_all_its_answers_up_to_a_size_limit() -> None:
     scheduler = scheduler_of(node("n"))
     for number in range(3):
         assert _ask_and_answer(scheduler, f"answer {number}", checkpoint=number) is None

@@ -1,4 +1,4 @@
-"""Forks: reuse of results with equal content, keys of unfinished calls, and answers that are not requested twice."""
+"""Forks: reuse of results with equal fingerprints, keys of unfinished calls, and effects that are not repeated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,11 +44,11 @@ def plan_with_tools(
     return compiled_plan(plan_of(*nodes, **fields), tools=tools)
 
 
-def look(node_id: str, *needs: str, **arguments: Any) -> dict[str, Any]:
+def look_node(node_id: str, *needs: str, **arguments: Any) -> dict[str, Any]:
     return node(node_id, *needs, tool="look", arguments=arguments)
 
 
-def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
+def send_node(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
     return node(node_id, *needs, tool=tool, arguments=arguments)
 
 
@@ -70,7 +70,7 @@ def ended_scheduler(
 def create_fork(
     origin: RunScheduler, plan: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
 ) -> tuple[RunScheduler, ReusableResults, ForkPrediction]:
-    """Return the scheduler of a fork after a round trip through JSON, and its preview."""
+    """Return the scheduler of a fork, restored from JSON, with its reusable results and its prediction."""
     changed_inputs = {name for name in inputs if inputs[name] != origin.state.inputs.get(name)}
     differences = ForkDifferences(changed_inputs, rerun)
     reuse = reusable_results(origin, plan, source=Source("old", "old-scope", is_open=is_open), differences=differences)
@@ -80,18 +80,19 @@ def create_fork(
     return fork, reuse, prediction
 
 
-def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
+def started_scopes(scheduler: RunScheduler) -> dict[str, str | None]:
+    """Start the ready tasks, and return their scopes."""
     return {task.id: task.scope for task in start_ready_tasks(scheduler, at=11.0)}
 
 
-CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c", to="{{b.result}}"))
+CHAIN = (look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", x="{{a.result}}"), send_node("c", to="{{b.result}}"))
 
 
 def test_fork_without_changes_reuses_everything() -> None:
     plan = plan_with_tools(*CHAIN)
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=0)
 
-    assert scopes(fork) == {}
+    assert started_scopes(fork) == {}
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     assert [record.result for record in fork.records] == [1, 2, 3]
     assert [record.reused for record in fork.records] == [
@@ -100,92 +101,98 @@ def test_fork_without_changes_reuses_everything() -> None:
     assert prediction == ForkPrediction(["a", "b", "c"], {}, [], [])
 
 
-def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_with_new_keys() -> None:
+def test_dependents_are_reused_after_an_equal_result_and_rerun_with_new_keys_after_a_different_result() -> None:
     plan = plan_with_tools(*CHAIN)
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
-    assert scopes(fork) == {"a": None}
+    assert started_scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
-    scopes(fork)
+    started_scopes(fork)
     fork.complete("a", 7, at=12.0)
-    assert scopes(fork) == {"b": None}
+    assert started_scopes(fork) == {"b": None}
     fork.complete("b", 8, at=13.0)
-    assert scopes(fork) == {"c": None}
+    assert started_scopes(fork) == {"c": None}
 
 
 def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> None:
-    plan = plan_with_tools(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
+    plan = plan_with_tools(
+        look_node("a"), send_node("c", tool="put", to="{{a.result}}"), send_node("d", tool="put", to="x")
+    )
     origin = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
     fork, _, prediction = create_fork(origin, plan)
-    assert scopes(fork) == {"c": "old-scope"}
+    assert started_scopes(fork) == {"c": "old-scope"}
     assert prediction.runs == {"c": "had failed"}
 
     fork, _, prediction = create_fork(origin, plan, rerun=["d", "c"])
-    assert scopes(fork) == {"c": None, "d": None}
+    assert started_scopes(fork) == {"c": None, "d": None}
     assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result() -> None:
-    plan = plan_with_tools(look("a"), send("c", tool="put", to="{{a.result}}"))
-    second, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
-    start_ready_tasks(second)
-    second.fail("c", tool_error(), at=20.0)
-    third_table = reusable_results(
-        second, plan, source=Source("second", "second-scope", is_open=False), differences=ForkDifferences()
+    plan = plan_with_tools(look_node("a"), send_node("c", tool="put", to="{{a.result}}"))
+    fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
+    start_ready_tasks(fork)
+    fork.fail("c", tool_error(), at=20.0)
+    table_of_second_fork = reusable_results(
+        fork, plan, source=Source("fork", "fork-scope", is_open=False), differences=ForkDifferences()
     ).table
 
-    assert third_table.results["c"].scope == "old-scope"
-    assert third_table.results["a"].produced_by == {"run_id": "old", "node_id": "a"}
+    assert table_of_second_fork.results["c"].scope == "old-scope"
+    assert table_of_second_fork.results["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
 def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
-    plan = plan_with_tools(look("a"), send("c", to="x"))
+    plan = plan_with_tools(look_node("a"), send_node("c", to="x"))
     newer_tools = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
     fork, _, prediction = create_fork(
-        ended_scheduler(plan, {"a": 1, "c": 3}), plan_with_tools(look("a"), send("c", to="x"), tools=newer_tools)
+        ended_scheduler(plan, {"a": 1, "c": 3}),
+        plan_with_tools(look_node("a"), send_node("c", to="x"), tools=newer_tools),
     )
-    assert scopes(fork) == {"a": None}
+    assert started_scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
     origin = ended_scheduler(
-        plan_with_tools(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3}
+        plan_with_tools(look_node("a"), look_node("b", x="{{a.result}}"), look_node("removed")),
+        {"a": 1, "b": 2, "removed": 3},
     )
-    fork, _, prediction = create_fork(origin, plan_with_tools(look("new"), look("b", x="{{a.result}}!"), look("a")))
-    assert scopes(fork) == {"new": None, "b": None}
+    fork, _, prediction = create_fork(
+        origin, plan_with_tools(look_node("new"), look_node("b", x="{{a.result}}!"), look_node("a"))
+    )
+    assert started_scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
 
-def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
+def test_items_are_reused_by_their_keys_and_failed_items_run_again() -> None:
     map_fields = {"for_each": "{{PLACEHOLDER_list}}", "key": "{{item.name}}", "on_error": "skip"}
-    plan = plan_with_tools({**look("sum", x="{{item.x}}"), **map_fields}, look("all", x="{{sum.result}}"))
-    before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
-    after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
+    plan = plan_with_tools({**look_node("sum", x="{{item.x}}"), **map_fields}, look_node("all", x="{{sum.result}}"))
+    items_before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
+    items_after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
     fork, _, prediction = create_fork(
-        ended_scheduler(plan, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), plan, list=after
+        ended_scheduler(plan, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=items_before), plan, list=items_after
     )
     assert (prediction.reused, [*prediction.runs], prediction.reused_if_unchanged) == (
         ["sum[s]"],
         ["sum[w]", "sum[n]"],
         ["all"],
     )
-    assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
+    assert [*started_scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
     fork.complete("sum[n]", 2, at=12.0)
     assert fork.records[0].result == [1, 20, 2]
-    assert [*scopes(fork)] == ["all"]
-    plan = plan_with_tools({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
+    assert [*started_scopes(fork)] == ["all"]
+    plan = plan_with_tools({**send_node("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
     fork, _, prediction = create_fork(ended_scheduler(plan, {"each[x]": 1, "each[y]": tool_error()}), plan)
-    assert scopes(fork) == {"each[y]": "old-scope"}
+    assert started_scopes(fork) == {"each[y]": "old-scope"}
     assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None:
-    plan = plan_with_tools(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
+    plan = plan_with_tools(look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", "a"), send_node("c", "a", to="x"))
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=1)
-    scopes(fork)
+    started_scopes(fork)
     fork.complete("a", 9, at=12.0)
-    assert scopes(fork) == {"b": None}
+    assert started_scopes(fork) == {"b": None}
     assert states(fork)["c"] == "completed"
 
 
@@ -196,8 +203,10 @@ def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None
         (NodeError("outcome_unknown", "?"), False, "it is unknown whether 'c' has had its effect: check it, and add"),
     ],
 )
-def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any, is_open: bool, expected: str) -> None:
-    plan = plan_with_tools(send("c", to="x"))
+def test_write_that_may_have_had_its_effect_is_repeated_only_if_selected(
+    result: Any, is_open: bool, expected: str
+) -> None:
+    plan = plan_with_tools(send_node("c", to="x"))
     origin = ended_scheduler(plan, {} if result is None else {"c": result})
     _, reuse, _ = create_fork(origin, plan, is_open=is_open)
     assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
@@ -205,14 +214,14 @@ def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any,
     assert reuse.problems == []
 
 
-def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change() -> None:
-    nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
-    plan = plan_with_tools(*nodes, send("d", tool="put", to="{{b.result}}"))
+def test_unstarted_nodes_of_an_open_run_keep_their_keys_until_they_change() -> None:
+    nodes = (look_node("a"), send_node("c", tool="put", to="{{a.result}}"), look_node("b", x="{{PLACEHOLDER_x}}"))
+    plan = plan_with_tools(*nodes, send_node("d", tool="put", to="{{b.result}}"))
     fork, _, _ = create_fork(ended_scheduler(plan, {}, x=0), plan, is_open=True, x=1)
-    scopes(fork)
+    started_scopes(fork)
     fork.complete("a", 1, at=12.0)
     fork.complete("b", 1, at=12.0)
-    assert scopes(fork) == {"c": "old-scope", "d": None}
+    assert started_scopes(fork) == {"c": "old-scope", "d": None}
 
 
 def ended_map_scheduler(
@@ -222,8 +231,9 @@ def ended_map_scheduler(
 
     Args:
         size: characters of the result of each item.
-        failed, replaced, running: first item of the batch that fails, has items with the value of `on_error`, or has
-            not ended; `None` if there is no such batch.
+        failed: first item of the batch that fails.
+        replaced: first item of the batch whose items have the value of `on_error`.
+        running: first item of the batch that has not ended.
     """
     scheduler = started_scheduler(plan, at=1.0)
     for task in start_ready_tasks(scheduler, at=1.0):
@@ -231,11 +241,13 @@ def ended_map_scheduler(
         if task.map_batch.first == running:
             continue
         if task.map_batch.first == failed:
-            end = MapBatchEnd(NodeStatus.FAILED, {"failed": task.map_batch.count}, error=NodeError("odd", "no luck"))
+            end = MapBatchEnd(
+                NodeStatus.FAILED, {"failed": task.map_batch.count}, error=NodeError("tool_failed", "broken")
+            )
         elif task.map_batch.first == replaced:
             counts = {"completed": task.map_batch.count}
             end = MapBatchEnd(
-                NodeStatus.COMPLETED, counts, [None] * task.map_batch.count, error=NodeError("odd", "no luck")
+                NodeStatus.COMPLETED, counts, [None] * task.map_batch.count, error=NodeError("tool_failed", "broken")
             )
         else:
             values = ["x" * size] * task.map_batch.count if size < 100 else None
@@ -250,7 +262,7 @@ def ended_map_scheduler(
 @pytest.mark.parametrize("tool", ["look", "put", "send"])
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
-    plan = plan_with_tools({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
+    plan = plan_with_tools({**send_node("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
     fork, reuse, prediction = create_fork(ended_map_scheduler(plan, size=size), plan)
 
     assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
@@ -270,7 +282,7 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
 def test_large_map_with_completed_writes_must_be_selected_to_run_again(
     is_open: bool, map_batches: dict[str, int], hint: str
 ) -> None:
-    plan = plan_with_tools({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
+    plan = plan_with_tools({**send_node("m", to="{{item}}"), "for_each": list(range(1_200))})
     origin = ended_map_scheduler(plan, size=1, **map_batches)
     _, reuse, _ = create_fork(origin, plan, is_open=is_open)
     message = "the items of 'm' run in child runs, and some may have had effects already"
@@ -287,9 +299,13 @@ COMPENSABLE_TOOLS = {
 
 
 def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
-    """Return a run that compensates two bookings after a later failure, up to the given events."""
+    """Return a run with compensation that made two bookings. Its tasks ended with these results or errors."""
     plan = plan_with_tools(
-        look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=COMPENSABLE_TOOLS
+        look_node("r"),
+        send_node("a", tool="book"),
+        send_node("b", "a", tool="book"),
+        look_node("end", "b"),
+        tools=COMPENSABLE_TOOLS,
     )
     return ended_scheduler(plan, results, setup={"compensate": True})
 
@@ -304,7 +320,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
         {"a": "was compensated"},
         ["b", "end"],
     )
-    assert scopes(fork) == {"a": None}
+    assert started_scopes(fork) == {"a": None}
     assert not reuse.problems
     origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
     _, reuse, _ = create_fork(origin, without_compensation(origin.plan), is_open=True)

@@ -1,4 +1,4 @@
-"""Lookups as nodes: the added nodes, the nodes that wait for them, the searched kinds, and their locations."""
+"""Lookups as nodes: the added nodes, the nodes that wait for them, the searched kinds, and problem locations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,8 +57,8 @@ def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]
     return {"verb": "pay", "params": {}, "refs": refs or {}, "lookups": lookups}
 
 
-def compiled_plan(raw: Any) -> CompiledPlan:
-    return prepare_plan(check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True), {})
+def compiled_plan(raw_plan: Any) -> CompiledPlan:
+    return prepare_plan(check_plan(raw_plan, RESOLVER.tools(), allow_unknown_tools=True), {})
 
 
 def plan_of(*intents: Any) -> CompiledPlan:
@@ -76,7 +76,7 @@ def start_plan(plan: CompiledPlan, **options: Any) -> tuple[RunScheduler, list[T
     return scheduler, start_ready_tasks(scheduler)
 
 
-def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
+def test_each_distinct_lookup_is_one_node_after_the_written_nodes() -> None:
     plan = plan_of(
         intent(a=lookup_of("Ann"), b=lookup_of("Bob")),
         intent(
@@ -90,13 +90,13 @@ def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
     assert plan.written_count == 3
     ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
     assert added_node_ids(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
-    bind = plan.nodes[-1]
-    assert (bind.tool, bind.dependencies) == (RESOLVER.bind, (3, 4, 5, 6, 7))
+    bind_node = plan.nodes[-1]
+    assert (bind_node.tool, bind_node.dependencies) == (RESOLVER.bind, (3, 4, 5, 6, 7))
     assert [node.dependencies for node in plan.nodes[:3]] == [(8,), (0, 8), (8,)]
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
-PARTY_TOOL = ToolDeclaration(
+PAY_TOOL = ToolDeclaration(
     "pay",
     input_schema={
         "type": "object",
@@ -109,8 +109,8 @@ PARTY_TOOL = ToolDeclaration(
 )
 
 
-def pay_plan(*intents: dict[str, Any], tool: ToolDeclaration = PARTY_TOOL) -> CompiledPlan:
-    """Return a plan of payments, in whose session `@cbu` is a fund."""
+def pay_plan(*intents: dict[str, Any], tool: ToolDeclaration = PAY_TOOL) -> CompiledPlan:
+    """Return a plan of payments. In its session, `@cbu` is a fund."""
     tools = {"pay": tool, **RESOLVER.tools()}
     return prepare_plan(check_plan({"intents": list(intents)}, tools, context={"cbu": "fund_1"}), {})
 
@@ -118,14 +118,14 @@ def pay_plan(*intents: dict[str, Any], tool: ToolDeclaration = PARTY_TOOL) -> Co
 def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
     plan = pay_plan(intent({"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}), intent({"cbu_id": "@cbu"}))
     assert added_node_ids(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
-    scheduler, [bind] = start_plan(plan)
-    assert bind.arguments == {
+    scheduler, [bind_task] = start_plan(plan)
+    assert bind_task.arguments == {
         "found": [
             {"entity": {"id": "fund_1"}, "reason": "@cbu", "known_as": "@cbu", "kinds": kinds}
             for kinds in (["company", "fund"], ["fund"])
         ]
     }
-    scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
+    scheduler.complete(bind_task.id, [{"entity": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
     expected = [{"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"}, {"cbu_id": "fund_1"}]
     assert [task.arguments for task in start_ready_tasks(scheduler)] == expected
     assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
@@ -143,15 +143,15 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
         "lookup:fund:fund_1",
     ]
     assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
-    scheduler, [find] = start_plan(plan)
-    assert find.arguments == lookup_of("fund_1", "fund")
-    scheduler.complete(find.id, {"entity": {"id": "fund_1"}, "reason": ""}, at=1.0)
-    [bind] = start_ready_tasks(scheduler)
-    assert bind.arguments["found"][:2] == [
+    scheduler, [find_task] = start_plan(plan)
+    assert find_task.arguments == lookup_of("fund_1", "fund")
+    scheduler.complete(find_task.id, {"entity": {"id": "fund_1"}, "reason": ""}, at=1.0)
+    [bind_task] = start_ready_tasks(scheduler)
+    assert bind_task.arguments["found"][:2] == [
         {"entity": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
         for kinds in (["company", "fund"], ["fund"])
     ]
-    scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
+    scheduler.complete(bind_task.id, [{"entity": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [
         params,
         {"fund_id": "fund_1"},
@@ -162,9 +162,9 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
 
 def test_unusable_id_is_reported_at_its_param() -> None:
     nonsense = {"verb": "pay", "params": {"cbu-id": "nonsense"}}
-    scheduler, [bind] = start_plan(pay_plan({"verb": "pay", "params": {"note": "n"}}, nonsense))
+    scheduler, [bind_task] = start_plan(pay_plan({"verb": "pay", "params": {"note": "n"}}, nonsense))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
-    scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
+    scheduler.complete(bind_task.id, [{"problem": problem}], at=1.0)
     assert start_ready_tasks(scheduler) == []
     [error] = lookup_errors(scheduler.plan, scheduler.records)
     expected = ("invalid_arguments", "/intents/1/params/cbu-id", "cbu-id")
@@ -172,57 +172,59 @@ def test_unusable_id_is_reported_at_its_param() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw",
+    "raw_plan",
     [
         {"intents": [{"verb": "pay", "params": {"cbu_id": "{{PLACEHOLDER_fund}}"}}]},
         {"intents": [intent({"note": "@cbu"})]},
         {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": None}]},
         {"plan": 1, "nodes": [{"id": "a", "tool": "pay", "arguments": {"cbu_id": "fund_1"}}]},
     ],
-    ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
+    ids=["placeholder", "reference_to_a_plain_value", "null_lookups", "dagwright_format"],
 )
-def test_plan_without_lookups_gets_no_lookup_nodes(raw: dict[str, Any]) -> None:
-    checked_plan = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
-    assert added_node_ids(prepare_plan(checked_plan, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
+def test_plan_without_lookups_gets_no_lookup_nodes(raw_plan: dict[str, Any]) -> None:
+    checked_plan = check_plan(raw_plan, {"pay": PAY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
+    assert (
+        added_node_ids(prepare_plan(checked_plan, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw_plan) else {})) == []
+    )
 
 
 def test_approval_of_a_call_names_its_parties() -> None:
-    note = {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None}
-    to_apex = intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund"))
-    plan = pay_plan(to_apex, note, tool=replace(PARTY_TOOL, returns="fund"))
+    note_payment = {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None}
+    apex_payment = intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund"))
+    plan = pay_plan(apex_payment, note_payment, tool=replace(PAY_TOOL, returns="fund"))
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_summary(plan)
     scheduler = started_scheduler(plan, policy=Policy((Rule("ask", tool="pay"),)))
-    [find] = start_ready_tasks(scheduler)
-    scheduler.complete(find.id, {"entity": {"id": "fund_2"}, "reason": ""}, at=1.0)
-    [bind] = start_ready_tasks(scheduler)
+    [find_task] = start_ready_tasks(scheduler)
+    scheduler.complete(find_task.id, {"entity": {"id": "fund_2"}, "reason": ""}, at=1.0)
+    [bind_task] = start_ready_tasks(scheduler)
     bind_result = [
         {"entity": {"id": party["entity"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
-        for party in bind.arguments["found"]
+        for party in bind_task.arguments["found"]
     ]
-    scheduler.complete(bind.id, bind_result, at=2.0)
+    scheduler.complete(bind_task.id, bind_result, at=2.0)
     [request] = open_requests(scheduler).values()
     assert request.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
 def test_reason_for_the_party_of_a_step_is_reported() -> None:
-    note = {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None}
-    scheduler = started_scheduler(pay_plan(intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund")), note))
-    [find] = start_ready_tasks(scheduler)
-    which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
-    assert scheduler.features.feedback.ask(find.id, RaisedQuestion(which), at=1.0, attempt=Attempt(1)) is None
-    assert answer_request(scheduler, find.id, {"selected": ["fund_3"]}, by="ann", at=2.0) is None
-    [find] = start_ready_tasks(scheduler)
-    scheduler.complete(find.id, {"entity": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
-    [bind] = start_ready_tasks(scheduler)
+    note_payment = {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None}
+    scheduler = started_scheduler(pay_plan(intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund")), note_payment))
+    [find_task] = start_ready_tasks(scheduler)
+    selection = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
+    assert scheduler.features.feedback.ask(find_task.id, RaisedQuestion(selection), at=1.0, attempt=Attempt(1)) is None
+    assert answer_request(scheduler, find_task.id, {"selected": ["fund_3"]}, by="ann", at=2.0) is None
+    [find_task] = start_ready_tasks(scheduler)
+    scheduler.complete(find_task.id, {"entity": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
+    [bind_task] = start_ready_tasks(scheduler)
     parties = [
         {
-            "entity": {"id": each["entity"]["id"], "name": "A", "kind": "fund"},
-            "reason": each["reason"],
+            "entity": {"id": party["entity"]["id"], "name": "A", "kind": "fund"},
+            "reason": party["reason"],
             "created": False,
         }
-        for each in bind.arguments["found"]
+        for party in bind_task.arguments["found"]
     ]
-    scheduler.complete(bind.id, parties, at=4.0)
+    scheduler.complete(bind_task.id, parties, at=4.0)
     first_task, second_task = start_ready_tasks(scheduler)
     for task in (first_task, second_task):
         scheduler.complete(task.id, "ok", at=5.0)
@@ -235,20 +237,21 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
     assert "lookups" not in reason_of(scheduler, second_task.id).facts
 
 
-def test_question_names_the_purpose_of_the_party() -> None:
-    role = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
+def test_question_of_a_lookup_lists_the_parameters_that_need_the_party() -> None:
+    role_intent = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
     plan = plan_of(
         {"verb": "make", "params": {"name": "Apex Fund", "jurisdiction": "LU"}, "refs": {}, "lookups": None},
-        {**role, "lookups": {"entity-id": lookup_of("John")}},
-        {**role, "params": {}, "lookups": {"entity-id": lookup_of("Ann"), "by": lookup_of("John")}},
+        {**role_intent, "lookups": {"entity-id": lookup_of("John")}},
+        {**role_intent, "params": {}, "lookups": {"entity-id": lookup_of("Ann"), "by": lookup_of("John")}},
         *(intent(who=lookup_of("Bob")) for _ in range(4)),
     )
-    scheduler, finds = start_plan(plan)
-    for find in finds:
+    scheduler, find_tasks = start_plan(plan)
+    for find_task in find_tasks:
         assert (
-            scheduler.features.feedback.ask(find.id, RaisedQuestion("Which one?"), at=1.0, attempt=Attempt(1)) is None
+            scheduler.features.feedback.ask(find_task.id, RaisedQuestion("Which one?"), at=1.0, attempt=Attempt(1))
+            is None
         )
-    prompts = {each.id: each.prompt for each in open_requests(scheduler).values()}
+    prompts = {request.id: request.prompt for request in open_requests(scheduler).values()}
     assert prompts["lookup:person:John"] == (
         "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
         "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
@@ -259,51 +262,53 @@ def test_question_names_the_purpose_of_the_party() -> None:
 
 
 def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None:
-    scheduler, [find] = start_plan(plan_of(intent(who=lookup_of("John"))))
+    scheduler, [find_task] = start_plan(plan_of(intent(who=lookup_of("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
-    assert following_request(view, find.id) == "nothing"
-    assert scheduler.features.feedback.ask(find.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
-    assert following_request(view, find.id) == "nothing"
-    assert answer_request(scheduler, find.id, {"text": "Jon"}, at=2.0) is None
-    assert following_request(view, find.id) is None
+    assert following_request(view, find_task.id) == "nothing"
+    assert scheduler.features.feedback.ask(find_task.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert following_request(view, find_task.id) == "nothing"
+    assert answer_request(scheduler, find_task.id, {"text": "Jon"}, at=2.0) is None
+    assert following_request(view, find_task.id) is None
     start_ready_tasks(scheduler)
     assert (
-        scheduler.features.feedback.ask(find.id, RaisedQuestion("No party found. Which?"), at=3.0, attempt=Attempt(2))
+        scheduler.features.feedback.ask(
+            find_task.id, RaisedQuestion("No party found. Which?"), at=3.0, attempt=Attempt(2)
+        )
         is None
     )
-    next_request = following_request(view, find.id)
+    next_request = following_request(view, find_task.id)
     assert isinstance(next_request, Request)
-    assert (next_request.id, next_request.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
+    assert (next_request.id, next_request.prompt.startswith("No party found.")) == (f"{find_task.id}#2", True)
     assert answer_request(scheduler, next_request.id, {"text": "John Smith"}, at=4.0) is None
-    assert following_request(view, find.id) == "nothing"
+    assert following_request(view, find_task.id) == "nothing"
     start_ready_tasks(scheduler)
-    scheduler.complete(find.id, {"entity": {"id": "person_1"}, "reason": ""}, at=5.0)
+    scheduler.complete(find_task.id, {"entity": {"id": "person_1"}, "reason": ""}, at=5.0)
     assert following_request(view, next_request.id) == "nothing"
 
 
-def test_id_of_a_long_text_is_short_and_unique() -> None:
+def test_lookup_of_a_long_text_has_a_short_unique_id() -> None:
     plan = plan_of(intent(a=lookup_of("x" * 10_000), b=lookup_of("x" * 10_001), c=lookup_of("two\nlines\u202e")))
     first, second, third, _ = added_node_ids(plan)
     assert first != second
-    assert {len(each.encode()) < 150 for each in added_node_ids(plan)} == {True}
+    assert {len(node_id.encode()) < 150 for node_id in added_node_ids(plan)} == {True}
     assert third == "lookup:person:two lines"
 
 
 def test_generated_ids_differ_from_the_ids_of_the_plan() -> None:
-    raw = {
+    raw_plan = {
         "nodes": [
             {"id": "lookup:person:Ann", "tool": "pay"},
             {"id": "b", "plan": {"intents": [intent(a=lookup_of("Ann"))]}},
         ]
     }
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw_plan}, RESOLVER.tools(), allow_unknown_tools=True), {})
     assert added_node_ids(plan)[0] == "_lookup:person:Ann"
 
 
 def test_plan_with_too_many_lookups_is_rejected() -> None:
-    raw = {"intents": [intent(a=lookup_of(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
+    raw_plan = {"intents": [intent(a=lookup_of(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
     with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
-        check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True)
+        check_plan(raw_plan, RESOLVER.tools(), allow_unknown_tools=True)
 
 
 @pytest.mark.parametrize("tool", [RESOLVER.find, RESOLVER.bind])
@@ -319,15 +324,15 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
     scheduler.complete("lookup:person:Ann", {"entity": {"id": "p1"}, "reason": "exact name"}, at=1.0)
     assert start_ready_tasks(scheduler) == []
     scheduler.complete("lookup:person:Bob", {"create": {"kind": "person", "name": "Bob"}}, at=1.0)
-    [bind] = start_ready_tasks(scheduler)
-    assert bind.arguments == {
+    [bind_task] = start_ready_tasks(scheduler)
+    assert bind_task.arguments == {
         "found": [{"entity": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
     }
     entries = [
         {"entity": {"id": "p1"}, "reason": "x", "created": False},
         {"entity": {"id": "p2"}, "reason": "y", "created": True},
     ]
-    scheduler.complete(bind.id, entries, at=2.0)
+    scheduler.complete(bind_task.id, entries, at=2.0)
     expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == expected
     assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
@@ -342,8 +347,8 @@ def test_lookups_of_a_non_interactive_run_are_not_interactive() -> None:
 def test_failed_binding_ends_the_run() -> None:
     scheduler, [task] = start_plan(plan_of(intent(a=lookup_of("Ann")), intent()))
     scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
-    [bind] = start_ready_tasks(scheduler)
-    scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
+    [bind_task] = start_ready_tasks(scheduler)
+    scheduler.complete(bind_task.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
     assert scheduler.status() is RunStatus.FAILED
     assert scheduler.state.error is not None
     assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
@@ -355,7 +360,7 @@ def test_failed_binding_ends_the_run() -> None:
 
 def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
     scheduler, [ann, _] = start_plan(plan_of(intent(a=lookup_of("Ann"), b=lookup_of("Bob")), intent()))
-    error = NodeError("tool_failed", "the database refuses: file is not a database")
+    error = NodeError("tool_failed", "the database cannot be opened: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
     assert scheduler.is_stopped
     assert scheduler.state.error == error
@@ -363,25 +368,25 @@ def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
 
 def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     inner_plan = {"intents": [intent(a=lookup_of("Ann"))]}
-    raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner_plan}]}}]}
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
+    raw_plan = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner_plan}]}}]}
+    plan = prepare_plan(check_plan({"plan": 1, **raw_plan}, RESOLVER.tools(), allow_unknown_tools=True), {})
     scheduler, [task] = start_plan(plan)
     scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
-    [bind] = start_ready_tasks(scheduler)
-    scheduler.complete(bind.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
-    [first_task] = start_ready_tasks(scheduler)
+    [bind_task] = start_ready_tasks(scheduler)
+    scheduler.complete(bind_task.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
+    [sub_plan_task] = start_ready_tasks(scheduler)
     for _ in range(2):
-        sub_plan = first_task.node.sub_plan
+        sub_plan = sub_plan_task.node.sub_plan
         assert sub_plan is not None
         assert added_node_ids(sub_plan) == []
-        [first_task] = start_ready_tasks(started_scheduler(sub_plan, first_task.arguments))
-    assert first_task.arguments == {"a": "p1"}
+        [sub_plan_task] = start_ready_tasks(started_scheduler(sub_plan, sub_plan_task.arguments))
+    assert sub_plan_task.arguments == {"a": "p1"}
 
 
 QUESTION = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
 
 
-def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
+def test_request_of_a_lookup_stays_open_in_the_next_execution() -> None:
     plan = plan_of(intent(a=lookup_of("Ann")))
     scheduler, [task] = start_plan(plan)
     scheduler.features.feedback.ask(task.id, QUESTION, at=1.0, attempt=Attempt())
@@ -432,7 +437,7 @@ def _errors(plan: CompiledPlan, bind_result: list[Any]) -> list[dict[str, Any]]:
     return lookup_errors(plan, scheduler.records)
 
 
-def test_problems_of_lookups_have_their_first_location() -> None:
+def test_problem_of_a_lookup_has_the_location_of_its_first_use() -> None:
     plan = plan_of(intent(to=_ANN), intent(**{"from": _BOB, "to": _ANN}))
     assert _errors(plan, [_PROBLEM, _PROBLEM]) == [
         {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node_id": "@result_1", "argument": "to"},
@@ -456,17 +461,17 @@ TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///nev
 MERIDIAN = lookup_of("Meridian", "entity")
 
 
-def ensure(**lookups: dict[str, str]) -> dict[str, Any]:
+def ensure_intent(**lookups: dict[str, str]) -> dict[str, Any]:
     named_lookups = {name.replace("_", "-"): lookup for name, lookup in lookups.items()}
     return {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}, "lookups": named_lookups}
 
 
-def role(name: str, entity_type: str = "entity") -> dict[str, Any]:
+def assign_role_intent(name: str, entity_type: str = "entity") -> dict[str, Any]:
     lookups = {"entity-id": lookup_of("Meridian", entity_type)}
     return {"verb": "cbu.assign-role", "params": {"role": name}, "refs": {"cbu-id": "@result_1"}, "lookups": lookups}
 
 
-def looked_up(*intents: dict[str, Any]) -> list[tuple[str, str]]:
+def checked_lookups(*intents: dict[str, Any]) -> list[tuple[str, str]]:
     checked_plan = check_document(to_document({"intents": list(intents)}), tools=TOOLS)
     return [(lookup.search_text, lookup.entity_type) for lookup in checked_plan.lookups]
 
@@ -481,14 +486,19 @@ def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
 
 def test_type_entity_is_narrowed_to_the_kinds_of_the_parameter() -> None:
     expected = [("A", "company"), ("B", "company or fund")]
-    assert looked_up(ensure(manco_id=lookup_of("A", "entity"), related_to=lookup_of("B", "party"))) == expected
-    assert looked_up(ensure(), role("DIRECTOR")) == [("Meridian", "entity")]
-    assert looked_up(ensure(), role("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
-    assert looked_up(ensure(manco_id=lookup_of("A", "limited-company"))) == [("A", "limited-company")]
+    assert (
+        checked_lookups(ensure_intent(manco_id=lookup_of("A", "entity"), related_to=lookup_of("B", "party")))
+        == expected
+    )
+    assert checked_lookups(ensure_intent(), assign_role_intent("DIRECTOR")) == [("Meridian", "entity")]
+    assert checked_lookups(ensure_intent(), assign_role_intent("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
+    assert checked_lookups(ensure_intent(manco_id=lookup_of("A", "limited-company"))) == [("A", "limited-company")]
 
 
 def test_lookup_with_contradicting_types_is_rejected() -> None:
-    (problem,) = problems_of(ensure(manco_id=MERIDIAN), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
+    (problem,) = problems_of(
+        ensure_intent(manco_id=MERIDIAN), assign_role_intent("DIRECTOR"), assign_role_intent("COMPLIANCE_OFFICER")
+    )
     assert (problem.code, problem.pointer, problem.message) == (
         "invalid_arguments",
         "/intents/2/lookups/entity-id/entity_type",
@@ -499,21 +509,21 @@ def test_lookup_with_contradicting_types_is_rejected() -> None:
 
 
 def test_lookup_for_a_plain_value_is_rejected() -> None:
-    (problem,) = problems_of(ensure(manco_id=MERIDIAN, client_type=MERIDIAN))
+    (problem,) = problems_of(ensure_intent(manco_id=MERIDIAN, client_type=MERIDIAN))
     assert problem.pointer == "/intents/0/lookups/client-type"
 
 
 def test_known_party_is_reused_unless_fewer_kinds_were_searched() -> None:
-    plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=MERIDIAN)]}), tools=TOOLS))
+    plan = compile_plan(check_document(to_document({"intents": [ensure_intent(related_to=MERIDIAN)]}), tools=TOOLS))
     (node,) = [node for node in plan.nodes if node.tool == "find_party"]
     company = {"id": "company_1", "name": "Meridian", "kind": "company"}
 
-    def known_in(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
-        known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
-        return known_result(node, KnownEntities(known, RESOLVER))
+    def result_after_lookup_of(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
+        entities = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
+        return known_result(node, KnownEntities(entities, RESOLVER))
 
-    known = {"entity": company, "reason": KNOWN_BEFORE}
-    assert (known_in("entity"), known_in("company or fund")) == (known, known)
-    assert known_in("entity", "person") is None
-    # A fund of that name was not searched for.
-    assert known_in("company") is None
+    expected = {"entity": company, "reason": KNOWN_BEFORE}
+    assert [result_after_lookup_of(entity_type) for entity_type in ("entity", "company or fund")] == [expected] * 2
+    assert result_after_lookup_of("entity", "person") is None
+    # The earlier lookup did not search for funds.
+    assert result_after_lookup_of("company") is None

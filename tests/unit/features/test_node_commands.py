@@ -34,8 +34,10 @@ SIDE = (node("side"), node("after", "side"))
 
 def _partly_failed_run() -> RunScheduler:
     """Return a run in which `a` has failed, its branch is blocked, and another node is running."""
-    scheduler = scheduler_of(node("a"), node("b", "a", arguments={"of": "{{a.result.n}}"}), node("c", "b"), node("on"))
-    assert ids_of(start_ready_tasks(scheduler)) == ["a", "on"]
+    scheduler = scheduler_of(
+        node("a"), node("b", "a", arguments={"of": "{{a.result.n}}"}), node("c", "b"), node("independent")
+    )
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "independent"]
     scheduler.fail("a", tool_error(), at=1.0)
     return scheduler
 
@@ -65,13 +67,13 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
 
 def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None:
     def cancelling_run() -> RunScheduler:
-        scheduler = started_run(node("a"), node("b", "a"), node("on"))
+        scheduler = started_run(node("a"), node("b", "a"), node("independent"))
         assert apply_command(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
         return scheduler
 
     scheduler = cancelling_run()
     assert (scheduler.state.cancel_deadlines, scheduler.next_timer) == ({"a": 31.0}, 31.0)
-    assert states(scheduler) == {"a": "running", "b": "cancelled", "on": "running"}
+    assert states(scheduler) == {"a": "running", "b": "cancelled", "independent": "running"}
     assert apply_command(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
     scheduler.task_cancelled("a", at=3.0)
     assert (scheduler.state.cancel_deadlines, states(scheduler)["a"]) == ({}, "cancelled")
@@ -106,16 +108,16 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     [
         (CancelNode("bb"), "the run has no node 'bb'; did you mean 'b'?"),
         (CancelNode("a"), "'a' has ended: failed"),
-        (RetryNode("on"), "'on' is running; only a node that failed or was cancelled can be retried"),
+        (RetryNode("independent"), "'independent' is running; only a node that failed or was cancelled can be retried"),
         (RetryNode("b"), "'b' is blocked; only a node that failed or was cancelled can be retried"),
-        (SetResult("on", 1), "'on' is running; cancel it first"),
+        (SetResult("independent", 1), "'independent' is running; cancel it first"),
     ],
 )
 def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand, rejection: str) -> None:
     scheduler = _partly_failed_run()
-    before = state_to_json(scheduler)
+    state_before = state_to_json(scheduler)
     assert apply_command(command, scheduler, at=2.0) == rejection
-    assert state_to_json(scheduler) == before
+    assert state_to_json(scheduler) == state_before
 
 
 # Retries.
@@ -131,17 +133,23 @@ def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
     assert (task.id, task.arguments) == ("b", {"of": 7})
     record = record_of(scheduler, "a")
     assert (record.status, record.attempts) == (NodeStatus.COMPLETED, 2)
-    assert [step["command"] for step in overrides_of(scheduler, "a")] == ["retry_node"]
+    assert [override["command"] for override in overrides_of(scheduler, "a")] == ["retry_node"]
 
 
-def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
+def test_retry_with_new_arguments_adds_a_node_with_an_unused_id() -> None:
     scheduler = _partly_failed_run()
     assert apply_command(RetryNode("a", {"file": "other"}, actor=ANN), scheduler, at=2.0) is None
     (task,) = start_ready_tasks(scheduler)
     assert (task.id, task.call_id, task.path, task.arguments) == ("a#2", "a#2", [["node", "a#2"]], {"file": "other"})
     scheduler.complete("a#2", {"n": 7}, at=3.0)
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"of": 7}]
-    assert states(scheduler) == {"a": "superseded", "b": "running", "c": "pending", "on": "running", "a#2": "completed"}
+    assert states(scheduler) == {
+        "a": "superseded",
+        "b": "running",
+        "c": "pending",
+        "independent": "running",
+        "a#2": "completed",
+    }
     assert apply_command(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': send the command to 'a#2'"
     scheduler = _partly_failed_run()
     apply_command(RetryNode("a"), scheduler, at=2.0)
@@ -163,16 +171,18 @@ def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["a#4"]
 
 
-def test_failed_items_are_retried_and_the_others_stay_completed() -> None:
-    scheduler = started_run(node("m", for_each=["x", "y", "z"], key="{{item}}"), node("after", "m"), node("on"))
+def test_failed_items_are_retried_and_completed_items_keep_their_results() -> None:
+    scheduler = started_run(
+        node("m", for_each=["x", "y", "z"], key="{{item}}"), node("after", "m"), node("independent")
+    )
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", tool_error(), at=1.0)
     scheduler.fail("m[z]", tool_error(), at=1.0)
-    assert states(scheduler) == {"m": "failed", "after": "blocked", "on": "running"}
+    assert states(scheduler) == {"m": "failed", "after": "blocked", "independent": "running"}
     assert apply_command(RetryNode("m[y]"), scheduler, at=2.0) is None
     assert [task.call_id for task in start_ready_tasks(scheduler)] == ["m[y]#2"]
     scheduler.complete("m[y]", "Y", at=3.0)
-    assert states(scheduler) == {"m": "failed", "after": "blocked", "on": "running"}
+    assert states(scheduler) == {"m": "failed", "after": "blocked", "independent": "running"}
     assert apply_command(RetryNode("m"), scheduler, at=4.0) is None
     assert [task.call_id for task in start_ready_tasks(scheduler)] == ["m[z]#2"]
     scheduler.complete("m[z]", "Z", at=5.0)
@@ -191,10 +201,10 @@ def test_cancelled_branch_is_pending_again_when_its_node_is_retried() -> None:
 def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     tools = {**TOOLS, "mail": ToolDeclaration("mail", Effects.WRITE, input_schema=schema)}
-    scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("on"), tools=tools)
+    scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("independent"), tools=tools)
     scheduler.fail("a", tool_error(), at=1.0)
     assert apply_command(RetryNode("a", {"to": 5}), scheduler, at=2.0) == 'arguments/to: 5 is not of type "string"'
-    assert states(scheduler) == {"a": "failed", "on": "running"}
+    assert states(scheduler) == {"a": "failed", "independent": "running"}
     assert apply_command(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
 
 
@@ -207,7 +217,7 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
-    assert [(step["command"], step["error"]["code"]) for step in overrides_of(scheduler, "a")] == [
+    assert [(override["command"], override["error"]["code"]) for override in overrides_of(scheduler, "a")] == [
         ("set_result", "tool_failed")
     ]
     assert (
@@ -217,7 +227,7 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"))
     assert apply_command(SetResult("b", 1), scheduler, at=1.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
-    scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
+    scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"), node("independent"))
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", tool_error(), at=1.0)
     assert apply_command(SetResult("m[y]", "Y"), scheduler, at=2.0) is None
@@ -225,7 +235,7 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
 
 
 def test_data_of_commands_has_a_total_limit() -> None:
-    scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
+    scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("independent"))
     for number in range(90):
         scheduler.fail(f"n{number}", tool_error(), at=1.0)
     large_text = "x" * 250_000
@@ -235,10 +245,10 @@ def test_data_of_commands_has_a_total_limit() -> None:
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
         "stored; a value of up to 1,024 bytes, such as a file name, is always accepted"
     )
-    more = [{"id": "more", "tool": "any", "arguments": {"text": large_text}}]
+    large_nodes = [{"id": "more", "tool": "any", "arguments": {"text": large_text}}]
     size_rejections = [
         apply_command(command, scheduler, at=2.0) or ""
-        for command in (RetryNode("n50", {"text": large_text}), AddUnparsedNodes(more))
+        for command in (RetryNode("n50", {"text": large_text}), AddUnparsedNodes(large_nodes))
     ]
     assert [rejection.partition(" bytes ")[0] for rejection in size_rejections] == [
         "arguments of 250,011",
@@ -251,25 +261,25 @@ def test_data_of_commands_has_a_total_limit() -> None:
 # Added nodes.
 
 
-def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
+def test_added_nodes_wait_for_their_dependencies_and_stale_or_duplicate_nodes_are_rejected() -> None:
     scheduler = _partly_failed_run()
     nodes = (CompiledNode("x", tool="any", dependencies=(3,)), CompiledNode("y", tool="any", dependencies=(4, 0)))
     assert apply_command(AddNodes(Extension(4, nodes), actor=ANN), scheduler, at=2.0) is None
-    scheduler.complete("on", 1, at=3.0)
+    scheduler.complete("independent", 1, at=3.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["x"]
     assert states(scheduler)["y"] == "pending"
     scheduler.complete("x", 1, at=4.0)
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
     scheduler = _partly_failed_run()
-    before = state_to_json(scheduler)
+    state_before = state_to_json(scheduler)
     stale_extension = Extension(3, (CompiledNode("x", tool="any"),))
     rejection = "the extension is for a plan of 3 nodes, but the plan has 4"
     assert apply_command(AddNodes(stale_extension), scheduler, at=2.0) == rejection
-    duplicate = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
-    assert apply_command(duplicate, scheduler, at=2.0) == "the run has a node or item 'on' already"
-    assert state_to_json(scheduler) == before
+    duplicate_command = AddNodes(Extension(4, (CompiledNode("independent", tool="any"),)))
+    assert apply_command(duplicate_command, scheduler, at=2.0) == "the run has a node or item 'independent' already"
+    assert state_to_json(scheduler) == state_before
 
 
-def test_scheduler_has_so_few_attributes_that_access_to_them_stays_fast() -> None:
+def test_scheduler_has_fewer_than_30_attributes_so_that_access_stays_fast() -> None:
     scheduler = _partly_failed_run()
     assert max(len(vars(scheduler)), len(vars(scheduler.state))) < 30

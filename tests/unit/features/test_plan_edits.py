@@ -27,16 +27,16 @@ from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import configure, node, scheduler_of, started_run, states
 
 _NODE_COUNT = 1_200
-_ODD_NAMES = ("step 700", "a/b-700", "-700-", "700", "ä.700")
+_UNUSUAL_IDS = ("step 700", "a/b-700", "-700-", "700", "ä.700")
 
 
 @pytest.fixture(scope="module")
 def large_run() -> RunScheduler:
-    """A run of `_NODE_COUNT` nodes and a node for each of `_ODD_NAMES`."""
-    return scheduler_of(*(node(f"n{number}") for number in range(_NODE_COUNT)), *map(node, _ODD_NAMES))
+    """A run of `_NODE_COUNT` nodes, and a node for each of `_UNUSUAL_IDS`."""
+    return scheduler_of(*(node(f"n{number}") for number in range(_NODE_COUNT)), *map(node, _UNUSUAL_IDS))
 
 
-def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_run: RunScheduler) -> None:
+def test_declarations_and_ids_of_the_plan_take_precedence_over_those_of_added_nodes(large_run: RunScheduler) -> None:
     scheduler = scheduler_of(node("a"))
     sent_declaration = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
     extension = extension_of([node("b", "a")], scheduler.state, tools={"any": sent_declaration})
@@ -45,22 +45,22 @@ def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_r
         extension_of([node("n7")], large_run.state, tools={})
 
 
-@pytest.mark.parametrize("name", _ODD_NAMES)
+@pytest.mark.parametrize("node_id", _UNUSUAL_IDS)
 @pytest.mark.parametrize(
     "fields",
     [
-        {"depends_on": ["{name}"]},
-        {"arguments": {"x": "{{{{{name}.result}}}}"}},
-        {"arguments": {"x": ["of {{{{{name}.result.rows[0]}}}} and more"]}},
+        {"depends_on": ["{node_id}"]},
+        {"arguments": {"x": "{{{{{node_id}.result}}}}"}},
+        {"arguments": {"x": ["of {{{{{node_id}.result.rows[0]}}}} and more"]}},
     ],
     ids=["dependency", "reference", "reference in a text"],
 )
 def test_new_node_may_depend_on_a_node_of_a_large_plan(
-    name: str, fields: dict[str, Any], large_run: RunScheduler
+    node_id: str, fields: dict[str, Any], large_run: RunScheduler
 ) -> None:
-    new_node = {"id": "new", "tool": "any", **_insert_name(fields, name)}
+    new_node = {"id": "new", "tool": "any", **_insert_id(fields, node_id)}
     [added_node] = extension_of([new_node], large_run.state, tools={}).nodes
-    assert added_node.dependencies == (_NODE_COUNT + _ODD_NAMES.index(name),)
+    assert added_node.dependencies == (_NODE_COUNT + _UNUSUAL_IDS.index(node_id),)
 
 
 def test_added_llm_agents_are_sub_plans() -> None:
@@ -71,7 +71,11 @@ def test_added_llm_agents_are_sub_plans() -> None:
     extension = extension_of(new_nodes, scheduler.state, tools={"agent.w": agent_declaration(card)})
     agent_node, plan_node = extension.nodes
     assert plan_node.sub_plan is not None
-    assert [agent_of(each) for each in (agent_node, plan_node, *plan_node.sub_plan.nodes)] == ["w", None, "w"]
+    assert [agent_of(added_node) for added_node in (agent_node, plan_node, *plan_node.sub_plan.nodes)] == [
+        "w",
+        None,
+        "w",
+    ]
     assert (agent_node.kind, extension.tools) == ("plan", {})
     assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
 
@@ -86,8 +90,8 @@ def test_added_nodes_get_parts_of_future_results_and_cannot_read_missing_parts_o
         node("arguments", arguments={"x": "{{made.result.any[3]}}"}),
     ]
     extension = extension_of(new_nodes, scheduler.state, tools={})
-    expected = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).projections.items()}
-    assert expected == {
+    projections = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).projections.items()}
+    assert projections == {
         "made": [(("known",), "whole"), (("any", 3), "value")],
         "later": [(("n",), "whole")],
         "each": [((0, "rows"), "whole")],
@@ -105,12 +109,12 @@ def test_added_nodes_get_parts_of_future_results_and_cannot_read_missing_parts_o
     ]
 
 
-def _insert_name(value: Any, name: str) -> Any:
+def _insert_id(value: Any, node_id: str) -> Any:
     if isinstance(value, str):
-        return value.format(name=name)
+        return value.format(node_id=node_id)
     if isinstance(value, dict):
-        return {key: _insert_name(part, name) for key, part in value.items()}
-    return [_insert_name(part, name) for part in value]
+        return {key: _insert_id(part, node_id) for key, part in value.items()}
+    return [_insert_id(part, node_id) for part in value]
 
 
 _NEW_NODES = [node(f"x{number}") for number in range(19)]
@@ -127,14 +131,14 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def checked_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the node count of each checked plan."""
-    actual: list[int] = []
+    counts: list[int] = []
 
-    def count_and_check(document: Any, **more: Any) -> CheckedPlan:
-        actual.append(len(document.plan["nodes"]))
-        return check_document(document, **more)
+    def count_and_check(document: Any, **options: Any) -> CheckedPlan:
+        counts.append(len(document.plan["nodes"]))
+        return check_document(document, **options)
 
     monkeypatch.setattr(plan_edits, "check_document", count_and_check)
-    return actual
+    return counts
 
 
 def _run_with_map() -> Any:
@@ -142,16 +146,19 @@ def _run_with_map() -> Any:
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_rejected_nodes_use_up_the_budget_of_an_activation_and_are_then_refused_unchecked(
+def test_rejected_nodes_use_up_the_budget_of_an_activation_and_are_then_rejected_unchecked(
     checked_counts: list[int],
 ) -> None:
     scheduler = _run_with_map()
-    before = state_to_json(scheduler)
+    state_before = state_to_json(scheduler)
     rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
     rejections = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(rejections)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
     assert 5 < len(checked_counts) == rejections.count(_DUPLICATE_ID) < 30
-    assert (apply_command(rejected_command, scheduler, at=3.0), state_to_json(scheduler)) == (_DUPLICATE_ID, before)
+    assert (apply_command(rejected_command, scheduler, at=3.0), state_to_json(scheduler)) == (
+        _DUPLICATE_ID,
+        state_before,
+    )
 
 
 @pytest.mark.usefixtures("small_budget")
@@ -193,7 +200,7 @@ def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checked_c
     assert apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0) is None
 
 
-def test_nodes_for_a_run_that_is_too_large_are_not_read(
+def test_nodes_for_a_run_that_is_too_large_are_rejected_without_a_check(
     checked_counts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
@@ -216,8 +223,8 @@ def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(chec
 def test_nodes_in_an_answer_to_guidance_have_the_limits_of_added_nodes(
     is_early: bool, checked_counts: list[int]
 ) -> None:
-    first = ["m"] if is_early else []
-    scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
+    dependencies = ["m"] if is_early else []
+    scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *dependencies, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW_NODES, node("m[a]")]}, by="ann")
     validator_rejections = [scheduler.features.feedback.rejection_of(answer, 2.0) for _ in range(100)]
     rejections = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
@@ -234,7 +241,7 @@ def test_guidance_with_nodes_is_parsed_once(checked_counts: list[int]) -> None:
     assert (checked_counts, list(states(scheduler))) == ([3], ["ask", "a", "b"])
 
 
-def test_compute_budget_of_an_activation_fits_the_largest_message() -> None:
+def test_compute_budget_of_an_activation_suffices_for_the_largest_message() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
     extension = checked_extension(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))
@@ -244,7 +251,7 @@ def test_compute_budget_of_an_activation_fits_the_largest_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "existing_count", "work"),
+    ("nodes", "existing_count", "cost"),
     [
         ([{"id": "x"}], 1, 600 + 100 + 2 * 12 + 50 + 5),
         ([{"id": "x", "when": "a.b"}], 1, 600 + 100 + 2 * 25 + 50 + 5 + 15 * 3),
@@ -254,6 +261,6 @@ def test_compute_budget_of_an_activation_fits_the_largest_message() -> None:
     ],
 )
 def test_cost_of_adding_nodes_depends_on_their_sizes(
-    nodes: list[Mapping[str, Any]], existing_count: int, work: int
+    nodes: list[Mapping[str, Any]], existing_count: int, cost: int
 ) -> None:
-    assert cost_of_nodes(nodes, existing_count=existing_count) == work
+    assert cost_of_nodes(nodes, existing_count=existing_count) == cost

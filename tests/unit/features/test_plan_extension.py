@@ -32,7 +32,7 @@ from tests.support.plan_building import (
 
 
 class CountingExtender(NoExtension):
-    """Extender that appends nodes up to a number; the output is the result of the last node."""
+    """Extender that appends nodes until the plan has `max_nodes`. The output is the result of the last node."""
 
     def __init__(self, max_nodes: int) -> None:
         self._max_nodes = max_nodes
@@ -65,7 +65,7 @@ def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() 
     assert overrides_of(scheduler, "n2") == []
 
 
-def test_extended_plan_is_kept_in_a_new_execution_and_not_extended_after_a_stop() -> None:
+def test_extended_plan_is_kept_in_the_next_execution_and_not_extended_after_a_stop() -> None:
     scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
@@ -85,14 +85,14 @@ def _raise_key_error(state: RunState) -> Extension | None:
 
 
 def _give_up(state: RunState) -> Extension | None:
-    raise GoalUnreachable(NodeError("rejected", "nobody wants it"))
+    raise GoalUnreachable(NodeError("rejected", "the goal was rejected"))
 
 
 def _add_duplicate(state: RunState) -> Extension:
     return Extension(len(state.plan.nodes), (CompiledNode("n0", tool="any"),))
 
 
-def _extend_without_end(state: RunState) -> Extension:
+def _add_no_nodes(state: RunState) -> Extension:
     return Extension(len(state.plan.nodes), ())
 
 
@@ -100,18 +100,18 @@ def _extend_without_end(state: RunState) -> Extension:
     ("next_extension", "error"),
     [
         (_raise_key_error, NodeError("InternalError", "the plan could not be extended: KeyError: 'lost'")),
-        (_give_up, NodeError("rejected", "nobody wants it")),
+        (_give_up, NodeError("rejected", "the goal was rejected")),
         (
             _add_duplicate,
             NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already"),
         ),
         (
-            _extend_without_end,
+            _add_no_nodes,
             NodeError("InternalError", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"),
         ),
     ],
 )
-def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(
+def test_run_ends_with_the_error_of_an_extender_that_cannot_continue(
     next_extension: Callable[[RunState], Extension | None], error: NodeError
 ) -> None:
     scheduler = with_extender(scheduler_of(node("n0"), node("other", "n0")), FunctionExtender(next_extension))
@@ -122,10 +122,10 @@ def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(
 
 
 TOOLS = {name: ToolDeclaration(name, Effects.READ) for name in ("look", "find")}
-TOO_MANY = "Not called: one turn may call at most 64 tools."
+TOO_MANY_CALLS = "Not called: one turn may call at most 64 tools."
 
 
-def agent_of(spec: AgentSpec) -> RunScheduler:
+def agent_scheduler(spec: AgentSpec) -> RunScheduler:
     plan = agent_plan(spec, prompt="", results={})
     scheduler = with_extender(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
     scheduler.start(0.0)
@@ -133,7 +133,7 @@ def agent_of(spec: AgentSpec) -> RunScheduler:
     return scheduler
 
 
-def turn_calling(*tools: str) -> dict[str, Any]:
+def turn_with_calls(*tools: str) -> dict[str, Any]:
     calls = [{"id": f"c{number}", "name": tool, "arguments": "{}"} for number, tool in enumerate(tools)]
     return {
         "message": {"role": "assistant", "content": None, "tool_calls": calls},
@@ -143,27 +143,27 @@ def turn_calling(*tools: str) -> dict[str, Any]:
     }
 
 
-def messages_of(scheduler: RunScheduler) -> list[str]:
+def tool_messages_of_next_turn(scheduler: RunScheduler) -> list[str]:
     """Return the call results that the next turn receives."""
     [turn] = start_ready_tasks(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 
 
-def test_calls_of_a_turn_over_the_limit_are_answered_without_a_call() -> None:
-    scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
-    scheduler.complete("turn1", turn_calling(*["look"] * (MAX_CALLS + 100)), at=1.0)
+def test_calls_over_the_limit_of_a_turn_are_not_made_and_get_a_message() -> None:
+    scheduler = agent_scheduler(AgentSpec("helper", tools=TOOLS))
+    scheduler.complete("turn1", turn_with_calls(*["look"] * (MAX_CALLS + 100)), at=1.0)
     call_ids = ids_of(start_ready_tasks(scheduler))
     assert call_ids == [f"turn1.{number}" for number in range(1, MAX_CALLS + 1)]
     for name in call_ids:
         assert ids_of(start_ready_tasks(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
-    assert messages_of(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
+    assert tool_messages_of_next_turn(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY_CALLS] * 100
 
 
-def test_model_that_calls_many_unknown_tools_gets_the_known_tools_once() -> None:
-    scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
-    scheduler.complete("turn1", turn_calling("loot", "x" * 1_000, "fin"), at=1.0)
-    assert messages_of(scheduler) == [
+def test_model_that_calls_many_unknown_tools_gets_the_list_of_tools_once() -> None:
+    scheduler = agent_scheduler(AgentSpec("helper", tools=TOOLS))
+    scheduler.complete("turn1", turn_with_calls("loot", "x" * 1_000, "fin"), at=1.0)
+    assert tool_messages_of_next_turn(scheduler) == [
         "Unknown tool 'loot'; did you mean 'look'? Available tools: look, find.",
         f"Unknown tool '{'x' * 80}'.",
         "Unknown tool 'fin'.",
@@ -171,11 +171,11 @@ def test_model_that_calls_many_unknown_tools_gets_the_known_tools_once() -> None
 
 
 def test_tokens_of_all_turns_count_against_the_limit() -> None:
-    scheduler = agent_of(AgentSpec("helper", tools=TOOLS, max_tokens=20))
+    scheduler = agent_scheduler(AgentSpec("helper", tools=TOOLS, max_tokens=20))
     for turn in ("turn1", "turn2"):
-        scheduler.complete(turn, turn_calling("look"), at=1.0)
+        scheduler.complete(turn, turn_with_calls("look"), at=1.0)
         if turn == "turn1":
             assert ids_of(start_ready_tasks(scheduler)) == ["turn1.1"]
             scheduler.complete("turn1.1", "seen", at=2.0)
-            assert messages_of(scheduler) == ["seen"]
-    assert messages_of(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]
+            assert tool_messages_of_next_turn(scheduler) == ["seen"]
+    assert tool_messages_of_next_turn(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]

@@ -1,4 +1,4 @@
-"""Answers that extend the plan: nodes with guidance, and other arguments for a retry."""
+"""Answers that extend the plan: nodes with guidance, and new arguments for a retry."""
 
 import inspect
 import json
@@ -42,17 +42,15 @@ from tests.support.plan_building import (
 )
 
 _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
-_MORE = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("sum", "look", "a")]
+_ADDED_NODES = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("sum", "look", "a")]
 
 
-def _run_with_request(*other_nodes: dict[str, Any]) -> RunScheduler:
-    return scheduler_of(
-        node("a"), node("ask", human=_GUIDANCE), node("on", arguments={"x": "{{ask.result}}"}), *other_nodes
-    )
+def _run_with_request() -> RunScheduler:
+    return scheduler_of(node("a"), node("ask", human=_GUIDANCE), node("on", arguments={"x": "{{ask.result}}"}))
 
 
-def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
-    return Feedback(request, {"text": "the north", "nodes": nodes, **more}, by="ann", note="it is missing")
+def _answer(request_id: str = "ask", nodes: Any = _ADDED_NODES, **fields: Any) -> Feedback:
+    return Feedback(request_id, {"text": "the north", "nodes": nodes, **fields}, by="ann", note="it is missing")
 
 
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
@@ -97,7 +95,7 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     assert states(scheduler)["more"] == "pending"
 
 
-def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
+def test_answer_may_have_nodes_without_text_and_tools_that_the_run_does_not_know() -> None:
     scheduler = _run_with_request()
     [request] = open_requests(scheduler).values()
     assert normalize_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
@@ -110,10 +108,10 @@ def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "rejections"),
+    ("answer", "expected_parts"),
     [
         (
-            {"nodes": [node("a"), node("b", "nobody")]},
+            {"nodes": [node("a"), node("b", "absent")]},
             [
                 "duplicate_id at /nodes/0/id: the run has a node 'a' already (choose another id)",
                 "unknown_dependency at /nodes/1/depends_on/0",
@@ -123,33 +121,33 @@ def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
             {"nodes": [node("b"), node("c"), node("b")]},
             ["duplicate_id at /nodes/2/id: duplicate node id 'b' (nodes 0 and 2)"],
         ),
-        ({"nodes": [node("b", tool="unheard")]}, ["unknown_tool at /nodes/0/tool"]),
+        ({"nodes": [node("b", tool="unknown")]}, ["unknown_tool at /nodes/0/tool"]),
         ({"nodes": [node("b", "c"), node("c", "b")]}, ["cycle at"]),
         ({"nodes": [node("b")], "tools": []}, ["'tools' must be an object of declarations by name"]),
-        ({"nodes": [node("b")], "tools": {"t": {"effects": "odd"}}}, ["the effects of the tool 't' must be"]),
+        ({"nodes": [node("b")], "tools": {"t": {"effects": "invalid"}}}, ["the effects of the tool 't' must be"]),
         ({"nodes": "b"}, ["'nodes' must be a list of nodes as in a plan, not \"b\""]),
         ({"nodes": []}, ['the text is missing; expected {"text": "…"}']),
     ],
 )
-def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, rejections: list[str]) -> None:
+def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, expected_parts: list[str]) -> None:
     scheduler = _run_with_request()
-    before = json.dumps(state_to_json(scheduler))
-    result = answer_request(scheduler, "ask", answer, at=1.0) or ""
-    assert result.startswith("'ask': ")
-    assert [rejection for rejection in rejections if rejection not in result] == []
-    assert json.dumps(state_to_json(scheduler)) == before
+    state_before = json.dumps(state_to_json(scheduler))
+    rejection = answer_request(scheduler, "ask", answer, at=1.0) or ""
+    assert rejection.startswith("'ask': ")
+    assert [part for part in expected_parts if part not in rejection] == []
+    assert json.dumps(state_to_json(scheduler)) == state_before
 
 
 def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     scheduler = _run_with_request()
     scheduler.features.feedback.requests.stored_bytes = MAX_RUN_ANSWERS_BYTES
-    result = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
-    assert result is not None
-    assert "bytes is too much" in result
+    rejection = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
+    assert rejection is not None
+    assert "bytes is too much" in rejection
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
 
 
-def test_other_types_and_defaults_accept_no_nodes() -> None:
+def test_nodes_are_rejected_in_defaults_and_in_answers_to_other_types() -> None:
     scheduler = scheduler_of(node("ask", human={**_GUIDANCE, "type": "CLARIFICATION"}))
     assert (
         scheduler.features.feedback.answer(_answer(), 1.0) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
@@ -162,7 +160,7 @@ def test_other_types_and_defaults_accept_no_nodes() -> None:
     )
 
 
-def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
+def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("beside", "a"), node("on", "ask"))
     assert scheduler.features.feedback.answer(_answer(), 0.5) is None
     assert states(scheduler)["ask"] == "pending"
@@ -201,19 +199,19 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
         [],
         {},
     )
-    # Conditions also use the compute budget of that moment.
+    # Conditions use the compute budget of the same activation.
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted_names)]
     assert scheduler.features.feedback.answer(_answer(open_names[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
 
-def test_answers_with_nodes_at_one_moment_leave_compute_budget_for_the_run() -> None:
+def test_answers_with_nodes_in_one_activation_leave_compute_budget_for_the_run() -> None:
     names = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names))
-    entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in names]
+    rejections = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in names]
     stored_count = len(scheduler.features.feedback.requests.early_answers)
     too_much = "too much was changed at this moment; try again in a moment"
-    assert (stored_count, entries) == (63, [None] * stored_count + [too_much] * (len(names) - stored_count))
+    assert (stored_count, rejections) == (63, [None] * stored_count + [too_much] * (len(names) - stored_count))
     assert answer_request(scheduler, names[-1], {"text": "x"}, at=0.5) is None
     assert scheduler.features.feedback.answer(_answer(names[stored_count], nodes=[node("later")]), 0.6) is None
 
@@ -264,7 +262,7 @@ def _run_with_failure(**fields: Any) -> RunScheduler:
     return scheduler
 
 
-def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> None:
+def test_retry_with_new_arguments_adds_a_node_and_is_rejected_for_an_item() -> None:
     answered_run, retried_run = _run_with_failure(), _run_with_failure()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answer_request(answered_run, "a", answer, by="ann", source="update", at=2.0) is None
@@ -272,8 +270,8 @@ def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> 
     assert states(answered_run) == states(retried_run) == {"a": "superseded", "a#2": "ready", "b": "pending"}
     [task] = start_ready_tasks(answered_run)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
-    [step] = overrides_of(answered_run, "a#2")
-    assert step == overrides_of(retried_run, "a#2")[0] | {"request_id": "a"}
+    [override] = overrides_of(answered_run, "a#2")
+    assert override == overrides_of(retried_run, "a#2")[0] | {"request_id": "a"}
     assert answered_run.features.feedback.requests.closed["a"].answer == "retry"
     answered_run.complete("a#2", 1, at=3.0)
     assert ids_of(start_ready_tasks(answered_run)) == ["b"]
@@ -286,7 +284,7 @@ def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> 
     assert ids_of(start_ready_tasks(scheduler)) == ["a[0]"]
 
 
-def test_early_answer_with_other_arguments_is_applied_when_the_node_fails() -> None:
+def test_early_answer_with_new_arguments_is_applied_when_the_node_fails() -> None:
     scheduler = scheduler_of(node("a", arguments={"to": "bob"}, on_error="ask"), node("b", "a"))
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answer_request(scheduler, "a", answer, at=0.5) is None
@@ -304,10 +302,10 @@ def _run_of(*nodes: dict[str, Any]) -> RunScheduler:
     return started_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))))
 
 
-_SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
+_SUM_NODE = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 
 
-def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan() -> None:
+def test_guidance_may_add_nodes_with_all_tools_of_the_worker_even_in_a_sub_plan() -> None:
     scheduler = _run_of({"id": "ask", "human": _GUIDANCE})
     start_ready_tasks(scheduler)
     rejection = answer_request(scheduler, "ask", {"nodes": [{"id": "x", "tool": "zzz"}]}, at=1.0) or ""
@@ -315,12 +313,12 @@ def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan
     assert " calculator, " in rejection
     assert "to use other tools, pass --tools to `dagwright feedback` or `dagwright add-nodes`" in rejection
     assert "name the module" not in rejection
-    assert answer_request(scheduler, "ask", {"nodes": [_SUM]}, at=1.0) is None
+    assert answer_request(scheduler, "ask", {"nodes": [_SUM_NODE]}, at=1.0) is None
     assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]
     inner_plan = {"nodes": [{"id": "ask", "human": _GUIDANCE}]}
-    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": inner_plan}).plan.nodes]
+    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "sub", "plan": inner_plan}).plan.nodes]
     assert sub_plan is not None
     assert "calculator" in sub_plan.tools
-    # A plan without guidance declares its own tools alone.
+    # A plan without guidance declares only the tools of its nodes.
     human_node = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "?"}}
-    assert [*_run_of({**_SUM, "depends_on": ["ask"]}, human_node).plan.tools] == ["calculator"]
+    assert [*_run_of({**_SUM_NODE, "depends_on": ["ask"]}, human_node).plan.tools] == ["calculator"]

@@ -24,12 +24,12 @@ def plan_with(*lookups: Lookup) -> CompiledPlan:
     return with_lookups(CompiledPlan((CompiledNode("pay", tool="pay"),)), lookups, RESOLVER)
 
 
-def ann(**filters: str) -> Lookup:
+def ann_lookup(**filters: str) -> Lookup:
     return Lookup("Ann", "client", tuple(sorted(filters.items())))
 
 
 def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
-    plan = plan_with(ann(city="LU"))
+    plan = plan_with(ann_lookup(city="LU"))
     scheduler = started_scheduler(plan, setup={"resolver": EntityResolver(RESOLVER)})
     entry: dict[str, Any] = {"entity": {"id": "c1", "name": "Ann"}, "reason": "found"}
     results: tuple[Any, ...] = (entry, [{**entry, "note": "by alias"}])
@@ -37,7 +37,7 @@ def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
         task = scheduler.next_task(0.0)
         assert task is not None
         scheduler.complete(task.id, result, at=0.0)
-    assert [*known_entities_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann(city="LU")]
+    assert [*known_entities_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann_lookup(city="LU")]
 
 
 def test_known_entity_of_a_removed_type_is_looked_up_again() -> None:

@@ -36,52 +36,52 @@ _TOOL = ToolDeclaration(
 
 
 def test_every_field_of_a_declaration_is_sent_or_excluded_explicitly() -> None:
-    unsent_fields = {
-        "name",
-        "effects",
-        "input_schema",  # each encoded separately
-        "timeout_s",  # the nodes of a compiled plan have them
+    separate_or_unsent_fields = {
+        "name",  # encoded separately
+        "effects",  # encoded separately
+        "input_schema",  # encoded separately
+        "timeout_s",  # in the nodes of a compiled plan
         "description",  # for people and models
         "returns",
         "aliases",  # for the check before the run
         "secrets",  # for the check before the run, and for the worker
         "sends_to_hosts",  # for the worker
-        "agent",  # its node has the used fields of the card
-        "worker",  # a card, sent as its JSON
+        "agent",  # its node has the fields of the card that are used
+        "worker",  # encoded separately, as JSON
         "output_schema",
         "plain_parameters",  # for the check before the run
     }
-    assert {field.name for field in fields(ToolDeclaration)} == unsent_fields | set(ENCODED_FIELDS)
+    assert {field.name for field in fields(ToolDeclaration)} == separate_or_unsent_fields | set(ENCODED_FIELDS)
     default_tool = ToolDeclaration("t", Effects.IDEMPOTENT)
     assert all(getattr(_TOOL, field) != getattr(default_tool, field) for field in ENCODED_FIELDS)
 
 
-def test_declarations_survive_serialization_and_those_of_a_plan_omit_fields_of_its_nodes() -> None:
+def test_serialization_keeps_all_fields_of_a_sent_tool_and_the_encoded_fields_of_a_plan_tool() -> None:
     assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
-    result = tool_from_json("t", tool_to_json(_TOOL))
-    assert all(getattr(result, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)
-    assert (result.name, result.effects, result.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
+    decoded_tool = tool_from_json("t", tool_to_json(_TOOL))
+    assert all(getattr(decoded_tool, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)
+    assert (decoded_tool.name, decoded_tool.effects, decoded_tool.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
     default_tool = ToolDeclaration("p", Effects.READ)
     assert tool_from_json("p", tool_to_json(default_tool)) == default_tool
 
 
-def test_an_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> None:
+def test_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> None:
     card = AgentCard(
-        name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!", tools=("t", "gone")
+        name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!", tools=("t", "missing")
     )
-    result = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
-    tools = {"agent.w": agent_declaration(card), "t": result, "other": _TOOL}
+    described_tool = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
+    tools = {"agent.w": agent_declaration(card), "t": described_tool, "other": _TOOL}
     encoded = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
-    assert tools_from_json(encoded) == {"agent.w": tools["agent.w"], "t": result}
+    assert tools_from_json(encoded) == {"agent.w": tools["agent.w"], "t": described_tool}
     invalid_documents: list[dict[str, Any]] = [
         {"agent.v": encoded["agent.w"]},
         {"agent.w": {"agent": {"name": "w"}}},
         {"t": {"description": 5}},
         {"t": {"worker": {}}},
     ]
-    for invalid in invalid_documents:
-        with pytest.raises(ValueError, match=next(iter(invalid))):
-            tools_from_json(invalid)
+    for document in invalid_documents:
+        with pytest.raises(ValueError, match=next(iter(document))):
+            tools_from_json(document)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> N
         ({"argument": "method", "effects": {}, "more": 1}, "expected an object with argument, default and effects"),
     ],
 )
-def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], message: str) -> None:
+def test_invalid_effects_rule_is_reported(rule: dict[str, Any], message: str) -> None:
     expected = f"the tool 't': effects_by: .*{message}"
     with pytest.raises(ValueError, match=expected):
         tools_from_json({"t": {"effects": "write", "effects_by": rule}})

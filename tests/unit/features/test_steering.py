@@ -66,8 +66,10 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     assert scheduler.status() is RunStatus.CANCELLED
 
 
-def _limited_scheduler(count: int) -> RunScheduler:
-    return started_scheduler(compiled_plan(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
+def _limited_scheduler(max_in_flight: int) -> RunScheduler:
+    return started_scheduler(
+        compiled_plan(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=max_in_flight
+    )
 
 
 def test_raised_limit_starts_more_nodes_and_lowered_limit_fewer() -> None:
@@ -102,7 +104,7 @@ def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     assert apply_command(SetLimits(2), scheduler, at=31.0) == "the run is being stopped"
 
 
-def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
+def test_ended_run_rejects_commands_and_stopped_run_rejects_a_second_cancellation() -> None:
     scheduler = _limited_scheduler(500)
     for name in ids_of(start_ready_tasks(scheduler)):
         scheduler.complete(name, 1, at=11.0)
@@ -115,18 +117,18 @@ def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
     assert apply_command(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
 
 
-def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
+def test_displayed_arguments_have_the_known_values_but_no_secrets() -> None:
     scheduler = scheduler_of(
         node("a", arguments={"x": "{{PLACEHOLDER_n}}", "key": "{{secret.KEY}}"}),
         node("b", arguments={"x": "{{a.result}}"}),
         node("each", for_each=[1, 2], arguments={"x": "{{item}}"}),
         inputs={"n": 1},
     )
-    before = arguments_for_display(scheduler.state, "b")
-    tasks = {task.id for task in start_ready_tasks(scheduler)}
+    arguments_before = arguments_for_display(scheduler.state, "b")
+    task_ids = {task.id for task in start_ready_tasks(scheduler)}
     scheduler.complete("a", {"y": 2}, at=1.0)
-    assert tasks == {"a", "each[0]", "each[1]"}
-    assert before is None
+    assert task_ids == {"a", "each[0]", "each[1]"}
+    assert arguments_before is None
     assert arguments_for_display(scheduler.state, "a") == {"x": 1, "key": "{{secret.KEY}}"}
     assert arguments_for_display(scheduler.state, "b") == {"x": {"y": 2}}
     expected = [None, {"x": 2}, None]
@@ -134,7 +136,7 @@ def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
 
 
 class _FakeRun:
-    """A run that receives messages, and its notes."""
+    """Run that receives messages and records notes."""
 
     def __init__(self) -> None:
         self.notes = Notes()
@@ -142,9 +144,9 @@ class _FakeRun:
         self.scheduler: RunScheduler | None = None
 
     def send(self, name: str, message: Any = None, *, source: MessageSource = "signal") -> CommandResult:
-        return self.read(name, lambda: message, source=source)
+        return self.handle(name, lambda: message, source=source)
 
-    def read(self, name: str, read_message: Callable[[], Any], *, source: MessageSource = "signal") -> CommandResult:
+    def handle(self, name: str, read_message: Callable[[], Any], *, source: MessageSource = "signal") -> CommandResult:
         return self.commands.handle(name, read_message, source=source, scheduler=self.scheduler, at=2.0)
 
     def start(self, *nodes: dict[str, Any]) -> RunScheduler:
@@ -153,7 +155,7 @@ class _FakeRun:
         return self.scheduler
 
     @property
-    def reported(self) -> list[tuple[str, str]]:
+    def reported_notes(self) -> list[tuple[str, str]]:
         return [(note["code"], note["message"]) for note in self.notes.to_json()]
 
 
@@ -167,14 +169,17 @@ def _raise_key_error(*_: Any, **__: Any) -> Any:
 
 def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None:
     run = _FakeRun()
-    first = run.send(wire.PAUSE, {"by": "ann"}, source="update")
+    first_result = run.send(wire.PAUSE, {"by": "ann"}, source="update")
     run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
     run.send(wire.PAUSE, {"by": "bob"}, source="update")
     run.send(wire.RESUME)
-    assert (first, run.reported) == (CommandResult(confirmation="stored until the run has loaded its plan"), [])
+    assert (first_result, run.reported_notes) == (
+        CommandResult(confirmation="stored until the run has loaded its plan"),
+        [],
+    )
     scheduler = run.start()
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
-    assert run.reported == [
+    assert run.reported_notes == [
         ("pause", "paused by ann"),
         ("set_limits", "max_parallel 1 set by ann"),
         ("message_rejected", "pause: the run is paused already, paused by ann"),
@@ -200,7 +205,7 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
         run.start()
     assert [result.rejection for result in results] == [None] * 3
     expected = [("pause", "paused by ann"), ("set_limits", "max_parallel 1 set by ann"), ("cancel", "cancelled by ann")]
-    assert run.reported == expected
+    assert run.reported_notes == expected
 
 
 def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
@@ -209,7 +214,7 @@ def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
     for command_id in ({"command_id": "1"}, {"command_id": "2"}, {}, {"command_id": 3}):
         run.send(wire.PAUSE, {"by": "ann", **command_id})
         run.send(wire.RESUME, {"by": "ann"})
-    assert [code for code, _ in run.reported] == ["pause", "resume"] * 4
+    assert [code for code, _ in run.reported_notes] == ["pause", "resume"] * 4
 
 
 def test_rejected_messages_leave_one_note_each() -> None:
@@ -219,11 +224,11 @@ def test_rejected_messages_leave_one_note_each() -> None:
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
     rejection_note = ("message_rejected", "cancel: the run is being stopped already")
-    assert run.reported == [("cancel", "cancelled by ann"), rejection_note, rejection_note]
+    assert run.reported_notes == [("cancel", "cancelled by ann"), rejection_note, rejection_note]
     run = _FakeRun()
     for number in range(MAX_EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
-    assert run.reported[-1][1].startswith(
+    assert run.reported_notes[-1][1].startswith(
         "feedback: the run has not loaded its plan, and stores at most 1,000 messages"
     )
     assert run.send(wire.CANCEL).rejection is None
@@ -248,10 +253,10 @@ def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> N
     rejection = run.commands.rejection_of(name, lambda: message, scheduler=scheduler, at=2.0)
     results = [run.send(name, message, source="update"), run.send(name, message)]
     assert (rejection, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)
-    assert (scheduler.is_finished, run.reported) == (True, [("message_rejected", f"{name}: the run has ended")])
+    assert (scheduler.is_finished, run.reported_notes) == (True, [("message_rejected", f"{name}: the run has ended")])
 
 
-def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reasons() -> None:
+def test_first_valid_early_answer_is_applied_and_other_answers_are_rejected_with_reasons() -> None:
     run = _FakeRun()
     for by, answer in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
         message = {"request_id": "check", "answer": answer, "by": by}
@@ -261,7 +266,7 @@ def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reason
         )
     scheduler = run.start(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
-    assert run.reported == [
+    assert run.reported_notes == [
         (
             "message_rejected",
             'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17',
@@ -275,19 +280,21 @@ def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reason
 def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -> None:
     run = _FakeRun()
     run.start()
-    assert run.read(name, _raise_message_invalid).rejection is None
+    assert run.handle(name, _raise_message_invalid).rejection is None
     run = _FakeRun()
     run.start()
     reason = "the payload is not JSON: x"
     assert (
-        run.read(wire.SET_LIMITS, _raise_message_invalid).rejection
-        == run.read(wire.SET_LIMITS, _raise_message_invalid, source="update").rejection
+        run.handle(wire.SET_LIMITS, _raise_message_invalid).rejection
+        == run.handle(wire.SET_LIMITS, _raise_message_invalid, source="update").rejection
     )
     assert run.commands.rejection_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
-    assert run.reported == [("message_rejected", f"set_limits: {reason}")]
+    assert run.reported_notes == [("message_rejected", f"set_limits: {reason}")]
 
 
-def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_in_decoding_rejects_messages_but_the_run_can_still_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = _FakeRun()
     scheduler = run.start()
     monkeypatch.setattr(commands, "decode_command", _raise_key_error)
@@ -297,28 +304,28 @@ def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest
     assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
         confirmation="the run is being stopped", note=("cancel", "cancelled")
     )
-    bug = "InternalError: KeyError: 'x'"
-    assert run.reported == [
-        ("message_rejected", f"retry_node: {bug}"),
-        ("message_rejected", f"cancel: {bug}"),
+    rejection = "InternalError: KeyError: 'x'"
+    assert run.reported_notes == [
+        ("message_rejected", f"retry_node: {rejection}"),
+        ("message_rejected", f"cancel: {rejection}"),
         ("cancel", "cancelled"),
     ]
     assert scheduler.status() is RunStatus.CANCELLED
 
 
-def test_defect_of_an_early_command_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_of_an_early_command_does_not_affect_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _FakeRun()
     run.send(wire.SET_LIMITS, {"max_parallel": 1})
     run.send(wire.PAUSE, {"by": "ann"})
     monkeypatch.setattr(Rebuild, "set_max_in_flight", _raise_key_error)
     assert ids_of(start_ready_tasks(run.start())) == []
-    assert run.reported == [
+    assert run.reported_notes == [
         ("message_rejected", "set_limits: InternalError: KeyError: 'x'"),
         ("pause", "paused by ann"),
     ]
 
 
-def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_reports_and_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _FakeRun()
     scheduler = run.start()
     report = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)
@@ -328,7 +335,7 @@ def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     note_unknown_signal("ring", run.notes)
     monkeypatch.setattr(commands, "sub_plan_end_from_json", _raise_key_error)
     assert read_sub_plan_report(lambda: None, run.notes) is None
-    assert run.reported == [
+    assert run.reported_notes == [
         ("message_rejected", "sub_plan_ended: 'a' is not a sub-plan of this run"),
         ("message_rejected", "sub_plan_ended: a report of a sub-plan must be an object with the id of its task"),
         ("message_rejected", "'ring' is not a signal of a run"),

@@ -53,7 +53,7 @@ def sentence_of(chain: Chain) -> str:
     return sentence(chain, chain.reasons[0], time_formatter=lambda at: f"{at:g} s")
 
 
-def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
+def test_chain_of_a_pending_node_ends_at_the_person_it_waits_for() -> None:
     scheduler = run_with_requests(node("check", human=HUMAN), node("publish", "check"), node("other"))
     start_ready_tasks(scheduler, at=5.0)
 
@@ -70,7 +70,7 @@ def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
     }
 
 
-def test_joins_have_the_number_they_wait_for() -> None:
+def test_reason_of_a_join_has_the_number_of_nodes_it_waits_for() -> None:
     scheduler = started_run(
         node("a"),
         node("b"),
@@ -97,9 +97,9 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
     queued_call = FakeCall(1, "scheduled", None, None)
     assert sentence_of(why(scheduler, "a", calls={"a": queued_call})) == "a waits for a free slot of a worker"
     # The worker died, and no other worker has started the call, so the start of the wait is unknown.
-    lost_call = FakeCall(2, "scheduled", "it went away", None)
+    lost_call = FakeCall(2, "scheduled", "the worker stopped", None)
     assert sentence_of(why(scheduler, "a", calls={"a": lost_call})) == (
-        "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"
+        "a waits for a worker to take attempt 2 (attempt 1 failed: the worker stopped)"
     )
 
 
@@ -130,35 +130,35 @@ def test_map_is_explained_by_its_open_items() -> None:
     assert [*reasons_in(blocking_chain(scheduler, calls={}))] == ["each[y]", "each[z]"]
 
 
-def test_ends_are_reported_with_the_node_and_reason_that_caused_them() -> None:
+def test_reason_of_an_ended_node_has_the_node_and_error_that_caused_its_end() -> None:
     scheduler = started_run(
         node("bad"),
         node("after", "bad"),
         node("last", "after"),
         node("off", when="1 > 2"),
-        node("gone", "off"),
-        node("sorry", on_error="skip"),
-        node("passed", "sorry"),
+        node("after_off", "off"),
+        node("optional", on_error="skip"),
+        node("after_optional", "optional"),
     )
     scheduler.fail("bad", tool_error("no such file"), at=3.0)
-    scheduler.fail("sorry", tool_error("no"), at=4.0)
+    scheduler.fail("optional", tool_error("no"), at=4.0)
 
     assert sentence_of(why(scheduler, "last", calls={})) == (
         "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
     )
-    assert sentence_of(why(scheduler, "gone", calls={})) == (
-        "gone was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
+    assert sentence_of(why(scheduler, "after_off", calls={})) == (
+        "after_off was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
     )
-    assert reasons_in(why(scheduler, "passed", calls={}))["passed"] == (
+    assert reasons_in(why(scheduler, "after_optional", calls={}))["after_optional"] == (
         "skipped",
-        "was skipped because of sorry|",
-        ["sorry"],
+        "was skipped because of optional|",
+        ["optional"],
     )
     chain = blocking_chain(scheduler, calls={})
-    assert [(reason.node, reason.facts.get("blocks")) for reason in chain.reasons] == [("bad", 2), ("sorry", None)]
+    assert [(reason.node, reason.facts.get("blocks")) for reason in chain.reasons] == [("bad", 2), ("optional", None)]
 
 
-def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first() -> None:
+def test_run_without_failures_is_explained_by_the_nodes_that_were_skipped_first() -> None:
     scheduler = run_with_requests(
         node("approval", human=HUMAN), node("ship", when="approval.result.approved"), node("notify", "ship")
     )
@@ -184,8 +184,8 @@ def test_result_is_reported_with_its_sources() -> None:
 
     chain = why(scheduler, "use", calls={})
 
-    use, ask = (reason.to_json() for reason in chain.reasons)
-    assert use == {
+    use_reason, ask_reason = (reason.to_json() for reason in chain.reasons)
+    assert use_reason == {
         **{"node_id": "use", "status": "completed", "kind": "completed", "message": "completed", "because": ["ask"]},
         **{"since": "1970-01-01T00:00:07.000Z", "until": None, "started_at": "1970-01-01T00:00:06.000Z"},
         **{"tool": "any", "tool_version": "v1", "effects": "read", "attempts": 2},
@@ -197,7 +197,7 @@ def test_result_is_reported_with_its_sources() -> None:
         **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
         "escalations": [],
     }
-    assert (ask["node_id"], ask["result"], ask["answers"]) == ("ask", {"text": "this"}, [answer])
+    assert (ask_reason["node_id"], ask_reason["result"], ask_reason["answers"]) == ("ask", {"text": "this"}, [answer])
 
 
 def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
@@ -212,7 +212,7 @@ def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
 
 def test_wide_chains_are_bounded() -> None:
     many_nodes = [node(f"n{number}") for number in range(300)]
-    scheduler = started_run(*many_nodes, node("all", *(each["id"] for each in many_nodes)))
+    scheduler = started_run(*many_nodes, node("all", *(plan_node["id"] for plan_node in many_nodes)))
 
     chain = why(scheduler, "all", calls={})
     assert (len(chain.reasons), chain.omitted) == (200, 101)
@@ -235,8 +235,8 @@ def test_run_at_its_deadline_reports_running_and_waiting_nodes() -> None:
         "waiting: ask (waits for ann: Which town?)"
     )
     assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", message)
-    after = record_of(scheduler, "after")
-    assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run exceeded its deadline")
+    after_record = record_of(scheduler, "after")
+    assert (after_record.status, after_record.reason) == (NodeStatus.CANCELLED, "the run exceeded its deadline")
 
 
 def test_run_at_its_deadline_reports_whether_it_is_paused() -> None:
