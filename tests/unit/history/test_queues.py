@@ -37,16 +37,16 @@ def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
     return [note["message"] for note in no_worker_notes(calls, workflow_id="it's", tools=tools)]
 
 
-START = "start one with `dagwright worker --tools"
+START_HINT = "start one with `dagwright worker --tools"
 
 
 def test_no_worker_note_has_the_queue_the_tools_and_a_command() -> None:
     tools = "'/my tools.py' --tools more --tools-queue q`"
     assert _messages(_call("a"), _call("b"), _call("c", "other"), tools=("/my tools.py", "more")) == [
-        f"no worker serves the queue 'q' of mark, other; {START} {tools}"
+        f"no worker serves the queue 'q' of mark, other; {START_HINT} {tools}"
     ]
     placeholder = "FILE --tools-queue q`, where FILE is the file or module of the tool"
-    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START} {placeholder}"]
+    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START_HINT} {placeholder}"]
     workflow_call = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
     assert _messages(workflow_call) == [
         "no worker serves the queue 'mine', so the run cannot continue; "
@@ -58,7 +58,9 @@ def test_no_worker_note_has_the_queue_the_tools_and_a_command() -> None:
 
 
 def test_note_of_a_queue_of_a_file_names_the_file() -> None:
-    default_queue, team_queue = (queue_name("/my tools.py", task_queue=home) for home in ("dagwright", "team"))
+    default_queue, team_queue = (
+        queue_name("/my tools.py", task_queue=task_queue) for task_queue in ("dagwright", "team")
+    )
     watch = "`dagwright watch 'it'\"'\"'s'`"
     command = "dagwright worker --tools '/my tools.py' --agents /a.yaml"
     assert _messages(
@@ -74,14 +76,19 @@ def test_note_of_a_queue_of_a_file_names_the_file() -> None:
 
 
 def test_note_of_a_queue_of_another_file_does_not_name_the_files_of_the_run() -> None:
-    main, module = queue_name("/main.py", task_queue="dagwright"), queue_name("shop.tools", task_queue="dagwright")
-    of_main = f"{START} FILE --tools-queue {main}`, where FILE is the file or module of the tool"
-    assert _messages(_call("a", queue=main), _call("b", queue=module), tools=("/my tools.py",)) == [
-        f"no worker serves the queue {main!r} of mark; {of_main}",
-        f"no worker serves the queue {module!r} of mark; {START} shop.tools`",
+    main_queue, module_queue = (
+        queue_name("/main.py", task_queue="dagwright"),
+        queue_name("shop.tools", task_queue="dagwright"),
+    )
+    main_hint = f"{START_HINT} FILE --tools-queue {main_queue}`, where FILE is the file or module of the tool"
+    assert _messages(_call("a", queue=main_queue), _call("b", queue=module_queue), tools=("/my tools.py",)) == [
+        f"no worker serves the queue {main_queue!r} of mark; {main_hint}",
+        f"no worker serves the queue {module_queue!r} of mark; {START_HINT} shop.tools`",
     ]
-    workflow_call = OpenCall(Queue(main, _WORKFLOWS), is_started=False, scheduled_at=1.0)
-    assert _messages(workflow_call) == [f"no worker serves the queue {main!r}, so the run cannot continue; {of_main}"]
+    workflow_call = OpenCall(Queue(main_queue, _WORKFLOWS), is_started=False, scheduled_at=1.0)
+    assert _messages(workflow_call) == [
+        f"no worker serves the queue {main_queue!r}, so the run cannot continue; {main_hint}"
+    ]
 
 
 def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
@@ -89,37 +96,37 @@ def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = str(tmp_path / "shop.py")
-    queues = [queue_name(file, task_queue=home) for home in ("dagwright", "team")]
+    queues = [queue_name(file, task_queue=task_queue) for task_queue in ("dagwright", "team")]
     assert _messages(*(_call("a", queue=queue) for queue in queues)) == [
-        f"no worker serves the queue {queues[0]!r} of mark; {START} {file}`",
-        f"no worker serves the queue {queues[1]!r} of mark; {START} {file} --task-queue team`",
+        f"no worker serves the queue {queues[0]!r} of mark; {START_HINT} {file}`",
+        f"no worker serves the queue {queues[1]!r} of mark; {START_HINT} {file} --task-queue team`",
     ]
 
 
 def test_note_of_paused_calls_explains_how_to_resume_them() -> None:
     reason = f"{PAUSED_FOR_TOOL} by ann at noon"
     paused_calls = [replace(_call(task), pause_reason=reason) for task in ("a", "b")]
-    missing_tool = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
-    paused_manually = replace(_call("c"), pause_reason="paused by eve")
-    assert [waiting_reason(call) for call in (*paused_calls, paused_manually)] == [
+    missing_tool_reason = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
+    manually_paused_call = replace(_call("c"), pause_reason="paused by eve")
+    assert [waiting_reason(call) for call in (*paused_calls, manually_paused_call)] == [
         reason,
         reason,
         "paused by eve",
     ]
     tool_message = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     call_message = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
-    assert paused_call_notes([*paused_calls, paused_manually]) == [
+    assert paused_call_notes([*paused_calls, manually_paused_call]) == [
         {"code": "tool_paused", "node_id": None, "message": tool_message},
         {"code": "call_paused", "node_id": "c", "message": call_message},
     ]
-    [note] = paused_call_notes([replace(_call("d"), pause_reason=missing_tool)])
+    [note] = paused_call_notes([replace(_call("d"), pause_reason=missing_tool_reason)])
     assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
-        f"mark: {missing_tool}; its call waits; start a worker of this queue that has the tool, or a tool that "
+        f"mark: {missing_tool_reason}; its call waits; start a worker of this queue that has the tool, or a tool that "
         "replaces it (`aliases=['mark']`): the call continues by itself"
     )
-    missing_agent = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
-    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", pause_reason=missing_agent)])
+    missing_agent_reason = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
+    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", pause_reason=missing_agent_reason)])
     assert "its call waits; start a worker of this queue that has the agent: the call" in str(note["message"])
 
 
@@ -142,7 +149,7 @@ def test_wait_marks_are_shown_and_removed() -> None:
     states_before = states()
     marks = WaitMarks()
     reason = waiting_reason(_call("a"))
-    marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "nobody"), reason))
+    marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "unknown"), reason))
     waiting_state, running_state = ("waiting", "no worker for mark"), ("running", None)
     assert (states(), item_states()) == ([waiting_state, waiting_state, running_state], [running_state, waiting_state])
     marks.put(scheduler, {"half[1]": reason})
@@ -152,13 +159,13 @@ def test_wait_marks_are_shown_and_removed() -> None:
     assert (states(), item_states()[1]) == (states_before, ("completed", None))
 
 
-_TOOL = "from dagwright.tools import tool\n\n\n@tool(effects='read')\ndef {name}() -> int:\n    return 1\n"
+_TOOL_SOURCE = "from dagwright.tools import tool\n\n\n@tool(effects='read')\ndef {name}() -> int:\n    return 1\n"
 
 
 def _write_tools(folder: Path, *names: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "tools.py"
-    file.write_text("".join(_TOOL.format(name=name) for name in names), encoding="utf-8")
+    file.write_text("".join(_TOOL_SOURCE.format(name=name) for name in names), encoding="utf-8")
     return str(file)
 
 
@@ -167,12 +174,15 @@ def _load_toolset(folder: Path, *references: str, **settings: Any) -> Toolset:
 
 
 def test_queue_name_depends_only_on_path_and_task_queue(tmp_path: Path) -> None:
-    first, second = _write_tools(tmp_path / "first", "a"), _write_tools(tmp_path / "second", "b")
-    [name] = _load_toolset(tmp_path, first).user_queues
+    first_file, second_file = _write_tools(tmp_path / "first", "a"), _write_tools(tmp_path / "second", "b")
+    [name] = _load_toolset(tmp_path, first_file).user_queues
     assert re.fullmatch(r"dagwright:tools-[a-z2-7]{6}", name)
     assert name == queue_name(f"{tmp_path}/second/../first/tools.py", task_queue="dagwright")
-    assert _load_toolset(tmp_path, first, second).user_queues == (name, queue_name(second, task_queue="dagwright"))
-    assert queue_name(first, task_queue="team") == name.replace("dagwright:", "team:")
+    assert _load_toolset(tmp_path, first_file, second_file).user_queues == (
+        name,
+        queue_name(second_file, task_queue="dagwright"),
+    )
+    assert queue_name(first_file, task_queue="team") == name.replace("dagwright:", "team:")
     assert queue_name("shop.tools", task_queue="dagwright") == "dagwright:shop.tools"
     assert queue_name(f"agents:{tmp_path}/my desk.yaml", task_queue="q").startswith("q:my_desk-")
     # The queue name of a link does not depend on its target.
@@ -211,6 +221,8 @@ _TOOLS = [ToolDeclaration(f"tool {number}") for number in range(20)]
 
 
 class _BarrierStore(MemoryStore):
+    """Store whose writes wait until all tools are being written."""
+
     def __init__(self) -> None:
         super().__init__()
         self._all_writing = asyncio.Barrier(len(_TOOLS))
@@ -220,20 +232,20 @@ class _BarrierStore(MemoryStore):
         await super().put_cache_entry(key, content, expires_at=expires_at)
 
 
-async def test_tools_are_published_concurrently() -> None:
+async def test_tools_are_published_concurrently_and_an_unavailable_store_is_logged() -> None:
     store = _BarrierStore()
     async with asyncio.timeout(30):
         await publish_tools(store, _TOOLS, task_queue="q")
     names = [tool.name for tool in _TOOLS]
     assert await find_published_tools(store, [*names, "other"], task_queue="q") == dict(zip(names, _TOOLS, strict=True))
     assert await find_published_tools(store, names, task_queue="another") == {}
-    unavailable = MemoryStore()
-    unavailable.is_down = True
+    unavailable_store = MemoryStore()
+    unavailable_store.is_down = True
     with capture_logs() as logs:
-        await publish_tools(unavailable, _TOOLS, task_queue="q")
+        await publish_tools(unavailable_store, _TOOLS, task_queue="q")
     (record,) = logs
     assert (record["event"], record["log_level"]) == ("the tools could not be published to other workers", "warning")
-    assert unavailable.cached_contents == {}
+    assert unavailable_store.cached_contents == {}
 
 
 async def test_agent_card_is_found_by_name_and_version() -> None:

@@ -41,16 +41,16 @@ from tests.support.memory_store import MemoryStore
 _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
 
 
-class _Handle:
+class _FakeHandle:
     def __init__(self, events: Sequence[HistoryEvent], task: PendingWorkflowTaskInfo) -> None:
         self._events = events
         self._task = task
 
     async def describe(self) -> Any:
-        raw = DescribeWorkflowExecutionResponse(
+        description = DescribeWorkflowExecutionResponse(
             pending_workflow_task=self._task, workflow_execution_info=WorkflowExecutionInfo()
         )
-        return SimpleNamespace(run_id="r", workflow_type="RunPlan", raw_description=raw)
+        return SimpleNamespace(run_id="r", workflow_type="RunPlan", raw_description=description)
 
     async def fetch_history_events(self) -> AsyncIterator[HistoryEvent]:
         for event in self._events:
@@ -58,12 +58,12 @@ class _Handle:
 
 
 async def _view(*events: HistoryEvent, attempt: int = 0) -> RunView:
-    return await _view_with(PendingWorkflowTaskInfo(attempt=attempt), *events)
+    return await _view_with_pending_task(PendingWorkflowTaskInfo(attempt=attempt), *events)
 
 
-async def _view_with(task: PendingWorkflowTaskInfo, *events: HistoryEvent) -> RunView:
+async def _view_with_pending_task(task: PendingWorkflowTaskInfo, *events: HistoryEvent) -> RunView:
     """Read a run with a pending workflow task. A worker has just polled the task queue."""
-    handle = _Handle(events, task)
+    handle = _FakeHandle(events, task)
 
     async def describe_task_queue(*_: Any, **__: Any) -> DescribeTaskQueueResponse:
         polled_at = Timestamp()
@@ -91,8 +91,8 @@ def _event(event_id: int, kind: str, **attributes: Any) -> HistoryEvent:
     return event
 
 
-def _task(event_id: int) -> list[HistoryEvent]:
-    """A workflow task that completes."""
+def _completed_task_events(event_id: int) -> list[HistoryEvent]:
+    """Return the events of a completed workflow task."""
     completed = _event(event_id + 1, "workflow_task_completed", started_event_id=event_id)
     return [_event(event_id, "workflow_task_started"), completed]
 
@@ -111,39 +111,43 @@ def _task_failure_event(cause: WorkflowTaskFailedCause.ValueType, message: str) 
     return _event(4, "workflow_task_failed", cause=cause, failure=Failure(message=message))
 
 
-def _messages(view: RunView) -> list[str]:
+def _note_messages(view: RunView) -> list[str]:
     return [note["message"] for note in view.document()["notes"]]
 
 
 async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
     cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
-    started, failed = _event(3, "workflow_task_started"), _task_failure_event(cause, "no such command")
-    assert _messages(await _view(_plan_start_event(), started, failed, attempt=5)) == [
+    started_event, failed_event = _event(3, "workflow_task_started"), _task_failure_event(cause, "no such command")
+    assert _note_messages(await _view(_plan_start_event(), started_event, failed_event, attempt=5)) == [
         "the run cannot continue: the worker's code differs from the code that started this run; stop that worker or "
         "roll it back, and the run continues from its current state; nothing is lost (its workflow task was tried 4 "
         "times: non deterministic error: no such command)"
     ]
-    assert _messages(await _view(_plan_start_event(), attempt=3)) == [
+    assert _note_messages(await _view(_plan_start_event(), attempt=3)) == [
         "the run cannot continue: no worker responded in time; "
         "the run continues by itself when a worker responds (its workflow task "
         "was tried 2 times: without a response)"
     ]
     # A single failure is not reported, and neither are past failures.
-    failed = _task_failure_event(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
-    assert _messages(await _view(_plan_start_event(), started, failed, attempt=2)) == []
-    assert _messages(await _view(_plan_start_event(), failed, *_task(3), attempt=0)) == []
-    assert (await _view(_plan_start_event(), *_task(3))).document()["nodes"]["a"]["status"] == "ready"
+    failed_event = _task_failure_event(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
+    assert _note_messages(await _view(_plan_start_event(), started_event, failed_event, attempt=2)) == []
+    assert _note_messages(await _view(_plan_start_event(), failed_event, *_completed_task_events(3), attempt=0)) == []
+    assert (await _view(_plan_start_event(), *_completed_task_events(3))).document()["nodes"]["a"]["status"] == "ready"
 
 
 async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() -> None:
     scheduled_at = Timestamp()
     scheduled_at.FromSeconds(int(time.time()) - 10)
     state = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
-    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event())
+    view = await _view_with_pending_task(
+        PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event()
+    )
     codes = [note["code"] for note in view.notes]
     assert (view.status, view.reason, codes) == ("waiting", "no worker has a free slot", ["no_free_slot"])
     scheduled_at.GetCurrentTime()
-    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event())
+    view = await _view_with_pending_task(
+        PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event()
+    )
     assert view.status == "running"
 
 
@@ -155,13 +159,13 @@ async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() ->
         (Failure(message="Failure exceeds size limit."), "Failure exceeds size limit."),
     ],
 )
-def test_shortened_failure_has_the_message_of_its_cause(failure: Failure, message: str) -> None:
-    raw = _pending(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
-    projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name]))
-    assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", message)}
+def test_failure_over_the_size_limit_has_the_message_of_its_cause(failure: Failure, message: str) -> None:
+    description = _description_with(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
+    replay = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name]))
+    assert pending_calls(description, replay) == {"a": PendingCall(2, "scheduled", message)}
 
 
-def _pending(*calls: PendingActivityInfo) -> DescribeWorkflowExecutionResponse:
+def _description_with(*calls: PendingActivityInfo) -> DescribeWorkflowExecutionResponse:
     return DescribeWorkflowExecutionResponse(pending_activities=calls)
 
 
@@ -169,22 +173,26 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
     plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
     scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, allow_unknown_tools=True), {}), {})
-    refused_failure, locked_failure = (
-        Failure(message="the database refuses: connection refused"),
+    connection_failure, locked_failure = (
+        Failure(message="the database cannot be reached: connection refused"),
         Failure(message="locked"),
     )
-    raw = _pending(
-        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=refused_failure),
-        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=refused_failure),
+    description = _description_with(
+        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=connection_failure),
+        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=connection_failure),
         PendingActivityInfo(activity_id="lookup:person:Cy", attempt=1),
         PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked_failure),
-        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=refused_failure),
+        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=connection_failure),
     )
-    projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
-    assert lookup_notes(raw, projection) == [
-        {"code": "lookup_waits", "node_id": None, "message": f"looking up {words}; it is retried automatically"}
-        for words in (
-            "'Ann' (person) and 1 more, attempt 3: the database refuses: connection refused",
+    replay = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
+    assert lookup_notes(description, replay) == [
+        {
+            "code": "lookup_waits",
+            "node_id": None,
+            "message": f"looking up {subject_and_reason}; it is retried automatically",
+        }
+        for subject_and_reason in (
+            "'Ann' (person) and 1 more, attempt 3: the database cannot be reached: connection refused",
             "'Dee' (person), attempt 2: locked",
         )
     ]
@@ -215,23 +223,30 @@ def test_message_is_decoded_or_rejected() -> None:
         read_message(_payload(b"1e999"))
 
 
-def _started_events(compiled: dict[str, Any]) -> list[HistoryEvent]:
+def _events_with_started_child(compiled: dict[str, Any]) -> list[HistoryEvent]:
     child = _event(5, "start_child_workflow_execution_initiated", workflow_id="run-1/sub")
-    return [_start_event(json.dumps({"compiled": compiled}).encode()), *_task(3), child]
+    return [_start_event(json.dumps({"compiled": compiled}).encode()), *_completed_task_events(3), child]
 
 
-_WITH_SUB_PLAN = {
+_PLAN_WITH_SUB_PLAN = {
     "format": 1,
     "nodes": [{"id": "sub", "kind": "plan", "sub_plan": {"format": 1, "nodes": [{"id": "a", "tool": "t"}]}}],
 }
 
 
 async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
-    timer = _event(9, "timer_started", timer_id="grace")
-    timer.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
-    cancelled = _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL)
-    fired = _event(10, "timer_fired", timer_id="grace")
-    view = await _view(*_started_events(_WITH_SUB_PLAN), cancelled, *_task(7), timer, fired, *_task(11))
+    timer_started = _event(9, "timer_started", timer_id="grace")
+    timer_started.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
+    cancel_signal = _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL)
+    timer_fired = _event(10, "timer_fired", timer_id="grace")
+    view = await _view(
+        *_events_with_started_child(_PLAN_WITH_SUB_PLAN),
+        cancel_signal,
+        *_completed_task_events(7),
+        timer_started,
+        timer_fired,
+        *_completed_task_events(11),
+    )
     node = view.document()["nodes"]["sub"]
     assert (node["status"], node["reason"]) == ("cancelled", STILL_OUTSIDE)
 
@@ -239,7 +254,7 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
 async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> None:
     child, result = WorkflowExecution(workflow_id="run-1/sub"), Payloads(payloads=[_payload(b"7")])
     completed = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
-    view = await _view(*_started_events(_WITH_SUB_PLAN), completed, *_task(7))
+    view = await _view(*_events_with_started_child(_PLAN_WITH_SUB_PLAN), completed, *_completed_task_events(7))
     message = "the sub-plan failed: the result of a sub-plan must be an object"
     error = {"code": "sub_plan_failed", "message": message, "retryable": False}
     assert view.document()["nodes"]["sub"]["error"] == error
@@ -256,23 +271,25 @@ async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> No
 async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], message: str | None) -> None:
     events = [_start_event(b'{"compiled": {"pages": ["one", "two"]}}')]
     for number, page in enumerate(pages):
-        first = 10 + 4 * number
-        scheduled = _event(first, "activity_task_scheduled", activity_id=str(number))
-        scheduled.activity_task_scheduled_event_attributes.activity_type.name = wire.ACTIVITY_LOAD_PLAN
+        first_event_id = 10 + 4 * number
+        scheduled_event = _event(first_event_id, "activity_task_scheduled", activity_id=str(number))
+        scheduled_event.activity_task_scheduled_event_attributes.activity_type.name = wire.ACTIVITY_LOAD_PLAN
         packed = Payloads(payloads=[_payload(json.dumps(pack_json(json.dumps(page).encode())).encode())])
-        completed = _event(first + 1, "activity_task_completed", scheduled_event_id=first, result=packed)
-        events += [scheduled, completed, *_task(first + 2)]
+        completed_event = _event(
+            first_event_id + 1, "activity_task_completed", scheduled_event_id=first_event_id, result=packed
+        )
+        events += [scheduled_event, completed_event, *_completed_task_events(first_event_id + 2)]
     view = await _view(*events)
     assert (view.scheduler, view.status) == (None, "running")
     with pytest.raises(ValueError, match=message):
         plan_of_pages(pages[0], nodes_from_columns(pages[1]))
 
 
-@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("loop_iterations", range(4))
 async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
-    monkeypatch: pytest.MonkeyPatch, steps: int
+    monkeypatch: pytest.MonkeyPatch, loop_iterations: int
 ) -> None:
-    changed, view_count = asyncio.Event(), 0
+    change_event, view_count = asyncio.Event(), 0
 
     async def follow_history() -> None:
         await asyncio.Event().wait()
@@ -291,7 +308,7 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
     monkeypatch.setattr(RunReader, "_describe", describe)
     monkeypatch.setattr(RunReader, "_number_of", number_of)
     monkeypatch.setattr(
-        RunReader, "_reader", lambda *_, **__: SimpleNamespace(change_event=changed, follow=follow_history)
+        RunReader, "_reader", lambda *_, **__: SimpleNamespace(change_event=change_event, follow=follow_history)
     )
     monkeypatch.setattr(RunReader, "_view_with_retries", view)
 
@@ -300,10 +317,10 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
             pass
 
     follow_task = asyncio.create_task(follow())
-    changed.set()
+    change_event.set()
     await eventually(lambda: view_count == 1)
-    changed.set()
-    for _ in range(steps):
+    change_event.set()
+    for _ in range(loop_iterations):
         await asyncio.sleep(0)
     follow_task.cancel()
     done, _ = await asyncio.wait([follow_task], timeout=5)
@@ -312,13 +329,13 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
     assert follow_task.cancelled()
 
 
-NAMES = [f"n{number}" for number in range(40)]
+NODE_IDS = [f"n{number}" for number in range(40)]
 
 
 class UnavailableNodes(AsyncIterator[Any]):
     """Nodes of an offloaded region in an unavailable store. The run has every second node."""
 
-    ids_in_run = frozenset(NAMES[::2])
+    ids_in_run = frozenset(NODE_IDS[::2])
 
     def nodes(self) -> AsyncIterator[Any]:
         return self
@@ -331,8 +348,8 @@ class UnavailableNodes(AsyncIterator[Any]):
 
 
 async def test_nodes_waiting_for_the_store_are_in_document_order() -> None:
-    document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
+    document = {"nodes": {name: {"result": 1, "error": None} for name in NODE_IDS}}
     hydrator = _Hydrator(MemoryStore(), max_bytes=None)
     listing = _NodeListing(document, cast("OffloadedNodes", UnavailableNodes()), hydrator, counts=Counter())
     entries = [name async for name, _ in listing.nodes()]
-    assert entries == [*NAMES[1::2], *NAMES[::2]]
+    assert entries == [*NODE_IDS[1::2], *NODE_IDS[::2]]

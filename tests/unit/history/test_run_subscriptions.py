@@ -20,10 +20,10 @@ States = Mapping[str, NodeStatus]
 NO_TASK_FACTS = TaskFacts(0, None, COMPLETED, None, "", None, None, None)
 
 
-def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
-    """Return the view of a run at an event. States replace the scheduler."""
+def view(event_id: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
+    """Return the view of a run at an event. The given states take the place of the scheduler."""
     status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(states))
-    fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event), "has_marks": has_marks}
+    fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event_id), "has_marks": has_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **fields)
 
 
@@ -31,7 +31,13 @@ def _tasks(states: States) -> dict[str, TaskState]:
     return {name: TaskState(status, 1, None) for name, status in states.items()}
 
 
-class Feed:
+class FakeReader:
+    """Reader that returns the given views.
+
+    Args:
+        known_states: states at `reached_cursor`.
+    """
+
     def __init__(self, views: Sequence[RunView], known_states: States, *, reached_cursor: Cursor) -> None:
         self._views = views
         self._known_states = known_states
@@ -63,7 +69,7 @@ async def updates_of(
     reached_cursor: Cursor = START,
 ) -> list[RunUpdate]:
     subscriptions = RunSubscriptions(
-        lambda _: cast("RunReader", Feed(views, known_states or {}, reached_cursor=reached_cursor))
+        lambda _: cast("RunReader", FakeReader(views, known_states or {}, reached_cursor=reached_cursor))
     )
     return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
@@ -83,7 +89,7 @@ async def test_update_has_the_states_at_its_position() -> None:
 
 async def test_slow_subscriber_receives_the_final_update() -> None:
     views = view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)
-    subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, {}, reached_cursor=START)))
+    subscriptions = RunSubscriptions(lambda _: cast("RunReader", FakeReader(views, {}, reached_cursor=START)))
     positions = []
     async for update in subscriptions.subscribe("run-1"):
         positions.append(str(update.position))
@@ -92,7 +98,7 @@ async def test_slow_subscriber_receives_the_final_update() -> None:
     assert positions == ["1-5", "1-9"]
 
 
-async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
+async def test_lagging_reader_sends_no_changes_that_the_client_already_has() -> None:
     views = (
         view(3, a=RUNNING),
         view(6, a=COMPLETED, b=RUNNING),
@@ -110,10 +116,10 @@ async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
     # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
     views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
     known_states = {"a": RUNNING, "b": COMPLETED}
-    for has_marks, changed in ((True, ("a",)), (False, ())):
+    for has_marks, expected_ids in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
         updates = await updates_of(*views, after=after, known_states=known_states, reached_cursor=Cursor(1, 5))
-        assert [update.changed_ids for update in updates] == [changed]
+        assert [update.changed_ids for update in updates] == [expected_ids]
     updates = await updates_of(view(5, has_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
     assert [str(update.position) for update in updates] == ["1-5w", "1-5"]
 
@@ -121,14 +127,15 @@ async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
 async def test_derived_value_of_an_update_is_computed_once() -> None:
     subscriptions = RunSubscriptions(
         lambda _: cast(
-            "RunReader", Feed([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)], {}, reached_cursor=START)
+            "RunReader",
+            FakeReader([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)], {}, reached_cursor=START),
         )
     )
-    computed: list[str] = []
+    computed_positions: list[str] = []
 
     def compute(update: RunUpdate) -> str:
-        computed.append(str(update.position))
-        return computed[-1]
+        computed_positions.append(str(update.position))
+        return computed_positions[-1]
 
     async def watch() -> list[str]:
         return [
@@ -136,7 +143,7 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
         ]
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
-    assert computed == ["1-5", "1-9"]
+    assert computed_positions == ["1-5", "1-9"]
 
 
 def test_invalid_cursor_is_rejected_and_cursors_are_ordered() -> None:

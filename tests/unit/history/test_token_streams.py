@@ -41,9 +41,9 @@ from tests.support.eventually import eventually
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
 
-def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
+def _call(activity_id: str, *details: Any, activity_type: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
     call = PendingActivityInfo(activity_id=activity_id)
-    call.activity_type.name = kind
+    call.activity_type.name = activity_type
     call.scheduled_time.seconds = at_s
     payloads = [Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(detail).encode()) for detail in details]
     call.heartbeat_details.payloads.extend(payloads)
@@ -55,183 +55,183 @@ def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: in
 
 
 class _Server:
-    """Fake server with one run. The test sets the description of the run and ends its reader."""
+    """Fake client and subscriptions of one run. The test sets the description of the run and ends the subscriptions."""
 
     data_converter = data_converter
     open_reader: Any
 
     def __init__(self, *, is_known: bool = True) -> None:
-        self.described = DescribeWorkflowExecutionResponse()
-        self.poll_count = self.readers = 0
-        self.ended = asyncio.Event()
+        self.description = DescribeWorkflowExecutionResponse()
+        self.poll_count = self.reader_count = 0
+        self.end_event = asyncio.Event()
         self._is_known, self._is_disconnected = is_known, False
         self.view: RunView | None = None
 
     def disconnect(self) -> None:
         self._is_disconnected = True
-        self.ended.set()
+        self.end_event.set()
 
     def get_workflow_handle(self, _: str) -> "_Server":
         return self
 
     async def describe(self) -> Any:
         self.poll_count += 1
-        return SimpleNamespace(raw_description=self.described)
+        return SimpleNamespace(raw_description=self.description)
 
     async def subscribe(self, workflow_id: str) -> AsyncGenerator[Any, None]:
         if not self._is_known:
             raise RunNotFound(f"there is no run {workflow_id!r}")
-        self.readers += 1
+        self.reader_count += 1
         yield SimpleNamespace(view=self.view, changed_ids=("answer",))
-        await self.ended.wait()
+        await self.end_event.wait()
         if self._is_disconnected:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
     def stream(self, text: str) -> None:
-        self.described = DescribeWorkflowExecutionResponse(pending_activities=[_pending_activity("answer", text)])
+        self.description = DescribeWorkflowExecutionResponse(pending_activities=[_pending_activity("answer", text)])
 
-    def texts(self) -> TokenStreams:
+    def token_streams(self) -> TokenStreams:
         return TokenStreams(cast("Client", self), cast("RunSubscriptions", self))
 
 
-async def _read(texts: TokenStreams, pieces: list[TextPart]) -> None:
-    async for piece in texts.parts("run", DeliveredText()):
-        pieces.append(piece)
+async def _read(streams: TokenStreams, parts: list[TextPart]) -> None:
+    async for part in streams.parts("run", DeliveredText()):
+        parts.append(part)
 
 
 async def test_readers_of_a_run_share_the_polls() -> None:
     server = _Server()
-    texts = server.texts()
-    parts: list[list[TextPart]] = [[] for _ in range(50)]
-    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in parts]
+    streams = server.token_streams()
+    parts_by_reader: list[list[TextPart]] = [[] for _ in range(50)]
+    reader_tasks = [asyncio.create_task(_read(streams, parts)) for parts in parts_by_reader]
     server.stream("Oslo")
-    await eventually(lambda: all(parts))
+    await eventually(lambda: all(parts_by_reader))
     server.stream("Oslo has")
-    await eventually(lambda: all(len(pieces) == 2 for pieces in parts))
-    polls = server.poll_count
-    server.ended.set()
-    await asyncio.gather(*reading)
-    assert parts == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
-    assert server.readers == 1
+    await eventually(lambda: all(len(parts) == 2 for parts in parts_by_reader))
+    polls_before_end = server.poll_count
+    server.end_event.set()
+    await asyncio.gather(*reader_tasks)
+    assert parts_by_reader == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
+    assert server.reader_count == 1
     # Polls are shared: even on a slow machine there are fewer polls than readers.
-    assert polls < 50
+    assert polls_before_end < 50
 
 
 def _answer(text: str, **more: Any) -> Any:
     return response_to_json(ModelResponse(Message(role="assistant", content=text), **more))
 
 
-FORM = {"answer": "Oslo has.", "missing": []}
+FORM_OUTPUT = {"answer": "Oslo has.", "missing": []}
 
 
 @pytest.mark.parametrize(
-    ("answer", "first", "pieces"),
+    ("answer", "streamed_text", "expected_texts"),
     [
         (_answer("Let me look."), "Let me", ["Let me", " look."]),
         (_answer("Let me [[FEEDBACK x: y?]]"), "Let me", ["Let me", " "]),
         (_answer("{}"), "Let me", ["Let me"]),
-        (_answer(json.dumps(FORM), output=FORM), "", ["Oslo has."]),
+        (_answer(json.dumps(FORM_OUTPUT), output=FORM_OUTPUT), "", ["Oslo has."]),
     ],
 )
 async def test_remaining_text_of_an_ended_call_is_taken_from_its_result(
-    answer: Any, first: str, pieces: list[str]
+    answer: Any, streamed_text: str, expected_texts: list[str]
 ) -> None:
     server = _Server()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
-    server.stream(first)
-    entries: list[TextPart] = []
-    reading = asyncio.create_task(_read(server.texts(), entries))
-    await eventually(lambda: server.poll_count > 1 and len(entries) == bool(first))
-    server.described = DescribeWorkflowExecutionResponse()
-    polls = server.poll_count
-    await eventually(lambda: server.poll_count > polls + 1)
-    server.ended.set()
-    await reading
-    assert [piece.text for piece in entries] == pieces
+    server.stream(streamed_text)
+    parts: list[TextPart] = []
+    reader_task = asyncio.create_task(_read(server.token_streams(), parts))
+    await eventually(lambda: server.poll_count > 1 and len(parts) == bool(streamed_text))
+    server.description = DescribeWorkflowExecutionResponse()
+    polls_before = server.poll_count
+    await eventually(lambda: server.poll_count > polls_before + 1)
+    server.end_event.set()
+    await reader_task
+    assert [part.text for part in parts] == expected_texts
 
 
 async def test_polling_ends_with_the_last_reader() -> None:
     server = _Server()
-    texts = server.texts()
+    streams = server.token_streams()
     server.stream("Oslo")
     tasks_before = asyncio.all_tasks()
-    async with aclosing(texts.parts("run", DeliveredText())) as parts:
+    async with aclosing(streams.parts("run", DeliveredText())) as parts:
         assert (await anext(parts)).text == "Oslo"
     await eventually(lambda: asyncio.all_tasks() == tasks_before)
-    async with aclosing(texts.parts("run", DeliveredText())) as parts:
+    async with aclosing(streams.parts("run", DeliveredText())) as parts:
         assert (await anext(parts)).text == "Oslo"
-    assert server.readers == 2
+    assert server.reader_count == 2
 
 
 async def test_reading_an_unknown_run_is_an_error() -> None:
     with pytest.raises(RunNotFound):
-        await _read(_Server(is_known=False).texts(), [])
+        await _read(_Server(is_known=False).token_streams(), [])
 
 
 async def test_new_reader_polls_again_after_a_connection_failure() -> None:
     server = _Server()
-    texts = server.texts()
+    streams = server.token_streams()
     server.stream("Oslo")
-    async with aclosing(texts.parts("run", DeliveredText())) as slow_reader:
+    async with aclosing(streams.parts("run", DeliveredText())) as slow_reader:
         await anext(slow_reader)
         server.disconnect()
         with pytest.raises(RPCError):
-            await _read(texts, [])
-        server.ended.clear()
-        async with aclosing(texts.parts("run", DeliveredText())) as new_reader:
+            await _read(streams, [])
+        server.end_event.clear()
+        async with aclosing(streams.parts("run", DeliveredText())) as new_reader:
             assert (await anext(new_reader)).text == "Oslo"
         with pytest.raises(RPCError):
             await anext(slow_reader)
 
 
-@pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
-def test_poll_rate_of_all_runs_is_limited(runs: int, pause_s: float) -> None:
-    texts = _Server().texts()
-    pauses = [texts.poll_pause(NEXT_PAUSE_S) for _ in range(runs)]
-    pauses_s = [each.__enter__() for each in pauses]
+@pytest.mark.parametrize(("run_count", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
+def test_poll_rate_of_all_runs_is_limited(run_count: int, pause_s: float) -> None:
+    streams = _Server().token_streams()
+    pauses = [streams.poll_pause(NEXT_PAUSE_S) for _ in range(run_count)]
+    pauses_s = [pause.__enter__() for pause in pauses]
     assert pauses_s[-1] == pytest.approx(pause_s)
-    assert runs / pauses_s[-1] <= MAX_POLLS_PER_S + 1e-6
-    for each in pauses:
-        each.__exit__(None, None, None)
-    with texts.poll_pause(NEXT_PAUSE_S) as pause:
-        assert pause == pytest.approx(NEXT_PAUSE_S)
+    assert run_count / pauses_s[-1] <= MAX_POLLS_PER_S + 1e-6
+    for pause in pauses:
+        pause.__exit__(None, None, None)
+    with streams.poll_pause(NEXT_PAUSE_S) as next_pause_s:
+        assert next_pause_s == pytest.approx(NEXT_PAUSE_S)
 
 
 async def test_poll_pause_grows_with_the_number_of_readers() -> None:
     server = _Server()
-    texts, count = server.texts(), int(MAX_PARTS_PER_S * NEXT_PAUSE_S * 2)
-    reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
+    streams, reader_count = server.token_streams(), int(MAX_PARTS_PER_S * NEXT_PAUSE_S * 2)
+    reader_tasks = [asyncio.create_task(_read(streams, [])) for _ in range(reader_count)]
     await eventually(lambda: server.poll_count > 0)
-    with texts.poll_pause(NEXT_PAUSE_S) as pause_s:
+    with streams.poll_pause(NEXT_PAUSE_S) as pause_s:
         assert pause_s == pytest.approx(2 * NEXT_PAUSE_S)
-    server.ended.set()
-    await asyncio.gather(*reading)
+    server.end_event.set()
+    await asyncio.gather(*reader_tasks)
 
 
 def test_newest_model_call_with_text_is_found() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
-    other_calls = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
+    other_calls = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, activity_type="echo")]
     assert newest_text_call(other_calls) is None
-    newest = ("answer#2", HeartbeatText(1, 0, ""))
+    newest_call = ("answer#2", HeartbeatText(1, 0, ""))
     assert (
         newest_text_call([*other_calls, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)])
-        == newest
+        == newest_call
     )
     call = _pending_activity("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
     assert newest_text_call([call]) is None
 
 
-WHOLE = ResultOf("a", "result")
+WHOLE_RESULT = ResultOf("a", "result")
 
 
 @pytest.mark.parametrize(
     ("bindings", "expected"),
     [
-        ((((), (WHOLE,)),), "a"),
+        ((((), (WHOLE_RESULT,)),), "a"),
         ((((), (ResultOf("a", "result", ("answer",)),)),), None),
-        ((((), ("It says: ", WHOLE)),), None),
-        (((("said",), (WHOLE,)),), None),
+        ((((), ("It says: ", WHOLE_RESULT)),), None),
+        (((("text",), (WHOLE_RESULT,)),), None),
         ((((), (ResultOf("a", "status"),)),), None),
         ((), None),
     ],
@@ -248,12 +248,12 @@ def _ended_agent_run(*results: Any) -> RunView:
     """Return the run of an agent whose turns completed with these results."""
     names = [f"turn{number}" for number in range(1, len(results) + 1)]
 
-    def end(scheduler: RunScheduler) -> None:
+    def complete_turns(scheduler: RunScheduler) -> None:
         for name, result in zip(names, results, strict=True):
             start_ready(scheduler)
             scheduler.complete(name, result, at=START)
 
-    return view_of(*(node(name, *names[:at]) for at, name in enumerate(names)), step=end)
+    return view_of(*(node(name, *names[:index]) for index, name in enumerate(names)), step=complete_turns)
 
 
 def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
@@ -273,12 +273,12 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "is_superseded"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
+    ("path", "expected"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
 )
-async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str, is_superseded: bool) -> None:
+async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str, expected: bool) -> None:
     read_runs: list[str] = []
 
-    class Feed:
+    class FakeReader:
         def __init__(self, run: str) -> None:
             self._run = run
 
@@ -288,99 +288,105 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
             return _ended_agent_run(message)
 
     server = _Server()
-    server.open_reader = Feed
+    server.open_reader = FakeReader
     mark = replace(_mark_of("Fi"), node=path)
-    assert await server.texts().was_superseded("run-1", mark) is is_superseded
-    assert not await server.texts().was_superseded("run-1", replace(mark, length=0))
+    assert await server.token_streams().was_superseded("run-1", mark) is expected
+    assert not await server.token_streams().was_superseded("run-1", replace(mark, length=0))
     assert read_runs == (["run-1"] if "turn" in path else [])
 
 
 def _parts_of(delivered: DeliveredText, *texts: PartialText) -> list[TextPart]:
-    return [piece for text in texts if (piece := delivered.next_part(text)) is not None]
+    return [part for text in texts if (part := delivered.next_part(text)) is not None]
 
 
 def _partial_texts(attempt: int, *texts: str) -> list[PartialText]:
     return [PartialText("answer", attempt, text) for text in texts]
 
 
-OSLO, OSLO_HAS = TextPart("answer", 1, 0, "Oslo has"), _partial_texts(1, "Oslo has")
-FOUR = TextPart("", 0, 0, "Four.", restarts=True)
+OSLO_HAS_PART, OSLO_HAS_TEXTS = TextPart("answer", 1, 0, "Oslo has"), _partial_texts(1, "Oslo has")
+FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
 
 
 @pytest.mark.parametrize(
-    ("polled_texts", "expected", "rests"),
+    ("polled_texts", "expected", "rests_of_answers"),
     [
         (
             _partial_texts(1, "", "Os", "Os", "Oslo ", "Oslo has"),
             [TextPart("answer", 1, 0, "Os"), TextPart("answer", 1, 2, "lo "), TextPart("answer", 1, 5, "has")],
             [("Oslo has rain.", TextPart("", 0, 8, " rain.")), ("Oslo has rain.", None)],
         ),
-        (OSLO_HAS, [OSLO], []),
+        (OSLO_HAS_TEXTS, [OSLO_HAS_PART], []),
         # The next attempt repeats the text and continues it.
-        ([*OSLO_HAS, *_partial_texts(2, "", "Oslo", "Oslo has rain")], [OSLO, TextPart("answer", 2, 8, " rain")], []),
+        (
+            [*OSLO_HAS_TEXTS, *_partial_texts(2, "", "Oslo", "Oslo has rain")],
+            [OSLO_HAS_PART, TextPart("answer", 2, 8, " rain")],
+            [],
+        ),
         # The next attempt writes a different text.
         (
-            [*OSLO_HAS, *_partial_texts(2, "Os", "Osaka")],
-            [OSLO, TextPart("answer", 2, 0, "Osaka", restarts=True)],
+            [*OSLO_HAS_TEXTS, *_partial_texts(2, "Os", "Osaka")],
+            [OSLO_HAS_PART, TextPart("answer", 2, 0, "Osaka", restarts=True)],
             [("Osaka has", TextPart("", 0, 5, " has"))],
         ),
         # The final answer is a different text.
-        (_partial_texts(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
+        (_partial_texts(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR_PART)]),
     ],
 )
-def test_polled_texts_are_converted_to_pieces(
-    polled_texts: list[PartialText], expected: list[TextPart], rests: list[tuple[str, TextPart | None]]
+def test_polled_texts_are_converted_to_parts(
+    polled_texts: list[PartialText], expected: list[TextPart], rests_of_answers: list[tuple[str, TextPart | None]]
 ) -> None:
-    result = DeliveredText()
-    assert _parts_of(result, *polled_texts) == expected
-    assert [result.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
+    delivered = DeliveredText()
+    assert _parts_of(delivered, *polled_texts) == expected
+    assert [delivered.rest_of(answer) for answer, _ in rests_of_answers] == [rest for _, rest in rests_of_answers]
 
 
-TEXT_ENDS = st.lists(st.integers(0, 60))
+TEXT_LENGTHS = st.lists(st.integers(0, 60))
 
 
-def _polled_texts(answer: str, first: list[int], second: list[int]) -> list[PartialText]:
-    seen = _partial_texts(1, *(f"{answer}!"[:end] for end in sorted(first)))
-    return [*seen, *_partial_texts(2, *(answer[:end] for end in sorted(second)))]
+def _polled_texts(answer: str, first_lengths: list[int], second_lengths: list[int]) -> list[PartialText]:
+    first_texts = _partial_texts(1, *(f"{answer}!"[:length] for length in sorted(first_lengths)))
+    return [*first_texts, *_partial_texts(2, *(answer[:length] for length in sorted(second_lengths)))]
 
 
 def _read_to_end(text: str, delivered: DeliveredText, polled_texts: list[PartialText], answer: str) -> str:
-    """Return the text that a reader receives: all pieces and the remaining text."""
-    actual = _parts_of(delivered, *polled_texts)
+    """Return the text that a reader receives: all parts and the remaining text."""
+    parts = _parts_of(delivered, *polled_texts)
     rest = delivered.rest_of(answer)
-    for piece in [*actual, *([rest] if rest is not None else [])]:
-        text = "" if piece.restarts else text
-        assert (piece.offset, piece.text != "") == (len(text), True)
-        text += piece.text
+    for part in [*parts, *([rest] if rest is not None else [])]:
+        text = "" if part.restarts else text
+        assert (part.offset, part.text != "") == (len(text), True)
+        text += part.text
     return text
 
 
-@given(st.text(min_size=1), TEXT_ENDS, TEXT_ENDS)
-def test_text_of_a_reader_of_two_attempts_equals_the_answer(answer: str, first: list[int], second: list[int]) -> None:
-    assert _read_to_end("", DeliveredText(), _polled_texts(answer, first, second), answer) == answer
-
-
-@given(st.text(min_size=1), TEXT_ENDS, TEXT_ENDS, st.integers(0, 100), st.booleans())
-def test_text_of_a_resumed_reader_equals_the_answer(
-    answer: str, first: list[int], second: list[int], resumed_at: int, is_known: bool
+@given(st.text(min_size=1), TEXT_LENGTHS, TEXT_LENGTHS)
+def test_text_of_a_reader_of_two_attempts_equals_the_answer(
+    answer: str, first_lengths: list[int], second_lengths: list[int]
 ) -> None:
-    polls = _polled_texts(answer, first, second)
-    result, text = DeliveredText(), ""
-    for polled in polls[:resumed_at]:
-        piece = result.next_part(polled)
-        text = text if piece is None else piece.text if piece.restarts else text + piece.text
-    mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
+    assert _read_to_end("", DeliveredText(), _polled_texts(answer, first_lengths, second_lengths), answer) == answer
+
+
+@given(st.text(min_size=1), TEXT_LENGTHS, TEXT_LENGTHS, st.integers(0, 100), st.booleans())
+def test_text_of_a_resumed_reader_equals_the_answer(
+    answer: str, first_lengths: list[int], second_lengths: list[int], resumed_at: int, is_known: bool
+) -> None:
+    polled_texts = _polled_texts(answer, first_lengths, second_lengths)
+    delivered, text = DeliveredText(), ""
+    for polled_text in polled_texts[:resumed_at]:
+        part = delivered.next_part(polled_text)
+        text = text if part is None else part.text if part.restarts else text + part.text
+    mark = delivered.mark if is_known else replace(delivered.mark, node="", check=delivered.mark.check & 0x7FF, bits=11)
     resumed = DeliveredText(mark)
     # The resumed reader receives the last poll again, and the later polls.
-    text = _read_to_end(text, resumed, polls[max(resumed_at - 1, 0) :], answer)
+    text = _read_to_end(text, resumed, polled_texts[max(resumed_at - 1, 0) :], answer)
     assert (text, resumed.mark.length, resumed.mark.check) == (answer, len(answer), text_checksum(answer))
 
 
 def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_different_text() -> None:
-    result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
+    delivered = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # A retried call (`answer#3`) continues the text. Another call (`turn2`) restarts the text.
-    assert result.next_part(PartialText("answer#3", 1, "Oslo")) is None
-    assert result.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
+    assert delivered.next_part(PartialText("answer#3", 1, "Oslo")) is None
+    assert delivered.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     turn_text = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
     assert turn_text.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
     assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(
@@ -389,13 +395,13 @@ def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_differe
 
 
 def test_partial_text_with_a_gap_or_without_new_text_is_rejected() -> None:
-    texts = PartialTexts()
-    assert not texts.apply("answer", HeartbeatText(1, 9, "9"))
-    assert not texts.apply("answer", HeartbeatText(1, 0, ""))
-    assert texts.apply("answer", HeartbeatText(1, 0, "Oslo"))
-    for rejected in (HeartbeatText(1, 9, "9"), HeartbeatText(1, 0, "Os")):
-        assert not texts.apply("answer", rejected)
-        assert texts.newest_text == PartialText("answer", 1, "Oslo")
+    partial_texts = PartialTexts()
+    assert not partial_texts.apply("answer", HeartbeatText(1, 9, "9"))
+    assert not partial_texts.apply("answer", HeartbeatText(1, 0, ""))
+    assert partial_texts.apply("answer", HeartbeatText(1, 0, "Oslo"))
+    for heartbeat_text in (HeartbeatText(1, 9, "9"), HeartbeatText(1, 0, "Os")):
+        assert not partial_texts.apply("answer", heartbeat_text)
+        assert partial_texts.newest_text == PartialText("answer", 1, "Oslo")
 
 
 @pytest.mark.parametrize(
@@ -407,5 +413,5 @@ def test_partial_text_with_a_gap_or_without_new_text_is_rejected() -> None:
         {"text": "a", "from": True, "attempt": 1},
     ],
 )
-def test_foreign_heartbeat_details_are_not_text(encoded: object) -> None:
+def test_invalid_heartbeat_details_have_no_text(encoded: object) -> None:
     assert heartbeat_text_from_json(encoded) is None

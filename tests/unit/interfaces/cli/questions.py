@@ -6,7 +6,7 @@ OPENED_AT = 1_700_000_000.0
 
 
 def open_request(request_id: str = "check", **fields: Any) -> dict[str, Any]:
-    """Return an open APPROVAL for ann, with other fields if they are given."""
+    """Return an open APPROVAL request to ann. The given fields replace or extend its fields."""
     return {
         "request_id": request_id,
         "node_id": request_id,

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.waits
 
 
 OTHER_DATABASE = "postgresql://127.0.0.1:9/b"
-"""Another database than the background worker has."""
+"""A database that the background worker does not use."""
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         await daemon.stop()
 
 
-def _raises_other_value(name: str, more: str = ", and") -> Any:
-    return pytest.raises(CommandError, match=f"another value of {name}{more}")
+def _raises_other_value(name: str) -> Any:
+    return pytest.raises(CommandError, match=f"another value of {name}, and")
 
 
 async def _start() -> tuple[Daemon, bool]:
@@ -61,19 +61,19 @@ async def _start() -> tuple[Daemon, bool]:
     return await start_worker(settings, load_toolset(settings))
 
 
-async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, is_new = await _start()
+async def test_worker_with_the_same_settings_is_reused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first_worker, is_new = await _start()
     # No run depends on these settings.
     monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "debug")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert (is_new, await _start()) == (True, (first, False))
+    assert (is_new, await _start()) == (True, (first_worker, False))
     reject_other_settings(load_settings())
-    record = folder / "workers" / "worker.settings"
-    text = record.read_text(encoding="utf-8")
+    settings_file = folder / "workers" / "worker.settings"
+    text = settings_file.read_text(encoding="utf-8")
     assert "DAGWRIGHT_SECRET_DESK" in text
     assert not [value for value in ("hidden", "hush", "key-of-mine", "127.0.0.1") if value in text]
-    assert record.stat().st_mode & 0o077 == 0
-    record.unlink()
+    assert settings_file.stat().st_mode & 0o077 == 0
+    settings_file.unlink()
     with pytest.raises(CommandError, match="has unknown settings: end it with `dagwright down`"):
         reject_other_settings(load_settings())
 
@@ -108,7 +108,7 @@ async def test_command_with_another_setting_is_rejected(
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
     assert str(error.value) == expected
     assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
-    # After its end, a command is accepted, and the next worker has the new settings.
+    # After the end of the worker, a command is accepted, and the next worker has the new settings.
     await worker.stop()
     assert (await _start())[1]
     reject_other_settings(settings)
@@ -134,7 +134,9 @@ async def test_worker_does_not_start_while_a_command_has_other_settings(
             pass
 
 
-async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_is_kept_running_only_if_the_worker_is_accepted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep_calls: list[bool] = []
     monkeypatch.setattr(LocalServer, "keep_running", lambda _: keep_calls.append(True))
     assert not folder.exists()
@@ -179,7 +181,7 @@ async def test_command_is_rejected_while_another_command_has_other_settings(
         ("TEMPORAL_NAMESPACE", "other"),
     ],
 )
-async def test_other_queue_or_server_is_rejected(
+async def test_command_with_another_queue_or_server_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     async with serving_with_settings(load_settings()):
@@ -207,7 +209,7 @@ async def test_other_queue_or_server_is_rejected(
     assert reports == []
 
 
-async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_names_the_worker_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await _start()
     settings = load_settings()
     gateway = LocalServer(settings).worker("gateway")
@@ -220,7 +222,7 @@ async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pyt
         await LocalServer(settings).worker(name).stop()
 
 
-async def test_equivalent_paths_are_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_equivalent_paths_count_as_the_same_setting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGWRIGHT_DATABASE_URL")
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
     await _start()
@@ -242,10 +244,10 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
     await _start()
     (other_folder := folder.parent / "other").mkdir()
     monkeypatch.chdir(other_folder)
-    words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other_folder}), and"
-    with pytest.raises(CommandError, match=re.escape(words)):
+    message = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other_folder}), and"
+    with pytest.raises(CommandError, match=re.escape(message)):
         reject_other_settings(load_settings())
-    # A command that executes no runs needs no files.
+    # A command that executes no runs does not use the files root.
     reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other_folder))
     with _raises_other_value("DAGWRIGHT_FILES_ROOT"):
@@ -257,14 +259,16 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
         reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
 
 
-async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_serves_runs_even_if_the_state_folder_is_not_writable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder.parent.joinpath("file").touch()
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(folder.parent / "file" / "state"))
     async with serving_with_settings(load_settings()):
         pass
 
 
-def test_settings_of_runs_are_compared() -> None:
+def test_only_settings_that_affect_runs_are_compared() -> None:
     settings_of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").settings_of_runs()
     assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*settings_of_runs}
     omitted_names = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
@@ -277,7 +281,7 @@ def test_settings_of_runs_are_compared() -> None:
     ("plans", "port", "rejected_option"),
     [("a", 8000, None), (None, None, None), ("b", None, "--plans"), ("a", 9000, "--port 9000")],
 )
-def test_other_plans_or_port_are_rejected(
+def test_other_plans_or_another_port_than_those_of_the_gateway_are_rejected(
     tmp_path: Path, plans: str | None, port: int | None, rejected_option: str | None
 ) -> None:
     (tmp_path / "workers").mkdir()

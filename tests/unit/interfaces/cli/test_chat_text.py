@@ -53,14 +53,14 @@ def test_line_is_a_message_or_a_command(line: str, expected: ChatInput) -> None:
 
 def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
     turn = Turn(1, "r1", "Make it.", "completed", explanation="Makes Apex.", outcome="cbu.ensure: fund, Apex")
-    nothing = Turn(2, "r2", "Custody too.", "completed", explanation="It has custody.")
-    first = ["1. Make it.", "r1: completed: cbu.ensure: fund, Apex"]
-    second = ["2. Custody too.", "r2: completed: It has custody."]
-    assert [line.strip() for line in turn_lines([turn, nothing])] == [*first, *second]
+    turn_without_outcome = Turn(2, "r2", "Custody too.", "completed", explanation="It has custody.")
+    first_lines = ["1. Make it.", "r1: completed: cbu.ensure: fund, Apex"]
+    second_lines = ["2. Custody too.", "r2: completed: It has custody."]
+    assert [line.strip() for line in turn_lines([turn, turn_without_outcome])] == [*first_lines, *second_lines]
 
 
 @pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
-def test_session_is_resumed_by_a_quoted_command(name: str) -> None:
+def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
     assert shlex.split(continue_hint(name).partition(": ")[2]) == ["dagwright", "chat", "--session", name]
 
 
@@ -74,15 +74,15 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
         deadline="2m",
         budget="1 USD",
     )
-    result = continue_hint("s", [*chat_options(request.ask_request()), "--tools", "my tools.py"])
-    assert shlex.split(result.partition(": ")[2]) == [
+    hint = continue_hint("s", [*chat_options(request.ask_request()), "--tools", "my tools.py"])
+    assert shlex.split(hint.partition(": ")[2]) == [
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
         *("--model", "openai:small", "--budget", "1 USD", "--deadline", "2m", "--tools", "my tools.py"),
     ]
     assert chat_options(ChatRequest().ask_request()) == []
 
 
-def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
+def test_help_lists_all_commands_and_a_mistyped_command_gets_a_hint() -> None:
     commands = [line.split()[0] for line in help_lines()[1:]]
     assert commands == ["/help", "/status", "/turns", "/profile", "/cancel", "/new", "/quit"]
     assert command_hint("Exit") == "/quit ends the chat; 'Exit' was not sent"
@@ -92,7 +92,7 @@ def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
     assert unknown_command_message("/nonsense") == "unknown command /nonsense; /help lists the commands"
 
 
-def test_status_reports_current_work() -> None:
+def test_status_reports_the_running_turn() -> None:
     session = SessionRecord("s")
     assert status_line(session, profile="plan") == "session s: idle, 0 turns; profile plan"
     session.start_turn(TurnStart("run-1", {}, "Show it."), at=1.0)
@@ -105,8 +105,8 @@ MESSAGE = "found \x1b[2J three"
 ESCAPED_MESSAGE = "found \\u001b[2J three"
 
 
-def _sub_goal(number: int, status: str = "success", **more: Any) -> dict[str, Any]:
-    return {"id": number, "worker": "look", "description": "Looks.", "status": status, "error": None, **more}
+def _sub_goal(number: int, status: str = "success", **fields: Any) -> dict[str, Any]:
+    return {"id": number, "worker": "look", "description": "Looks.", "status": status, "error": None, **fields}
 
 
 def _round(number: int) -> dict[str, Any]:
@@ -115,16 +115,16 @@ def _round(number: int) -> dict[str, Any]:
     return {**document, "sub_goals": [number], "results": results}
 
 
-def _document(rounds: int) -> dict[str, Any]:
-    numbers = range(1, rounds + 1)
+def _document(round_count: int) -> dict[str, Any]:
+    numbers = range(1, round_count + 1)
     parts = {"sub_goals": [*map(_sub_goal, numbers)], "rounds": [*map(_round, numbers)]}
     return {"phase": "planning", "max_rounds": 10, "intention": "All of\nit.", **parts}
 
 
-def _table_lines(document: dict[str, Any], *, max_rows: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
+def _table_lines(document: dict[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as capture:
-        console.print(rounds_table(document, max_rows=max_rows, call_texts=calls))
+        console.print(rounds_table(document, max_rows=max_rows, call_texts=call_texts))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -135,8 +135,8 @@ def test_each_round_is_shown_with_its_reason_and_results() -> None:
         f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
         "the planner decides what to do next",
     ]
-    newest = [line.strip() for line in _table_lines(_document(9), max_rows=5)]
-    assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {ESCAPED_MESSAGE}"])
+    last_lines = [line.strip() for line in _table_lines(_document(9), max_rows=5)]
+    assert (len(last_lines), last_lines[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {ESCAPED_MESSAGE}"])
     failed_rounds = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
     assert [line.strip() for line in _table_lines(failed_rounds, max_rows=9)] == ["it is no answer"]
     assert [*reason_lines({"rounds": _document(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
@@ -144,16 +144,16 @@ def test_each_round_is_shown_with_its_reason_and_results() -> None:
 
 
 def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
-    result = _document(1)
-    result["sub_goals"].append(_sub_goal(2, "running"))
-    result["rounds"][0]["sub_goals"].append(2)
-    calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
+    document = _document(1)
+    document["sub_goals"].append(_sub_goal(2, "running"))
+    document["rounds"][0]["sub_goals"].append(2)
+    call_texts = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
     expected = [
         f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
         "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
     ]
-    assert _table_lines({**result, "phase": "executing"}, max_rows=20, calls=calls)[2:4] == expected
-    planning_line = _table_lines(_document(1), max_rows=20, calls={"plan": "attempt 2, no route"})[-1]
+    assert _table_lines({**document, "phase": "executing"}, max_rows=20, call_texts=call_texts)[2:4] == expected
+    planning_line = _table_lines(_document(1), max_rows=20, call_texts={"plan": "attempt 2, no route"})[-1]
     assert planning_line.strip() == "the planner decides what to do next  attempt 2, no route"
     assert (
         _table_lines({**_document(0), "intention": None}, max_rows=9)[-1].strip() == "the question is being interpreted"
@@ -161,34 +161,41 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
     assert _table_lines({**_document(1), "phase": "done"}, max_rows=9)[-1].strip() == "the answer is being written"
 
 
-def _before_repair(document: dict[str, Any]) -> dict[str, Any]:
-    """The same rounds before the last answer was repaired."""
-    *before, last_round = document["rounds"]
+def _with_rejected_last_round(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document in which the last round has a rejected answer, before its repair."""
+    *earlier_rounds, last_round = document["rounds"]
     rejected_round = {**last_round, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
-    return {**document, "sub_goals": document["sub_goals"][:-1], "rounds": [*before, rejected_round]}
+    return {**document, "sub_goals": document["sub_goals"][:-1], "rounds": [*earlier_rounds, rejected_round]}
 
 
 def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
     written_keys: set[str] = set()
     assert new_lines(None, written_keys) == []
     assert new_lines(_document(1), written_keys) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_before_repair(_document(2)), written_keys) == [("round 2", "rejected: No such worker.")]
-    assert new_lines(_before_repair(_document(2)), written_keys) == []
+    assert new_lines(_with_rejected_last_round(_document(2)), written_keys) == [
+        ("round 2", "rejected: No such worker.")
+    ]
+    assert new_lines(_with_rejected_last_round(_document(2)), written_keys) == []
     assert new_lines(_document(2), written_keys) == [("round 2", "Because 2.")]
-    assert "Round 2 of 10, rejected: No such worker." in _table_lines(_before_repair(_document(2)), max_rows=20)[3]
-    assert [*round_lines({"rounds": _before_repair(_document(2))})][3:] == ["Round 2 (no plan): No such worker."]
+    assert (
+        "Round 2 of 10, rejected: No such worker."
+        in _table_lines(_with_rejected_last_round(_document(2)), max_rows=20)[3]
+    )
+    assert [*round_lines({"rounds": _with_rejected_last_round(_document(2))})][3:] == [
+        "Round 2 (no plan): No such worker."
+    ]
 
 
 def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
-    result = _document(2)
-    result["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
-    result["rounds"][0] |= {"results": [], "omitted_results": 1}
-    result["rounds"][1]["sub_goals"].append(3)
-    assert [*round_lines({"rounds": result})] == [
+    document = _document(2)
+    document["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
+    document["rounds"][0] |= {"results": [], "omitted_results": 1}
+    document["rounds"][1]["sub_goals"].append(3)
+    assert [*round_lines({"rounds": document})] == [
         *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results omitted: 1"),
         *("Round 2 (continue): Because 2.", f"  sg2 look: success: {ESCAPED_MESSAGE}", "  sg3 show: never started"),
     ]
-    assert [line.strip() for line in _table_lines(result, max_rows=20)] == [
+    assert [line.strip() for line in _table_lines(document, max_rows=20)] == [
         *("Interpretation: All of it.", "Round 1 of 10: Because 1.", "… results omitted: 1"),
         *("Round 2 of 10: Because 2.", f"✓ sg2 look: Looks.  {ESCAPED_MESSAGE}"),
         *("· sg3 show: Shows.", "the planner decides what to do next"),
@@ -200,21 +207,21 @@ class _Terminal(Output):
 
     def __init__(self) -> None:
         super().__init__()
-        self.printed: list[str] = []
+        self.printed_lines: list[str] = []
 
     def print(self, text: str) -> None:
-        self.printed.append(text)
+        self.printed_lines.append(text)
 
 
 class _HangingSessions:
     """The sessions of a server that hangs after a few requests."""
 
-    def __init__(self, answers: int) -> None:
-        self.answers = answers
+    def __init__(self, remaining_answers: int) -> None:
+        self.remaining_answers = remaining_answers
 
     async def read(self, name: str) -> SessionView:
-        self.answers -= 1
-        if self.answers < 0:
+        self.remaining_answers -= 1
+        if self.remaining_answers < 0:
             await asyncio.sleep(600)
         return SessionView(SessionRecord(name))
 
@@ -223,7 +230,7 @@ class _HangingSessions:
 
 
 class _TypedLines:
-    """One command, then Ctrl-C."""
+    """Input of a chat: one command, then Ctrl-C."""
 
     def __init__(self) -> None:
         self.lines = ["/status"]
@@ -234,29 +241,31 @@ class _TypedLines:
         raise Interrupted
 
 
-def _next_of(interrupt_handling: InterruptHandling) -> object:
+def _next_interrupt_of(interrupt_handling: InterruptHandling) -> object:
     return interrupt_handling.on_next_interrupt
 
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_command, "READ_TIMEOUT_S", 0.2)
-    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(answers=1)
+    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(remaining_answers=1)
     resources = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
     chat = Chat(
         resources, cast("Any", _TypedLines()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling
     )
     chat_task = asyncio.create_task(chat.answer_messages("s", is_new=True))
-    await eventually(lambda: sessions.answers == -1 and interrupt_handling.on_next_interrupt is not None)
+    await eventually(lambda: sessions.remaining_answers == -1 and interrupt_handling.on_next_interrupt is not None)
     interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
     assert interrupt is not None
     interrupt()
     # A second Ctrl-C does not wait for the server.
-    await eventually(lambda: sessions.answers == -2 and _next_of(interrupt_handling) is end_process_at_once)
+    await eventually(
+        lambda: sessions.remaining_answers == -2 and _next_interrupt_of(interrupt_handling) is end_process_at_once
+    )
     assert await chat_task == ExitCode.INTERRUPTED
-    assert output.printed[-1].startswith("the Temporal server does not respond; a started run continues")
+    assert output.printed_lines[-1].startswith("the Temporal server does not respond; a started run continues")
 
 
-def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_rounds_apply_only_to_the_profile_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[AskRequest] = []
 
     def prepare(request: AskRequest, *_: object) -> None:
@@ -274,5 +283,5 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
     )
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
-    options = [(each.profile, each.max_rounds, each.worker_timeout) for each in requests]
+    options = [(request.profile, request.max_rounds, request.worker_timeout) for request in requests]
     assert options == [("plan", None, None), ("rounds", 4, "5s")]

@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.shared_options import SITE
 from tests.support.docs import ROOT, anchors
 
-_VALID = {
+_VALID_PLAN = {
     "plan": 1,
     "title": "Small",
     "inputs": {"n": {"type": "integer", "prompt": "How many?"}},
@@ -29,15 +29,15 @@ _VALID = {
     ],
 }
 _ROOT = str(Path(__file__).parents[4])
-_UNKNOWN_TOOL = {"plan": 1, "nodes": [{"id": "x", "tool": "calculate", "arguments": {}}]}
+_PLAN_WITH_UNKNOWN_TOOL = {"plan": 1, "nodes": [{"id": "x", "tool": "calculate", "arguments": {}}]}
 
 
-Command = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in an empty folder; return its exit code, stdout and stderr."""
+def run_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Function that runs a command in an empty folder, and returns its exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -57,8 +57,8 @@ def _plan_with_unknown_tools(*names: str, **fields: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": name, "tool": "calculate"} for name in names], **fields}
 
 
-def test_document_of_a_valid_plan_is_one_line(command: Command) -> None:
-    code, out, err = command("check", _write("small.json", _VALID), "--json")
+def test_document_of_a_valid_plan_is_one_line(run_command: RunCommand) -> None:
+    code, out, err = run_command("check", _write("small.json", _VALID_PLAN), "--json")
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert json.loads(out) == {
         **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "node_count": 3},
@@ -67,13 +67,13 @@ def test_document_of_a_valid_plan_is_one_line(command: Command) -> None:
     }
 
 
-def test_output_of_tools_goes_to_stderr(command: Command) -> None:
+def test_output_of_a_tools_file_goes_to_stderr(run_command: RunCommand) -> None:
     Path("tools.py").write_text("from dagwright.tools import tool\nprint('loaded')\n@tool\ndef send() -> None: ...\n")
-    code, out, err = command("check", _write("small.json", _VALID), "--tools", "tools.py", "--json")
+    code, out, err = run_command("check", _write("small.json", _VALID_PLAN), "--tools", "tools.py", "--json")
     assert (code, json.loads(out)["status"], err) == (0, "valid", "loaded\n")
 
 
-def test_steps_without_undo_are_noted_with_compensate(command: Command) -> None:
+def test_nodes_without_undo_are_noted_with_the_option_compensate(run_command: RunCommand) -> None:
     Path("tools.py").write_text(
         "from dagwright.tools import tool\n"
         "@tool(effects='idempotent', undo='free')\ndef book() -> None: ...\n"
@@ -87,17 +87,17 @@ def test_steps_without_undo_are_noted_with_compensate(command: Command) -> None:
         "node_id": "b",
         "message": "'b' cannot be compensated: the tool 'send' has no undo",
     }
-    for more, notes in ((["--compensate"], [note]), ([], [])):
-        code, out, _ = command(*arguments, *more)
+    for options, notes in ((["--compensate"], [note]), ([], [])):
+        code, out, _ = run_command(*arguments, *options)
         assert (code, json.loads(out)["notes"]) == (0, notes)
 
 
-def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(command: Command) -> None:
-    files = [_write("many.jsonl", _VALID, _UNKNOWN_TOOL), _write("one.json", _VALID), "none.json"]
-    code, out, _ = command("check", *files, "--json")
+def test_each_file_and_each_line_of_a_jsonl_file_gets_an_output_line(run_command: RunCommand) -> None:
+    files = [_write("many.jsonl", _VALID_PLAN, _PLAN_WITH_UNKNOWN_TOOL), _write("one.json", _VALID_PLAN), "none.json"]
+    code, out, _ = run_command("check", *files, "--json")
     documents = [json.loads(line) for line in out.splitlines()]
     assert code == 2
-    assert [(item["file"], item["line"], item["status"]) for item in documents] == [
+    assert [(document["file"], document["line"], document["status"]) for document in documents] == [
         ("many.jsonl", 1, "valid"),
         ("many.jsonl", 2, "invalid"),
         ("one.json", None, "valid"),
@@ -108,8 +108,8 @@ def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(command: Command) -
     assert documents[1]["errors"] == [problem]
 
 
-def test_table_lists_levels_and_critical_path(command: Command) -> None:
-    code, out, _ = command("check", _write("small.json", _VALID))
+def test_table_lists_levels_and_critical_path(run_command: RunCommand) -> None:
+    code, out, _ = run_command("check", _write("small.json", _VALID_PLAN))
     assert (code, [" ".join(line.split()) for line in out.splitlines()]) == (
         0,
         [
@@ -120,18 +120,18 @@ def test_table_lists_levels_and_critical_path(command: Command) -> None:
     )
     name = "/".join(["a" * 200, "b" * 200, "plan.json"])
     Path(name).parent.mkdir(parents=True)
-    code, out, _ = command("check", _write(name, _VALID))
+    code, out, _ = run_command("check", _write(name, _VALID_PLAN))
     assert (code, out.splitlines()[0]) == (0, f"{name}: valid")
 
 
-def test_problems_are_cut_and_counted_in_singular_and_plural(command: Command) -> None:
+def test_long_list_of_problems_is_truncated_and_the_rest_is_counted(run_command: RunCommand) -> None:
     for count, rest_text in ((27, "7 more problems"), (21, "1 more problem")):
         file = _write("wrong.json", _plan_with_unknown_tools(*(f"n{number}" for number in range(count))))
-        code, _, err = command("check", file)
+        code, _, err = run_command("check", file)
         assert (code, len(err.splitlines())) == (2, 21)
         assert err.splitlines()[-1] == f"wrong.json: and {rest_text}; --json lists all"
     single_node = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
-    code, out, _ = command("check", _write("one.json", single_node))
+    code, out, _ = run_command("check", _write("one.json", single_node))
     assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
 
 
@@ -139,7 +139,7 @@ def _errors(text: str) -> list[tuple[str, str]]:
     return [(error["code"], error["pointer"]) for error in json.loads(text)["errors"]]
 
 
-def test_unreadable_file_hides_no_other_problem(command: Command) -> None:
+def test_unreadable_file_hides_no_other_problem(run_command: RunCommand) -> None:
     Path("odd.json").write_text('{"nodes": [{"id": "x", "tool": "nobody", "tool": "none"}]}', encoding="utf-8")
     nodes: list[Any] = [
         {"id": "gone", "plan": "none.json"},
@@ -147,7 +147,7 @@ def test_unreadable_file_hides_no_other_problem(command: Command) -> None:
         {"id": "inline", "plan": {}, "arguments": {"x": 1}},
         {"id": "x", "tool": "calculate"},
     ]
-    code, out, _ = command("check", _write("plan.json", {"nodes": nodes}), "--json")
+    code, out, _ = run_command("check", _write("plan.json", {"nodes": nodes}), "--json")
     assert (code, _errors(out)) == (
         2,
         [
@@ -159,7 +159,7 @@ def test_unreadable_file_hides_no_other_problem(command: Command) -> None:
     )
 
 
-def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
+def test_all_invalid_inputs_of_a_run_are_reported(run_command: RunCommand) -> None:
     arguments_by_name = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
     nodes = [
         {"id": name, "tool": "calculator", "arguments": arguments} for name, arguments in arguments_by_name.items()
@@ -168,7 +168,7 @@ def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
         "plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in arguments_by_name}, "nodes": nodes}
     )
     options = [part for pair in ("strange=1", "a=x", "b=1") for part in ("--input", pair)]
-    code, out, _ = command("run", plan, *options, "--input-file", _write("values.json", {"c": "y"}), "--json")
+    code, out, _ = run_command("run", plan, *options, "--input-file", _write("values.json", {"c": "y"}), "--json")
     assert (code, _errors(out)) == (
         2,
         [
@@ -183,24 +183,24 @@ def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
 _INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
 
 
-def test_context_gives_values_for_at_names(command: Command) -> None:
+def test_context_gives_values_for_at_names(run_command: RunCommand) -> None:
     file = _write("intents.json", _INTENTS)
-    code, out, _ = command("check", file, "--json")
+    code, out, _ = run_command("check", file, "--json")
     assert (code, _errors(out)[0][0]) == (2, "missing_context")
     for context in ("cbu=fund_1", "@cbu=fund_1"):
-        code, out, _ = command("check", file, "--context", context, "--json")
+        code, out, _ = run_command("check", file, "--context", context, "--json")
         assert (code, json.loads(out)["notes"]) == (0, [])
     # The invalid `--input` rejects the run after the note about `--context`, so no server is started.
-    code, _, err = command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
+    code, _, err = run_command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
     note, error_line = err.splitlines()
     assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
     assert "the plan has no input 'strange'" in error_line
 
 
-def test_unused_at_name_of_context_is_noted(command: Command) -> None:
-    more = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
+def test_unused_at_name_of_context_is_noted(run_command: RunCommand) -> None:
+    options = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
     for plan in (_INTENTS, {"plan": 1, "nodes": [{"id": "a", "plan": _INTENTS}]}):
-        code, out, _ = command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *more)
+        code, out, _ = run_command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *options)
         assert (code, [(note["code"], note["message"]) for note in json.loads(out)["notes"]]) == (
             0,
             [
@@ -208,7 +208,7 @@ def test_unused_at_name_of_context_is_noted(command: Command) -> None:
                 ("unused_context", "the plan does not use @manco, which `context` gives; it uses @cbu"),
             ],
         )
-    code, out, _ = command("check", _write("small.json", _VALID), *more)
+    code, out, _ = run_command("check", _write("small.json", _VALID_PLAN), *options)
     assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no name of a session")
 
 
@@ -217,8 +217,18 @@ def test_python_m_dagwright_runs_check_without_loading_temporal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID)]
-    result = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
+    process_arguments = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "dagwright",
+        "check",
+        _write("small.json", _VALID_PLAN),
+    ]
+    result = subprocess.run(
+        process_arguments, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stdout.splitlines()[0]) == (0, "small.json: valid")
     modules = [
         line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
@@ -227,10 +237,10 @@ def test_python_m_dagwright_runs_check_without_loading_temporal(
     assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
 
 
-def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(command: Command) -> None:
+def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(run_command: RunCommand) -> None:
     node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
     file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
-    code, _, err = command("run", file, "--input-file", values, "--context", "cbuu=x")
+    code, _, err = run_command("run", file, "--input-file", values, "--context", "cbuu=x")
     assert (code, err.splitlines()) == (
         2,
         [
@@ -278,11 +288,11 @@ def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(comman
         (["worker", "--serve", "tool"], "'tool' is not one of all, workflows, tools; did you mean 'tools'?; see"),
     ],
 )
-def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, command: Command) -> None:
-    _write("small.json", _VALID)
-    _write("unknown.json", _UNKNOWN_TOOL)
+def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, run_command: RunCommand) -> None:
+    _write("small.json", _VALID_PLAN)
+    _write("unknown.json", _PLAN_WITH_UNKNOWN_TOOL)
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
-    code, out, err = command(*arguments)
+    code, out, err = run_command(*arguments)
     assert (code, out, sentence in err, err.count("\n")) == (2, "", True, 1), err
 
 
@@ -297,53 +307,63 @@ def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, command:
         ["cancel", "run-1", "--reason", "\udcff"],
     ],
 )
-def test_argument_that_is_not_utf_8_is_rejected(arguments: list[str], command: Command) -> None:
-    _write("small.json", _VALID)
-    code, out, err = command(*arguments, "--json")
+def test_argument_that_is_not_utf_8_is_rejected(arguments: list[str], run_command: RunCommand) -> None:
+    _write("small.json", _VALID_PLAN)
+    code, out, err = run_command(*arguments, "--json")
     assert (code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)
     assert ("\\udcff" in err, err.endswith("is not valid UTF-8\n")) == (True, True)
 
 
 @pytest.mark.parametrize("name", ["run", "check"])
-def test_missing_files_and_syntax_errors_are_reported(name: str, command: Command) -> None:
-    code, _, err = command(name, "\udcff.json")
+def test_missing_files_and_syntax_errors_are_reported(name: str, run_command: RunCommand) -> None:
+    code, _, err = run_command(name, "\udcff.json")
     assert (code, "unreadable" in err) == (2, True)
-    code, out, _ = command(name, "none.txt", "--repair", "--json")
+    code, out, _ = run_command(name, "none.txt", "--repair", "--json")
     assert (code, _errors(out)) == (2, [("unreadable", "")])
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
-    code, _, err = command(name, "broken.json")
+    code, _, err = run_command(name, "broken.json")
     assert (code, "line 2, column 12" in err) == (2, True)
 
 
-def test_option_json_reports_bad_usage_as_a_document(command: Command) -> None:
-    code, out, err = command("status", "--json")
+def test_option_json_reports_bad_usage_as_a_document(run_command: RunCommand) -> None:
+    code, out, err = run_command("status", "--json")
     assert (code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
-    code, out, err = command("graph", "x", "--format", "svg", "--json")
+    code, out, err = run_command("graph", "x", "--format", "svg", "--json")
     sentence = "--json and --format svg contradict each other; give one of them"
     assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": sentence}, f"{sentence}\n")
 
 
-def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
-    names = re.findall(r"^  ([a-z-]+)  ", command("--help")[1].partition("Runs:")[2], re.MULTILINE)
+def test_help_describes_each_value_and_not_its_type(run_command: RunCommand) -> None:
+    names = re.findall(r"^  ([a-z-]+)  ", run_command("--help")[1].partition("Runs:")[2], re.MULTILINE)
     groups = {"agents", "entities", "keys", "new", "store", "tool"}
     assert groups <= {*names}
     commands = [[name] for name in names if name not in groups]
     commands += [["entities", "load"], ["store", "show"], ["store", "prune"], ["tool", "resume"]]
     assert len(commands) > 10
-    for each in commands:
-        code, out, _ = command(*each, "--help")
+    for command_words in commands:
+        code, out, _ = run_command(*command_words, "--help")
         entries = [line for line in out.splitlines() if re.match(r"  (-|[A-Z]+ )", line)]
         undescribed_lines = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
-        assert (code, undescribed_lines) == (0, []), each
+        assert (code, undescribed_lines) == (0, []), command_words
 
 
-def test_help_has_whole_summaries_and_links_the_reference(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_has_whole_summaries_and_links_the_reference(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     pages = {name: anchors(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
     groups = [["entities"], ["store"], ["tool"]]
-    for each in [[], *groups, ["run"], ["set-result"], ["entities", "find"], ["store", "prune"], ["tool", "pause"]]:
-        out = command(*each, "--help")[1]
-        assert "..." not in out.replace("[ARGS]...", ""), each
+    for command_words in [
+        [],
+        *groups,
+        ["run"],
+        ["set-result"],
+        ["entities", "find"],
+        ["store", "prune"],
+        ["tool", "pause"],
+    ]:
+        out = run_command(*command_words, "--help")[1]
+        assert "..." not in out.replace("[ARGS]...", ""), command_words
         page, _, anchor = out.rstrip().rpartition(f"Documentation: {SITE}reference/")[2].partition("/")
         assert page in pages, out
         assert not anchor or anchor.removeprefix("#") in pages[page], out
@@ -352,11 +372,11 @@ def test_help_has_whole_summaries_and_links_the_reference(command: Command, monk
     )
 
 
-def test_answer_of_a_model_is_repaired_only_with_repair(command: Command) -> None:
+def test_answer_of_a_model_is_repaired_only_with_the_option_repair(run_command: RunCommand) -> None:
     nodes = "{'id': 'a', 'tool': 'Calculator', 'arguments': {'expression': '1'}}"
     Path("answer.txt").write_text(f"Sure:\n```json\n{{'plan': 1, 'nodes': [{nodes}]}}\n```\n", encoding="utf-8")
-    assert command("check", "answer.txt", "--json")[0] == 2
-    code, out, _ = command("check", "answer.txt", "--repair", "--json")
+    assert run_command("check", "answer.txt", "--json")[0] == 2
+    code, out, _ = run_command("check", "answer.txt", "--repair", "--json")
     document = json.loads(out)
     assert (code, document["status"], document["levels"]) == (0, "valid", [["a"]])
     codes = [repair["code"] for repair in document["repairs"]]
@@ -367,19 +387,19 @@ def test_answer_of_a_model_is_repaired_only_with_repair(command: Command) -> Non
     assert document["repairs"][-1] == {"code": "tool", "pointer": "/nodes/0/tool", "offset": None, "message": message}
 
 
-def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
+def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
     first_node = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
     Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first_node, first_node]})[:-20], encoding="utf-8")
-    code, out, _ = command("run", "cut.txt", "--repair", "--json")
+    code, out, _ = run_command("run", "cut.txt", "--repair", "--json")
     hint = "ask the model for the rest, or complete the plan manually"
     assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("truncated", hint)])
     plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first_node, {**first_node, "id": "b"}]}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
-    code, out, _ = command("check", "cut.txt", "--repair", "--json")
+    code, out, _ = run_command("check", "cut.txt", "--repair", "--json")
     assert (code, [error[0] for error in _errors(out)]) == (2, ["truncated", "invalid_reference"])
 
 
-async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:
+async def test_interrupt_while_the_program_is_loading_ends_the_program_without_output(tmp_path: Path) -> None:
     # A replacement for the library, which is slow to import.
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
@@ -395,5 +415,5 @@ async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_
     assert process.stdout is not None
     assert await process.stdout.readline() == b"loading\n"
     process.send_signal(signal.SIGINT)
-    _, result = await process.communicate()
-    assert (process.returncode, result) == (130, b"")
+    _, error_output = await process.communicate()
+    assert (process.returncode, error_output) == (130, b"")

@@ -18,7 +18,7 @@ _HOSTILE = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'
 
 
 def _graph(*ids: str, edges: list[list[str]] | None = None) -> dict[str, object]:
-    nodes = [{"node_id": name, "title": None, "status": "completed", "tool": "t"} for name in ids]
+    nodes = [{"node_id": node_id, "title": None, "status": "completed", "tool": "t"} for node_id in ids]
     return {"nodes": nodes, "edges": edges or []}
 
 
@@ -42,21 +42,22 @@ def test_any_text_is_escaped() -> None:
     assert titles[-1].startswith('</text><script>alert("1")</script> `x`')
 
 
-def boxes_of(graph: Any, kind: str = "node") -> list[tuple[float, float]]:
-    """Return the positions of the boxes, or the left and right sides of the frames of groups."""
-    root = ET.fromstring(svg(graph))
-    if kind == "frame":
-        frames = [each.attrib for each in root.iter(f"{_SVG}rect") if each.get("class") == "frame"]
-        return [(float(frame["x"]), float(frame["x"]) + float(frame["width"])) for frame in frames]
-    transforms = [
-        each.attrib["transform"] for each in root.iter(f"{_SVG}g") if each.get("class", "").startswith("node ")
-    ]
-    actual = [[float(number) for number in transform[len("translate(") : -1].split()] for transform in transforms]
-    return [(x, y) for x, y in actual]
+def box_positions(graph: Any) -> list[tuple[float, float]]:
+    groups = ET.fromstring(svg(graph)).iter(f"{_SVG}g")
+    transforms = [group.attrib["transform"] for group in groups if group.get("class", "").startswith("node ")]
+    positions = [[float(number) for number in transform[len("translate(") : -1].split()] for transform in transforms]
+    return [(x, y) for x, y in positions]
+
+
+def frame_sides(graph: Any) -> list[tuple[float, float]]:
+    """Return the left and right side of the frame of each group."""
+    rectangles = ET.fromstring(svg(graph)).iter(f"{_SVG}rect")
+    frames = [rectangle.attrib for rectangle in rectangles if rectangle.get("class") == "frame"]
+    return [(float(frame["x"]), float(frame["x"]) + float(frame["width"])) for frame in frames]
 
 
 def test_svg_puts_each_level_in_a_column() -> None:
-    boxes = boxes_of(_graph("a", "b", "c", "d", edges=[["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"]]))
+    boxes = box_positions(_graph("a", "b", "c", "d", edges=[["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"]]))
     assert [x for x, _ in boxes] == [0.0, 176.0, 176.0, 352.0]
     assert boxes[0][1] == boxes[3][1] == (boxes[1][1] + boxes[2][1]) / 2
 
@@ -76,17 +77,17 @@ def test_mermaid_draws_groups_as_subgraphs_and_the_rest_next_to_them() -> None:
     assert lines[10:13] == ["  n0 --> n1", "  n1 --> n3", "  n2 --> n4"]
 
 
-def test_svg_gives_each_group_columns_of_its_own() -> None:
+def test_svg_draws_each_group_in_separate_columns() -> None:
     root = ET.fromstring(svg(_graph_with_groups()))
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
-    first, second = boxes_of(_graph_with_groups(), "frame")
-    assert first[1] < second[0]
+    first_frame, second_frame = frame_sides(_graph_with_groups())
+    assert first_frame[1] < second_frame[0]
     # No node of a group has an edge to c, but the whole group is in one column.
-    columns = {x: number for number, x in enumerate(sorted({x for x, _ in boxes_of(_graph_with_groups())}))}
-    assert [columns[x] for x, _ in boxes_of(_graph_with_groups())] == [0, 1, 1, 2, 3]
+    columns = {x: number for number, x in enumerate(sorted({x for x, _ in box_positions(_graph_with_groups())}))}
+    assert [columns[x] for x, _ in box_positions(_graph_with_groups())] == [0, 1, 1, 2, 3]
 
 
-def test_partial_node_and_empty_graph() -> None:
+def test_partial_node_is_marked_and_an_empty_graph_is_valid() -> None:
     graph = _graph("a")
     graph["nodes"][0]["partial"] = True  # type: ignore[index] # a list
     assert '"a<br/>t<br/>partial"]:::partial' in mermaid(graph)
@@ -103,32 +104,35 @@ def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     scheduler = started_scheduler(CompiledPlan([node(0), node(1, 0), node(2, 0, 1)]))
     assert diagram_of(scheduler) == graph_document(scheduler)
     assert not is_folded(diagram_of(scheduler))
-    same_name = CompiledNode(id="400 nodes: n0 … n399", tool="x")
-    scheduler = started_scheduler(CompiledPlan([*map(node, range(2 * MAX_BOXES)), same_name]))
+    node_with_name_of_a_box = CompiledNode(id="400 nodes: n0 … n399", tool="x")
+    scheduler = started_scheduler(CompiledPlan([*map(node, range(2 * MAX_BOXES)), node_with_name_of_a_box]))
     names = [drawn["node_id"] for drawn in diagram_of(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
 
-def _box(id: str, title: str | None, status: str, tool: str = "t", **more: Any) -> dict[str, Any]:
-    return {"node_id": id, "title": title, "status": status, "tool": tool, **more}
+def _box(id: str, title: str | None, status: str, tool: str = "t", **fields: Any) -> dict[str, Any]:
+    return {"node_id": id, "title": title, "status": status, "tool": tool, **fields}
 
 
 def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
-    wide_nodes = [node(number, 0, tool="even" if number % 2 else "odd") for number in range(1, 1_001)]
+    wide_nodes = [node(number, 0, tool="first_tool" if number % 2 else "second_tool") for number in range(1, 1_001)]
     scheduler = started_scheduler(CompiledPlan([node(0), *wide_nodes, node(1_001, *range(1, 1_001))]))
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
-    first, last = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
+    first_box, second_box = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
     diagram = diagram_of(scheduler)
     assert diagram == {
         "nodes": [
             _box("n0", None, "completed"),
-            *(_box(id, tool, "ready", tool, states="500 ready") for id, tool in ((first, "even"), (last, "odd"))),
+            *(
+                _box(id, tool, "ready", tool, states="500 ready")
+                for id, tool in ((first_box, "first_tool"), (second_box, "second_tool"))
+            ),
             _box("n1001", None, "pending"),
         ],
-        "edges": [["n0", first], ["n0", last], [first, "n1001"], [last, "n1001"]],
+        "edges": [["n0", first_box], ["n0", second_box], [first_box, "n1001"], [second_box, "n1001"]],
     }
-    assert '["500 nodes: n1 … n999<br/>even<br/>500 ready"]:::ready' in mermaid(diagram)
+    assert '["500 nodes: n1 … n999<br/>first_tool<br/>500 ready"]:::ready' in mermaid(diagram)
 
 
 @pytest.mark.alone
@@ -137,8 +141,8 @@ def test_hundred_thousand_nodes_are_few_boxes_without_a_cycle() -> None:
     scheduler = started_scheduler(CompiledPlan(nodes))
     start_s = time.process_time()
     diagram = diagram_of(scheduler)
-    assert time.process_time() - start_s < 20, "it is quadratic"
+    assert time.process_time() - start_s < 20, "folding takes quadratic time"
     assert is_folded(diagram)
     assert len(diagram["nodes"]) <= MAX_BOXES
     assert len(diagram["edges"]) <= MAX_ARROWS
-    assert len({x for x, _ in boxes_of(diagram)}) == len(diagram["nodes"])
+    assert len({x for x, _ in box_positions(diagram)}) == len(diagram["nodes"])

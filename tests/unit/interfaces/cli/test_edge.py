@@ -41,7 +41,7 @@ def _exit_code_of(error: BaseException, folder: Path, *, is_json: bool = False, 
     return run_guarded(command, Output(is_json=is_json), load_settings=lambda: settings)
 
 
-def _rpc(status: RPCStatusCode) -> RPCError:
+def _rpc_error(status: RPCStatusCode) -> RPCError:
     return RPCError("no", status, b"")
 
 
@@ -52,13 +52,13 @@ def _rpc(status: RPCStatusCode) -> RPCError:
         (ServerUnreachable("no"), "no_server", ExitCode.NO_SERVER),
         (RunNotFound("no"), "not_found", ExitCode.REJECTED),
         (RunIdInUse("no"), "id_in_use", ExitCode.REJECTED),
-        (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
-        (_rpc(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
-        (_rpc(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
-        (_rpc(RPCStatusCode.RESOURCE_EXHAUSTED), "server_rejected", ExitCode.FAILED),
+        (_rpc_error(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
+        (_rpc_error(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
+        (_rpc_error(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
+        (_rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED), "server_rejected", ExitCode.FAILED),
     ],
 )
-def test_expected_errors_are_documents_with_their_code(
+def test_expected_error_is_a_document_and_has_its_exit_code(
     error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _exit_code_of(error, tmp_path, is_json=True) == code
@@ -106,9 +106,9 @@ async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str])
         await asyncio.to_thread(print, "by a tool")
         output.document([], is_line=True)
         await output.stream(parts())
-    print("behind it")  # noqa: T201 - as output after the command
+    print("after the documents")  # noqa: T201 - as output after the command
     streams = capsys.readouterr()
-    assert (streams.out, streams.err) == ('[]\n{\n  "a": 1\n}\nbehind it\n', "by a tool\n")
+    assert (streams.out, streams.err) == ('[]\n{\n  "a": 1\n}\nafter the documents\n', "by a tool\n")
 
 
 @pytest.mark.parametrize("is_json", [False, True])
@@ -128,7 +128,7 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
-def test_command_on_an_unusable_database_is_rejected(words: str) -> None:
+def test_command_on_an_unusable_database_fails(words: str) -> None:
     with pytest.raises(CommandError, match=words) as error, opened_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {words}")
     assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)

@@ -77,7 +77,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
         (False, "run-1: cancelled in 2.0 s, after all nodes had completed; nodes: 1 completed"),
     ],
 )
-def test_cancel_after_the_last_node_is_reported(is_running: bool, expected_line: str) -> None:
+def test_cancelled_run_reports_whether_all_nodes_had_completed(is_running: bool, expected_line: str) -> None:
     scheduler = _started_run(node("a"))
     scheduler.cancel(2.0)
     if is_running:
@@ -93,11 +93,11 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("kind", "is_rendered"), [(_Terminal, True), (io.StringIO, False)])
-def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_rendered: bool) -> None:
+@pytest.mark.parametrize(("stdout_type", "is_rendered"), [(_Terminal, True), (io.StringIO, False)])
+def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, stdout_type: Any, is_rendered: bool) -> None:
     scheduler = _started_run(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
-    stdout = kind()
+    stdout = stdout_type()
     monkeypatch.setattr(sys, "stdout", stdout)
     view = _final_view(scheduler)
     print_answer(view, view.document_with_refs(), Output(has_color=False))
@@ -106,13 +106,13 @@ def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind:
     assert "https://example.org" in result
 
 
-def test_multiline_text_of_a_result_is_kept() -> None:
+def test_multiline_text_of_a_slot_is_printed_with_its_line_breaks() -> None:
     slots = {"formatted_results": "| a |\n|---|\n| 1 |", "hit_count": 3}
     assert _result_text(slots) == "formatted_results:\n| a |\n|---|\n| 1 |\nhit_count: 3"
     assert _result_text({"a": "b"}) == '{\n  "a": "b"\n}'
 
 
-def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
+def test_failure_for_low_confidence_names_the_command_that_shows_the_intents() -> None:
     error = {"code": "low_confidence", "message": "not sure enough"}
     completed_node = {"status": "completed", "error": None, "result": None}
     nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), completed_node)
@@ -133,11 +133,11 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _final_view(scheduler)
     print_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
-    first, binding, first_result, *output = capsys.readouterr().out.splitlines()
-    assert first.startswith("run-1: completed")
-    assert binding == "'John Smith' is John Smith (person, GB, person_1): exact name"
+    summary, binding_line, first_result, *other_lines = capsys.readouterr().out.splitlines()
+    assert summary.startswith("run-1: completed")
+    assert binding_line == "'John Smith' is John Smith (person, GB, person_1): exact name"
     assert first_result == '@result_1 any: {"id": "fund_1"}'
-    assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
+    assert ["role_1" in "".join(other_lines), "fund_1" in "".join(other_lines)] == [True, False]
     lines = [*found_entity_lines([_JOHN] * 43)]
     assert (len(lines), lines[-1]) == (41, "and 3 more lookups")
 
@@ -152,7 +152,9 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
         (FollowedRun("r"), "run r", "run r has already ended"),
     ],
 )
-def test_greeting_of_a_followed_run(followed_run: FollowedRun, while_open: str, when_closed: str) -> None:
+def test_first_line_of_a_followed_run_reports_whether_it_has_ended(
+    followed_run: FollowedRun, while_open: str, when_closed: str
+) -> None:
     assert (followed_run.first_line(has_ended=False), followed_run.first_line(has_ended=True)) == (
         while_open,
         when_closed,

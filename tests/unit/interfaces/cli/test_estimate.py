@@ -1,4 +1,4 @@
-"""The length of the history that `check` expects: pure nodes that run together are few calls."""
+"""Number of history events that `check` expects. Pure nodes that run together need few calls."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def _chain(*tools: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "events"),
+    ("nodes", "event_count"),
     [
         (_chain(*["look"] * 50), 305),
         (_chain(*["sum"] * 50), 11),
@@ -31,14 +31,14 @@ def _chain(*tools: str) -> list[dict[str, Any]]:
         ([{"id": "m", "tool": "look", "for_each": list(range(10))}], 38),
         ([*_chain("sum"), {"id": "m", "tool": "sum", "for_each": "{{n0.result}}"}], 14),
     ],
-    ids=["ordinary", "pure", "many pure", "both", "items", "items of a result"],
+    ids=["ordinary", "pure", "many pure", "pure and ordinary", "items", "items of a result"],
 )
-def test_events_are_those_of_the_calls(nodes: list[dict[str, Any]], events: int) -> None:
+def test_expected_events_are_counted_by_call_and_not_by_node(nodes: list[dict[str, Any]], event_count: int) -> None:
     checked_plan = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
-    assert expected_events(checked_plan, check_size(checked_plan)) == events
+    assert expected_events(checked_plan, check_size(checked_plan)) == event_count
 
 
-def test_events_of_each_item_of_an_unknown_map() -> None:
+def test_map_of_an_unknown_list_has_a_number_of_events_per_item() -> None:
     inner_plan = {"nodes": _chain("look")}
     nodes = [
         *_chain("look"),
@@ -50,10 +50,10 @@ def test_events_of_each_item_of_an_unknown_map() -> None:
     assert events_per_item(checked_plan) == {"order": 3, "letter": 4}
     source = PlanSource("plan.yaml", None, {})
     document = {**check_document(checked_plan, source, compiled_plan=check_size(checked_plan)), "expected_events": 47}
-    words = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
-    assert _events_text(document) == words
+    text = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
+    assert _events_text(document) == text
 
 
-def test_steps_of_unknown_tools_count_as_calls() -> None:
+def test_nodes_with_unknown_tools_count_as_calls() -> None:
     checked_plan = check_plan({"plan": 1, "nodes": _chain(*["any"] * 50)}, {}, allow_unknown_tools=True)
     assert expected_events(checked_plan, None) == 305

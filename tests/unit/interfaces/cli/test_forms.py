@@ -10,12 +10,12 @@ from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.input_prompts import ask_inputs
 from tests.unit.interfaces.cli.questions import open_request
 
-Typing = Callable[..., list[str]]
+TypeLines = Callable[..., list[str]]
 
 
 @pytest.fixture
-def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
-    """Type these lines, then Ctrl-D; return the questions as they are asked."""
+def type_lines(monkeypatch: pytest.MonkeyPatch) -> TypeLines:
+    """Function that simulates the typing of lines and then Ctrl-D. It returns the list that collects the questions."""
 
     def prepare(*lines: str) -> list[str]:
         unread, questions = list(lines), list[str]()
@@ -32,15 +32,15 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
     return prepare
 
 
-def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
-    questions = typing("maybe", "Yes")
+def test_approval_is_yes_or_no(type_lines: TypeLines, capsys: pytest.CaptureFixture[str]) -> None:
+    questions = type_lines("maybe", "Yes")
     request = open_request(tool="cbu.get", arguments={"cbu-id": "fund_1"}, entities={"fund_1": "Apex (fund)"})
     assert ask_answer(request) == {"approved": True}
     assert questions == ["Approve? (yes or no): "] * 2
     call = 'cbu.get with {\n  "cbu-id": "fund_1"\n}\nfund_1 is Apex (fund)'
     assert capsys.readouterr().out == f"check, for ann\nPublish?\n{call}\nanswer yes or no\n"
     for reason_text, reason in (("too dear", {"reason": "too dear"}), ("", {})):
-        typing("no", reason_text)
+        type_lines("no", reason_text)
         assert ask_answer(open_request()) == {"approved": False, **reason}
 
 
@@ -55,45 +55,47 @@ def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str
         ([{"name": "a"}, {"name": "b"}], False, ["2"], [{"name": "b"}]),
     ],
 )
-def test_options_are_chosen(
-    typing: Typing, options: list[Any], multiple: bool, lines: list[str], selected: list[Any]
+def test_options_are_chosen_by_number_or_name(
+    type_lines: TypeLines, options: list[Any], multiple: bool, lines: list[str], selected: list[Any]
 ) -> None:
-    typing(*lines)
+    type_lines(*lines)
     request = open_request(type="SELECTION", options=options, multiple=multiple)
     assert ask_answer(request) == {"selected": selected}
 
 
-def test_form_asks_again_after_an_unknown_option_number(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_form_asks_again_after_an_unknown_option_number(
+    type_lines: TypeLines, capsys: pytest.CaptureFixture[str]
+) -> None:
     request = open_request(type="SELECTION", options=["north", "south"], allow_text=True)
-    typing("9", "0", "Smith 9")
+    type_lines("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
     expected = ["'9' is not one of the 2 options", "'0' is not one of the 2 options"]
     assert capsys.readouterr().out.splitlines()[-2:] == expected
-    typing("12345678")
+    type_lines("12345678")
     assert ask_answer(request) == {"text": "12345678"}
 
 
-def test_form_asks_for_the_value_of_a_failed_node(typing: Typing) -> None:
-    typing("value", '{"total": 5}')
+def test_form_asks_for_the_value_of_a_failed_node(type_lines: TypeLines) -> None:
+    type_lines("value", '{"total": 5}')
     request = open_request(type="SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert ask_answer(request) == {"selected": ["value"], "value": {"total": 5}}
 
 
-@pytest.mark.parametrize("kind", ["GUIDANCE", "CLARIFICATION"])
-def test_text_has_many_lines(typing: Typing, kind: str) -> None:
-    for end in ([], ["."]):
-        typing("First.", "", "Second.", *end)
-        assert ask_answer(open_request(type=kind)) == {"text": "First.\n\nSecond."}
+@pytest.mark.parametrize("request_type", ["GUIDANCE", "CLARIFICATION"])
+def test_text_may_have_many_lines(type_lines: TypeLines, request_type: str) -> None:
+    for end_lines in ([], ["."]):
+        type_lines("First.", "", "Second.", *end_lines)
+        assert ask_answer(open_request(type=request_type)) == {"text": "First.\n\nSecond."}
 
 
-def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_fields_are_asked_for_again(type_lines: TypeLines, capsys: pytest.CaptureFixture[str]) -> None:
     properties = {
         "amount": {"type": "integer", "minimum": 1, "prompt": "How much?"},
         "currency": {"enum": ["EUR", "USD"], "default": "EUR"},
         "remark": {"type": "string"},
     }
     schema = {"type": "object", "properties": properties, "required": ["amount"]}
-    questions = typing("many", "0", "", "12", "", "")
+    questions = type_lines("many", "0", "", "12", "", "")
     answer = ask_answer(open_request(type="INFORMATION", prompt="", schema=schema))
     assert answer == {"data": {"amount": 12, "currency": "EUR"}}
     other_questions = ["currency [EUR | USD] (empty: EUR): ", "remark (optional): "]
@@ -120,44 +122,44 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
         ({"enum": ["EU", 7]}, ["7"], 7, []),
     ],
 )
-def test_field_converts_the_text_to_its_type(
-    typing: Typing,
+def test_text_is_converted_to_the_type_of_the_field(
+    type_lines: TypeLines,
     capsys: pytest.CaptureFixture[str],
     schema: Any,
     lines: list[str],
     value: Any,
     expected_lines: list[str],
 ) -> None:
-    typing(*lines)
+    type_lines(*lines)
     form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     assert ask_answer(open_request(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
     assert capsys.readouterr().out.splitlines()[1:] == expected_lines
 
 
-def test_form_for_missing_inputs_includes_inputs_with_a_default(typing: Typing) -> None:
+def test_form_for_missing_inputs_includes_inputs_with_a_default(type_lines: TypeLines) -> None:
     input_schemas: dict[str, dict[str, Any]] = {
         "count": {"type": "integer"},
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1", "prompt": "Which quarter?"},
         "zone": {"default": "EU"},
     }
-    questions = typing("3", "", "US")
+    questions = type_lines("3", "", "US")
     assert ask_inputs(input_schemas, {}) == {"count": 3, "quarter": "Q1", "zone": "US"}
     assert questions == ["count (a whole number): ", "Which quarter? [Q1 | Q2] (empty: Q1): ", "zone (empty: EU): "]
     assert ask_inputs(input_schemas, {"count": 3}) == {"count": 3}
 
 
-def test_form_that_does_not_match_its_schema_is_repeated(typing: Typing) -> None:
+def test_form_that_does_not_match_its_schema_is_repeated(type_lines: TypeLines) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "minProperties": 1}
-    typing("", "", "1", "")
+    type_lines("", "", "1", "")
     assert ask_answer(open_request(type="INFORMATION", schema=schema)) == {"data": {"a": 1}}
-    typing("[]", '{"any": true}')
+    type_lines("[]", '{"any": true}')
     assert ask_answer(open_request(type="INFORMATION")) == {"data": {"any": True}}
 
 
-@pytest.mark.parametrize("kind", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
-def test_end_of_the_input_answers_nothing(typing: Typing, kind: str) -> None:
-    typing()
+@pytest.mark.parametrize("request_type", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
+def test_end_of_the_input_answers_nothing(type_lines: TypeLines, request_type: str) -> None:
+    type_lines()
     with pytest.raises(CommandError) as error:
-        ask_answer(open_request(type=kind, options=["a"] if kind == "SELECTION" else None))
-    words = "no answer was given; the request stays open"
-    assert (str(error.value), error.value.status) == (words, "not_answered")
+        ask_answer(open_request(type=request_type, options=["a"] if request_type == "SELECTION" else None))
+    message = "no answer was given; the request stays open"
+    assert (str(error.value), error.value.status) == (message, "not_answered")

@@ -19,11 +19,11 @@ from dagwright.settings import Settings
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    actual = tmp_path / "keys.json"
-    monkeypatch.setenv("DAGWRIGHT_API_KEYS", str(actual))
+def key_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    key_file = tmp_path / "keys.json"
+    monkeypatch.setenv("DAGWRIGHT_API_KEYS", str(key_file))
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
-    return actual
+    return key_file
 
 
 def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
@@ -31,37 +31,39 @@ def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_is_added_listed_and_removed(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, added_key = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
-    _, all_scopes = run_keys(capsys, "keys", "add", "*")
-    _, without_scopes = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
+    _, key_with_all_scopes = run_keys(capsys, "keys", "add", "*")
+    _, key_without_scopes = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
     _, listed_keys = run_keys(capsys, "keys", "list")
     removal_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
     second_removal_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
-    assert (code, added_key["status"], added_key["scopes"], without_scopes["scopes"]) == (
+    assert (code, added_key["status"], added_key["scopes"], key_without_scopes["scopes"]) == (
         0,
         "added",
         ["run", "answer"],
         [],
     )
-    owners = [("ann", added_key["id"]), ("*", all_scopes["id"]), ("ann", without_scopes["id"])]
-    assert [(each["owner"], each["id"]) for each in listed_keys] == owners
-    assert not any("sha256" in each or "key" in each for each in listed_keys)
+    owners = [("ann", added_key["id"]), ("*", key_with_all_scopes["id"]), ("ann", key_without_scopes["id"])]
+    assert [(key["owner"], key["id"]) for key in listed_keys] == owners
+    assert not any("sha256" in key or "key" in key for key in listed_keys)
     assert (removal_code, removed_key["owner"], second_removal_code) == (0, "ann", 2)
-    callers = [KeyFile(path).caller_of(each["key"]) for each in (all_scopes, without_scopes)]
+    callers = [KeyFile(key_path).caller_of(key["key"]) for key in (key_with_all_scopes, key_without_scopes)]
     assert [(caller.owner, len(caller.scopes)) for caller in callers if caller is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
-    assert [without_scopes["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert [key_without_scopes["id"], "ann", "look"] in [
+        line.split()[:3] for line in capsys.readouterr().out.splitlines()
+    ]
 
 
-def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_key_is_written_to_stdout(key_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command_line(["keys", "list"])
     assert "the API needs no key" in capsys.readouterr().out
     assert run_command_line(["keys", "add", "ann"]) == 0
     streams = capsys.readouterr()
-    assert KeyFile(path).caller_of(streams.out.strip()) is not None
+    assert KeyFile(key_path).caller_of(streams.out.strip()) is not None
     assert "shown only once" in streams.err
-    (id,) = KeyFile(path).keys()
+    (id,) = KeyFile(key_path).keys()
     run_command_line(["keys", "list"])
     assert f"{id}  ann    run, answer, operate" in capsys.readouterr().out
     run_command_line(["keys", "remove", id])
@@ -69,7 +71,9 @@ def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixtur
     assert "no client can call the API" in capsys.readouterr().out
 
 
-def test_invalid_arguments_and_an_unreadable_file_are_rejected(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_and_an_unreadable_file_are_rejected(
+    key_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     invalid_arguments = (
         ("add", "a b"),
         ("add", "ann", "--scope", "lok"),
@@ -78,13 +82,13 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(path: Path, capsy
     for arguments in (*invalid_arguments, ("remove", "x")):
         code, document = run_keys(capsys, "keys", *arguments)
         assert (code, document["status"]) == (2, "bad_usage")
-    path.write_text("{", encoding="utf-8")
+    key_path.write_text("{", encoding="utf-8")
     code, document = run_keys(capsys, "keys", "add", "ann")
     assert (code, document["status"]) == (2, "unreadable")
 
 
 @pytest.mark.parametrize(
-    ("host", "has_key", "needs_keys", "is_refused"),
+    ("host", "has_key", "needs_keys", "is_rejected"),
     [
         ("127.0.0.1", False, True, False),
         ("0.0.0.0", False, True, True),
@@ -92,40 +96,44 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(path: Path, capsy
         ("0.0.0.0", False, False, False),
     ],
 )
-def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, needs_keys: bool, is_refused: bool) -> None:
+def test_public_address_needs_keys(
+    key_path: Path, host: str, *, has_key: bool, needs_keys: bool, is_rejected: bool
+) -> None:
     if has_key:
-        KeyFile(path).add("ann", [])
+        KeyFile(key_path).add("ann", [])
     with (
         socket.create_server((host, 0)) as listener,
-        _expect_rejection(r"dagwright keys add OWNER.*--no-auth", is_refused),
+        _expect_rejection(r"dagwright keys add OWNER.*--no-auth", is_rejected),
     ):
-        _check_address(listener, KeyFile(path), needs_keys=needs_keys)
-    path.write_text("{", encoding="utf-8")
+        _check_address(listener, KeyFile(key_path), needs_keys=needs_keys)
+    key_path.write_text("{", encoding="utf-8")
     with socket.create_server((host, 0)) as listener, pytest.raises(CommandError, match="cannot be read"):
-        _check_address(listener, KeyFile(path), needs_keys=False)
+        _check_address(listener, KeyFile(key_path), needs_keys=False)
 
 
-def _expect_rejection(words: str, is_refused: bool) -> Any:
-    return pytest.raises(CommandError, match=words) if is_refused else nullcontext()
+def _expect_rejection(words: str, is_rejected: bool) -> Any:
+    return pytest.raises(CommandError, match=words) if is_rejected else nullcontext()
 
 
-def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_file_of_keys_must_exist(key_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match=r"the file of keys .*keys\.json.* does not exist.*unset DAGWRIGHT_API_KEYS"):
         _check_key_file(Settings())
-    KeyFile(path).add("ann", [])
+    KeyFile(key_path).add("ann", [])
     _check_key_file(Settings())
     monkeypatch.delenv("DAGWRIGHT_API_KEYS")
     _check_key_file(Settings())
 
 
 @pytest.mark.parametrize(
-    ("host", "needs_keys", "is_refused"),
+    ("host", "needs_keys", "is_rejected"),
     [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
 )
-def test_public_address_for_mcp_needs_no_keys(path: Path, host: str, *, needs_keys: bool, is_refused: bool) -> None:
+def test_public_address_for_mcp_needs_no_keys(
+    key_path: Path, host: str, *, needs_keys: bool, is_rejected: bool
+) -> None:
     # The MCP server does not use the keys of the gateway.
-    KeyFile(path).add("ann", [])
-    with _expect_rejection("--no-auth", is_refused):
+    KeyFile(key_path).add("ann", [])
+    with _expect_rejection("--no-auth", is_rejected):
         _open_listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
 
 
@@ -142,12 +150,12 @@ def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
 
 
 def test_ui_that_cannot_be_closed_is_reported(
-    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    key_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(_: LocalServer) -> bool:
+    async def fail_to_close(_: LocalServer) -> bool:
         raise ServerUnreachable("there is no program")
 
-    monkeypatch.setattr(LocalServer, "close_ui", refuse)
+    monkeypatch.setattr(LocalServer, "close_ui", fail_to_close)
     assert run_command_line(["keys", "add", "ann", "--json"]) == 0
     streams = capsys.readouterr()
     assert json.loads(streams.out)["status"] == "added"

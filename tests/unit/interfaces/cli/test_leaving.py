@@ -42,8 +42,8 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def _start_process(first_statement: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", _STUBBORN_COMMAND % (leaving_s, first_statement)], **_PIPES)
+def _start_process(first_statement: str, *, exit_timeout_s: float = 0.3) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", _STUBBORN_COMMAND % (exit_timeout_s, first_statement)], **_PIPES)
     assert _line(process) == "ready\n"
     return process
 
@@ -52,7 +52,7 @@ _BOTH_SIGNALS = """import os, signal
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
 """
-_OPEN_WRITE = """from dagwright.process.drain import writes_in_flight
+_WRITE_IN_PROGRESS = """from dagwright.process.drain import writes_in_flight
     interrupt_handling.exit_watchdog.start(3)
     with writes_in_flight.counting_call():
         await asyncio.sleep(2)
@@ -61,7 +61,7 @@ _OPEN_WRITE = """from dagwright.process.drain import writes_in_flight
 
 
 @pytest.mark.parametrize(
-    ("first_statement", "leaving_s", "stop_signal", "expected"),
+    ("first_statement", "exit_timeout_s", "stop_signal", "expected"),
     [
         ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _EXIT_MESSAGE])),
         # Both signals arrive at the same time.
@@ -69,13 +69,16 @@ _OPEN_WRITE = """from dagwright.process.drain import writes_in_flight
         ("interrupt_handling.exit_watchdog.start(3)", 0.3, None, (3, "", [_EXIT_MESSAGE])),
         ("interrupt_handling.exit_watchdog.start(3); return 0", 0.3, None, (0, "", [])),
         # A write in progress ends first.
-        (_OPEN_WRITE, 0.3, None, (3, "done\n", [_EXIT_MESSAGE])),
+        (_WRITE_IN_PROGRESS, 0.3, None, (3, "done\n", [_EXIT_MESSAGE])),
     ],
 )
 def test_command_exits_although_a_step_does_not_end(
-    first_statement: str, leaving_s: float, stop_signal: signal.Signals | None, expected: tuple[int, str, list[str]]
+    first_statement: str,
+    exit_timeout_s: float,
+    stop_signal: signal.Signals | None,
+    expected: tuple[int, str, list[str]],
 ) -> None:
-    with _start_process(first_statement, leaving_s=leaving_s) as process:
+    with _start_process(first_statement, exit_timeout_s=exit_timeout_s) as process:
         if stop_signal is not None:
             process.send_signal(stop_signal)
         output, message = process.communicate(timeout=60)
@@ -83,14 +86,14 @@ def test_command_exits_although_a_step_does_not_end(
 
 
 def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
-    blocks = """
+    blocking_statements = """
     try:
         await asyncio.sleep(60)
     finally:
         print("blocks", flush=True)
         time.sleep(60)
     """
-    with _start_process("import time" + blocks, leaving_s=60) as process:
+    with _start_process("import time" + blocking_statements, exit_timeout_s=60) as process:
         process.send_signal(signal.SIGINT)
         assert _line(process) == "blocks\n"
         process.send_signal(signal.SIGINT)
@@ -98,7 +101,7 @@ def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
     assert (process.returncode, message.splitlines()) == (130, ["interrupted"])
 
 
-_SERVER = """
+_SERVER_PROGRAM = """
 import asyncio
 from dagwright.interfaces.cli.process_exit import stop_signal
 
@@ -114,7 +117,7 @@ asyncio.run(main())
 
 
 def test_second_sigterm_ends_a_process_that_drains() -> None:
-    with subprocess.Popen([sys.executable, "-c", _SERVER], **_PIPES) as process:
+    with subprocess.Popen([sys.executable, "-c", _SERVER_PROGRAM], **_PIPES) as process:
         for line in ("ready\n", "drains\n"):
             assert _line(process) == line
             process.send_signal(signal.SIGTERM)

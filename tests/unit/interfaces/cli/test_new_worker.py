@@ -17,7 +17,7 @@ OUTPUT = Output(is_json=False)
 
 
 @pytest.fixture(autouse=True)
-def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _use_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
 
@@ -32,34 +32,37 @@ def test_generated_worker_tool_and_test_work_without_changes(
         (("find_ports_words",), (), "support"),
         (("find_ports_text",), ("find_ports_words",), "deliverable"),
     ]
-    result = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("test it: "))
-    command = [sys.executable, *shlex.split(result.removeprefix("test it: python "))]
+    test_line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("test it: "))
+    command = [sys.executable, *shlex.split(test_line.removeprefix("test it: python "))]
     test_run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     # An empty folder has none of the settings of this repository, so warnings are no errors there.
     assert ("3 passed" in test_run.stdout, "warning" in test_run.stdout.lower(), test_run.stderr) == (True, False, "")
 
 
-NOT_A_NAME = "of a worker tool"
-INSTALLED = "is the name of an installed module"
-USED = "is used in the created files"
-BUILT_IN = "is the name of a built-in tool"
-NODE = "is the ID of a node that runs use"
-MARITIME = "is the name of a worker tool of dagwright_maritime"
+INVALID_NAME = "of a worker tool"
+INSTALLED_MODULE = "is the name of an installed module"
+USED_IN_FILES = "is used in the created files"
+BUILT_IN_TOOL = "is the name of a built-in tool"
+NODE_ID = "is the ID of a node that runs use"
+MARITIME_TOOL = "is the name of a worker tool of dagwright_maritime"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((name, f"'{name}' {NOT_A_NAME}") for name in ("find-ports", "2ports", "class", "häfen")),
-        ("../ports", NOT_A_NAME),
-        *((name, f"'{name}' {NOT_A_NAME}") for name in ("test_ports", "_", "conftest")),
-        *((name, f"'{name}' {INSTALLED}") for name in ("json", "pydantic")),
-        *((name, f"'{name}' {USED}") for name in ("len", "ValueError", "WorkerResult", "call_worker", "result")),
-        ("calculator", f"'calculator' {BUILT_IN}"),
-        ("Read_File", f"'Read_File' {BUILT_IN}, read_file"),
-        ("metadata_lookup", f"'metadata_lookup' {MARITIME}"),
-        ("Page_Query", f"'Page_Query' {MARITIME}, page_query"),
-        *((name, f"'{name}' {NODE}") for name in ("plan", "read", "answer", "intention", "sg12")),
+        *((name, f"'{name}' {INVALID_NAME}") for name in ("find-ports", "2ports", "class", "häfen")),
+        ("../ports", INVALID_NAME),
+        *((name, f"'{name}' {INVALID_NAME}") for name in ("test_ports", "_", "conftest")),
+        *((name, f"'{name}' {INSTALLED_MODULE}") for name in ("json", "pydantic")),
+        *(
+            (name, f"'{name}' {USED_IN_FILES}")
+            for name in ("len", "ValueError", "WorkerResult", "call_worker", "result")
+        ),
+        ("calculator", f"'calculator' {BUILT_IN_TOOL}"),
+        ("Read_File", f"'Read_File' {BUILT_IN_TOOL}, read_file"),
+        ("metadata_lookup", f"'metadata_lookup' {MARITIME_TOOL}"),
+        ("Page_Query", f"'Page_Query' {MARITIME_TOOL}, page_query"),
+        *((name, f"'{name}' {NODE_ID}") for name in ("plan", "read", "answer", "intention", "sg12")),
     ],
 )
 def test_invalid_name_of_a_worker_is_rejected(name: str, message: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
         ({"data": "[" * 9_000 + "]" * 9_000}, "--data must be JSON, not '[[["),
     ],
 )
-def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentence: str) -> None:
+def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CommandError) as error:
         answer_of(_request(**options))
     assert str(error.value).startswith(sentence)
@@ -100,8 +100,8 @@ def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value
 
 
 def test_text_of_another_type_is_rejected() -> None:
-    invalid = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
-    for kind, text in (*invalid, ("object", "x"), ("array", "[" * 100_000)):
+    invalid_values = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
+    for kind, text in (*invalid_values, ("object", "x"), ("array", "[" * 100_000)):
         with pytest.raises(ValueError, match=f"is not of type {kind}"):
             convert_value({"type": kind}, text)
 
@@ -121,8 +121,8 @@ def test_hint_shows_how_to_write_a_list_or_an_object() -> None:
 
 
 def test_problem_names_its_file_once() -> None:
-    invalid = PlanInvalid([Problem("invalid_syntax", "m4.yaml: a key must be text (line 1, column 2)", "/nodes")])
-    (line,) = problem_lines(PlanSource("m4.yaml", None, invalid), invalid)
+    error = PlanInvalid([Problem("invalid_syntax", "m4.yaml: a key must be text (line 1, column 2)", "/nodes")])
+    (line,) = problem_lines(PlanSource("m4.yaml", None, error), error)
     assert line == "m4.yaml: invalid_syntax at /nodes: a key must be text (line 1, column 2)"
 
 
@@ -138,7 +138,7 @@ def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatc
         assert [read_plan("-"), read_plan("-")] == [plan, plan]
 
 
-def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
+def test_budget_text_is_converted_to_the_budget_of_run_options() -> None:
     text = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
     limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200, "time": "5400.0s"}
     assert parse_budget(text, is_interactive=True) == limits
@@ -147,7 +147,7 @@ def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
     assert parse_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
 
 
-NO_LIMIT = "write NAME=NUMBER"
+LIMIT_HINT = "write NAME=NUMBER"
 WHOLE_NUMBER = "must be a whole number from 1 to 1,000,000,000,000,000, not"
 MONEY = "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not"
 TIME = "time must be a duration:"
@@ -156,12 +156,12 @@ TIME = "time must be a duration:"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        *((text, f"invalid limit '{text}'; {NO_LIMIT}") for text in ("", "tokens", "tokens=")),
+        *((text, f"invalid limit '{text}'; {LIMIT_HINT}") for text in ("", "tokens", "tokens=")),
         *((f"tokens={text}", f"tokens {WHOLE_NUMBER} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
         ("tokens=0", f"tokens {WHOLE_NUMBER} 0"),
         ("tokens=1000000000000001", f"tokens {WHOLE_NUMBER} 10000"),
         (f"calls={'9' * 5_000}", f"calls {WHOLE_NUMBER} '99999"),
-        ("tokens=50,000", f"invalid limit '000'; {NO_LIMIT}, and numbers without commas"),
+        ("tokens=50,000", f"invalid limit '000'; {LIMIT_HINT}, and numbers without commas"),
         *((f"money={text}", f"{MONEY} {text!r}") for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")),
         ("time=30", f"{TIME} '30' is not a duration; write a number and a unit, such as"),
         ("time=-5m", f"{TIME} '-5m' is not a duration"),
@@ -172,7 +172,7 @@ TIME = "time must be a duration:"
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
     ],
 )
-def test_invalid_budget_is_rejected_with_its_part(text: str, problem: str) -> None:
+def test_error_of_an_invalid_budget_names_the_invalid_limit(text: str, problem: str) -> None:
     with pytest.raises(CommandError) as error:
         parse_budget(text, is_interactive=True)
     assert f": {problem}" in str(error.value)
@@ -209,7 +209,7 @@ _COMMAND_FUNCTIONS = sorted(
 )
 
 
-def test_commands_name_their_modules() -> None:
+def test_command_functions_are_found() -> None:
     assert len(_COMMAND_FUNCTIONS) > 30
 
 

@@ -1,4 +1,4 @@
-"""Progress display of a run: the tree, the rows that fit, lines of changes."""
+"""Progress display of a run: the tree, the rows that fit, and a line for each change."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,19 +38,19 @@ def _complete(*names: str) -> Step:
     return step
 
 
-def _fail(name: str, message: str = "broke", *, done: Sequence[str] = (), attempt: int = 1) -> Step:
+def _fail(name: str, message: str = "broke", *, completed: Sequence[str] = (), attempt: int = 1) -> Step:
     """Complete some tasks, then fail one."""
 
     def step(scheduler: RunScheduler) -> None:
-        _complete(*done)(scheduler)
+        _complete(*completed)(scheduler)
         scheduler.fail(name, NodeError("failed", message), at=START + 1, attempt=Attempt(attempt))
 
     return step
 
 
-def _draw(view: RunView, *requests: Any, width: int = 100, height: int = 40, **more: Any) -> list[str]:
+def _draw(view: RunView, *requests: Any, width: int = 100, height: int = 40, **options: Any) -> list[str]:
     console = Console(width=width, record=True, file=StringIO(), no_color=True, force_terminal=False)
-    console.print(RunDisplay().draw(view, requests, now=START + 2, height=height, width=width, **more))
+    console.print(RunDisplay().draw(view, requests, now=START + 2, height=height, width=width, **options))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -69,7 +69,7 @@ def test_each_node_is_under_its_deepest_dependency() -> None:
 
 
 def test_rows_that_do_not_fit_are_counted_by_state() -> None:
-    step = _fail("n95", done=[f"n{number}" for number in range(90)])
+    step = _fail("n95", completed=[f"n{number}" for number in range(90)])
     progress = _progress(view_of(*(node(f"n{number}") for number in range(100)), step=step), max_rows=12)
     assert [row.name for row in progress.rows] == ["n90", "n91", "n92", "n93", "n94", "n95", "n96"]
     assert [(row.name, row.detail) for row in progress.groups] == [("3 more", "running"), ("90 more", "completed")]
@@ -78,11 +78,11 @@ def test_rows_that_do_not_fit_are_counted_by_state() -> None:
 
 
 def test_items_are_a_bar_with_remaining_time_and_failures() -> None:
-    step = _fail("fan[19]", done=[f"fan[{number}]" for number in range(19)])
-    first, *items = _progress(view_of(node("fan", for_each=list(range(40))), step=step), max_rows=4).rows
-    assert (first.name, first.done, first.total) == ("fan", 20, 40)
-    assert first.eta_s == pytest.approx(2.0)
-    assert [(row.name, row.detail) for row in items] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
+    step = _fail("fan[19]", completed=[f"fan[{number}]" for number in range(19)])
+    map_row, *item_rows = _progress(view_of(node("fan", for_each=list(range(40))), step=step), max_rows=4).rows
+    assert (map_row.name, map_row.done, map_row.total) == ("fan", 20, 40)
+    assert map_row.eta_s == pytest.approx(2.0)
+    assert [(row.name, row.detail) for row in item_rows] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
 
 
 def test_items_of_a_large_map_are_counted_by_batches() -> None:
@@ -94,7 +94,7 @@ def test_items_of_a_large_map_are_counted_by_batches() -> None:
     assert [(row.name, row.done, row.total) for row in _progress(view).rows] == [("fan", 126, 501)]
 
 
-LOST_WORDS = "was running when its worker died; it is retried at the latest in 28.0 s"
+LOST_DETAIL = "was running when its worker died; it is retried at the latest in 28.0 s"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ LOST_WORDS = "was running when its worker died; it is retried at the latest in 2
         (PendingCall(3, "backing_off", "no route", START + 6), "again in 4.0 s: no route"),
         (PendingCall(1, "cancelling"), "stopping"),
         (PendingCall(2, "started", "activity Heartbeat timeout"), "its worker died or hung"),
-        (PendingCall(1, LOST, next_attempt_at=START + 30), LOST_WORDS),
+        (PendingCall(1, LOST, next_attempt_at=START + 30), LOST_DETAIL),
     ],
 )
 def test_row_of_a_running_node_shows_its_pending_call(call: PendingCall, detail: str) -> None:
@@ -119,10 +119,10 @@ def test_durations_have_at_most_two_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_input", "words"), [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")]
+    ("run_input", "text"), [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")]
 )
-def test_display_without_a_plan_shows_the_state(run_input: RunInput | None, words: str) -> None:
-    assert _draw(replace(view_of(node("a")), scheduler=None, run_input=run_input))[-1].strip() == words
+def test_display_without_a_plan_shows_the_state(run_input: RunInput | None, text: str) -> None:
+    assert _draw(replace(view_of(node("a")), scheduler=None, run_input=run_input))[-1].strip() == text
 
 
 def test_display_shows_signs_and_words_of_any_state() -> None:
@@ -148,7 +148,7 @@ def test_display_ends_with_the_last_lines_of_a_running_answer() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 120])
-def test_long_texts_are_cut_but_not_the_sign_name_and_time(width: int) -> None:
+def test_long_texts_are_truncated_but_not_the_sign_name_and_time(width: int) -> None:
     title = "What the node is for " * 5
     nodes = [node(name, title=title) for name in ("a", "with a name of forty letters and digits 1")]
     view = replace(view_of(*nodes, step=_fail("a", "broke " * 60)), title=title)
@@ -192,7 +192,7 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
     ]
 
 
-def test_line_writer_reports_escalations_and_who_answered() -> None:
+def test_line_writer_reports_escalations_and_the_person_who_answered() -> None:
     question = {"type": "APPROVAL", "prompt": "Go?", "assignee": "ann", "deadline": "10s"}
     human_node = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
     lines = Lines()
@@ -208,7 +208,7 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
         view = view_of(human_node, step=step)
         assert view.scheduler is not None
         lines.writer.show(
-            view, [each.to_json("run-1") for each in view.scheduler.features.feedback.requests.open.values()]
+            view, [request.to_json("run-1") for request in view.scheduler.features.feedback.requests.open.values()]
         )
     escalation_line, answer_line = [line for line in lines if line.startswith(("escalated", "answered"))]
     assert escalation_line == "escalated  q from ann to boss"
@@ -216,7 +216,7 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
     assert ["; requested from ann at " in answer_line, ", escalated to boss at " in answer_line] == [True, True]
 
 
-def test_node_that_continued_with_its_default_reports_it() -> None:
+def test_failed_node_that_continued_with_its_default_shows_its_error() -> None:
     view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
     lines.writer.show(view)
     assert lines == ["completed  a  t  1.0 s  failed, continued with the default: broke"]
@@ -238,7 +238,12 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
 def test_request_is_a_line_with_its_answering_command() -> None:
     lines, view = Lines(), view_of(node("a"))
     choice = open_request("choose", type="SELECTION", options=["x"], assignee=None)
-    for requests in ([], [open_request()], [open_request(), choice], [open_request(), choice, _which("Ann", 2)]):
+    for requests in (
+        [],
+        [open_request()],
+        [open_request(), choice],
+        [open_request(), choice, _selection_request("Ann", 2)],
+    ):
         lines.writer.show(view, requests)
     assert lines == [
         "running    a  t",
@@ -267,13 +272,15 @@ def test_display_shows_the_oldest_requests_with_their_commands() -> None:
     ]
 
 
-def _which(name: str, count: int) -> dict[str, Any]:
+def _selection_request(name: str, count: int) -> dict[str, Any]:
     options = [{"id": f"p_{number}", "label": f"{name} (person, no. {number})"} for number in range(count)]
     return open_request(name, prompt="Which?", type="SELECTION", options=options, allow_text=True)
 
 
-def test_display_shows_options_one_a_line() -> None:
-    assert _draw(view_of(node("a")), _which("Ann", 2), _which("Bob", 9), height=20, width=72)[3:] == [
+def test_display_shows_each_option_on_a_separate_line() -> None:
+    assert _draw(view_of(node("a")), _selection_request("Ann", 2), _selection_request("Bob", 9), height=20, width=72)[
+        3:
+    ] == [
         "Ann waits for ann: Which?",
         "  p_0: Ann (person, no. 0)",
         "  p_1: Ann (person, no. 1)",
@@ -291,12 +298,12 @@ def test_display_wraps_a_long_question_and_long_options() -> None:
     similar_names = "; ".join(
         f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4)
     )
-    unclear = open_request(
+    unclear_request = open_request(
         "n", prompt=f"No party found for person 'Mia Gracia'; near: {similar_names}. Write another name."
     )
     label = "DIRECTOR of Apex Fund, " * 3
     options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
-    which = open_request("w", prompt="Which Ann?", type="SELECTION", options=options)
-    for request, result in ((unclear, "person_2"), (which, "LEI 2")):
+    selection_request = open_request("w", prompt="Which Ann?", type="SELECTION", options=options)
+    for request, expected_text in ((unclear_request, "person_2"), (selection_request, "LEI 2")):
         drawn = _draw(view_of(node("a")), request, height=24, width=80)
-        assert (result in "\n".join(drawn), len(drawn) <= 24) == (True, True)
+        assert (expected_text in "\n".join(drawn), len(drawn) <= 24) == (True, True)

@@ -25,38 +25,41 @@ from dagwright.server import Connection
 from dagwright.settings import Settings
 from tests.unit.interfaces.cli.questions import OPENED_AT, open_request
 
-_START = "dagwright feedback run-1 check"
+_COMMAND_START = "dagwright feedback run-1 check"
 _FIELDS = {
     **{"amount": {"type": "integer"}, "sure": {"type": "boolean"}, "tags": {"type": "array"}},
     **{"zone": {"enum": ["EU", "US"]}, "quarter": {"type": "string", "default": "Q1"}},
     **{"name": {"type": "string"}, "more": {"type": "string"}},
 }
 _FORM = {"type": "object", "properties": _FIELDS, "required": ["amount", "sure", "tags", "zone", "quarter", "name"]}
-_FAILED_NODE = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
+_REQUEST_OF_FAILED_NODE = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
 _FORM_VALUES = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1", "name": "TEXT"}'
 
 
 @pytest.mark.parametrize(
     ("fields", "command"),
     [
-        ({}, f"{_START} --approve  (or --reject)"),
+        ({}, f"{_COMMAND_START} --approve  (or --reject)"),
         ({"request_id": "sum[a b]"}, "dagwright feedback run-1 'sum[a b]' --approve  (or --reject)"),
-        ({"type": "SELECTION", "options": ["a b"]}, f"{_START} --select 'a b'"),
-        ({"type": "SELECTION", "options": [1, "x"]}, f"{_START} --select 1  (or x)"),
-        ({"type": "SELECTION", "options": ["a", "b"], "multiple": True}, f"{_START} --select a  (or b; repeatable)"),
-        ({"type": "SELECTION", "options": []}, _START),
-        ({"type": "GUIDANCE"}, f"{_START} --text 'TEXT'"),
-        ({"type": "CLARIFICATION"}, f"{_START} --text 'TEXT'"),
-        ({"type": "INFORMATION"}, f"{_START} --data '{{}}'"),
-        ({"type": "INFORMATION", "schema": _FORM}, f"{_START} --data '{_FORM_VALUES}'"),
-        (_FAILED_NODE, f"{_START} --select retry  (or value --data JSON, skip, stop)"),
+        ({"type": "SELECTION", "options": ["a b"]}, f"{_COMMAND_START} --select 'a b'"),
+        ({"type": "SELECTION", "options": [1, "x"]}, f"{_COMMAND_START} --select 1  (or x)"),
+        (
+            {"type": "SELECTION", "options": ["a", "b"], "multiple": True},
+            f"{_COMMAND_START} --select a  (or b; repeatable)",
+        ),
+        ({"type": "SELECTION", "options": []}, _COMMAND_START),
+        ({"type": "GUIDANCE"}, f"{_COMMAND_START} --text 'TEXT'"),
+        ({"type": "CLARIFICATION"}, f"{_COMMAND_START} --text 'TEXT'"),
+        ({"type": "INFORMATION"}, f"{_COMMAND_START} --data '{{}}'"),
+        ({"type": "INFORMATION", "schema": _FORM}, f"{_COMMAND_START} --data '{_FORM_VALUES}'"),
+        (_REQUEST_OF_FAILED_NODE, f"{_COMMAND_START} --select retry  (or value --data JSON, skip, stop)"),
     ],
 )
-def test_command_answers_the_request_unchanged(fields: dict[str, Any], command: str) -> None:
+def test_answer_command_fits_the_type_of_the_request(fields: dict[str, Any], command: str) -> None:
     assert answer_command(open_request(**fields)) == command
 
 
-def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
+def test_fields_of_a_form_are_listed_after_its_question() -> None:
     properties: dict[str, Any] = {**_FIELDS, "more": {"type": "string", "prompt": "What\nelse?"}}
     request = open_request(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
     lines = [
@@ -81,15 +84,15 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
     options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
     options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
     request = open_request(type="SELECTION", options=options, allow_text=True)
-    assert answer_command(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
+    assert answer_command(request) == f"{_COMMAND_START} --select p_1  (or another id, none, new; or --text TEXT)"
     lines = ["p_1: Ann (person, LU)", "p_2: Ann (person, ES)", "p_3: Ann (person, PT)"]
     assert option_lines(request) == field_lines(request) == lines
     assert option_lines(open_request(type="SELECTION", options=["a"])) == option_lines(open_request()) == []
 
 
-def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
+def test_long_lists_are_truncated_and_prompts_are_one_safe_line() -> None:
     command = answer_command(open_request(type="SELECTION", options=list(range(30))))
-    assert command == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
+    assert command == f"{_COMMAND_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
     assert join_request_ids([open_request(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
     line = request_line(open_request(prompt="Total\n\x1b[31m5", assignee=None))
     assert line == "check waits for anyone: Total \\u001b[31m5"
@@ -122,16 +125,18 @@ def test_inbox_shows_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyP
 
 
 def test_plan_to_approve_is_shown_by_its_steps() -> None:
-    plan = open_request("plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?")
-    assert request_line(plan) == "plan waits for ann: The plan has 2 nodes."
-    assert question_lines(plan)[2:] == ["  - b: y", "May it run?"]
-    assert "\x1b" not in "".join(question_lines(plan))
+    plan_request = open_request(
+        "plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?"
+    )
+    assert request_line(plan_request) == "plan waits for ann: The plan has 2 nodes."
+    assert question_lines(plan_request)[2:] == ["  - b: y", "May it run?"]
+    assert "\x1b" not in "".join(question_lines(plan_request))
     assert question_lines(open_request(prompt="Total\n5")) == ["Total 5"]
     call = {"tool": "read_model_plan", "arguments": {"plan": {}, "tools": [{"name": "much.to.read"}]}}
-    plan = open_request("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
-    assert request_line(plan) == "approve waits for ann: May this plan run?"
-    assert question_lines(plan) == ["May this plan run?", *following_lines(plan)]
-    assert following_lines(plan) == ["- a: calculator"]
+    plan_request = open_request("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
+    assert request_line(plan_request) == "approve waits for ann: May this plan run?"
+    assert question_lines(plan_request) == ["May this plan run?", *following_lines(plan_request)]
+    assert following_lines(plan_request) == ["- a: calculator"]
 
 
 class _Client:
@@ -139,8 +144,8 @@ class _Client:
 
     namespace, identity = "default", "1@here"
 
-    def __init__(self, pollers: list[str], open_runs: int) -> None:
-        self._pollers, self._running, self.workflow_service = pollers, open_runs, self
+    def __init__(self, pollers: list[str], open_run_count: int) -> None:
+        self._pollers, self._open_run_count, self.workflow_service = pollers, open_run_count, self
 
     async def describe_task_queue(self, *_: Any, **__: Any) -> DescribeTaskQueueResponse:
         response = DescribeTaskQueueResponse()
@@ -149,11 +154,11 @@ class _Client:
         return response
 
     async def count_workflows(self, _: str) -> SimpleNamespace:
-        return SimpleNamespace(count=self._running)
+        return SimpleNamespace(count=self._open_run_count)
 
 
 @pytest.mark.parametrize(
-    ("pollers", "open_runs", "is_starting", "words"),
+    ("pollers", "open_run_count", "is_starting", "note_start"),
     [
         (["7@elsewhere"], 1, False, ""),
         ([], 0, False, ""),
@@ -162,23 +167,23 @@ class _Client:
     ],
 )
 async def test_note_names_a_missing_or_starting_worker(
-    monkeypatch: pytest.MonkeyPatch, pollers: list[str], open_runs: int, is_starting: bool, words: str
+    monkeypatch: pytest.MonkeyPatch, pollers: list[str], open_run_count: int, is_starting: bool, note_start: str
 ) -> None:
     monkeypatch.setattr(inbox_command, "is_worker_starting", lambda _: is_starting)
-    connection = cast("Connection", SimpleNamespace(client=_Client(pollers, open_runs)))
-    assert re.split("[:;] ", await inbox_command.worker_note(connection, Settings()) or "")[0] == words
+    connection = cast("Connection", SimpleNamespace(client=_Client(pollers, open_run_count)))
+    assert re.split("[:;] ", await inbox_command.worker_note(connection, Settings()) or "")[0] == note_start
 
 
-@pytest.mark.parametrize(("timeout_s", "reads", "has_requests"), [(60.0, 3, True), (0.0, 1, False)])
+@pytest.mark.parametrize(("timeout_s", "read_count", "has_requests"), [(60.0, 3, True), (0.0, 1, False)])
 async def test_waiting_ends_with_the_first_request_or_the_timeout(
-    monkeypatch: pytest.MonkeyPatch, timeout_s: float, reads: int, has_requests: bool
+    monkeypatch: pytest.MonkeyPatch, timeout_s: float, read_count: int, has_requests: bool
 ) -> None:
     pages = [InboxPage((), None, {}), InboxPage((), None, {}), InboxPage([cast("OpenRequest", object())], None, {})]
-    unread = [*pages]
+    unread_pages = [*pages]
 
     async def read() -> InboxPage:
-        return unread.pop(0)
+        return unread_pages.pop(0)
 
     monkeypatch.setattr(inbox_command, "_POLL_INTERVAL_S", 0)
     page = await inbox_command.wait_for_requests(read, timeout_s=timeout_s)
-    assert (len(pages) - len(unread), bool(page.requests)) == (reads, has_requests)
+    assert (len(pages) - len(unread_pages), bool(page.requests)) == (read_count, has_requests)

@@ -40,23 +40,23 @@ def _view(question: Question, **changes: Any) -> RunView:
     return replace(view, **changes)
 
 
-def _lines(question: Question) -> list[list[str]]:
-    """Return kind and name of each line for a run that is followed from its middle on."""
+def _line_kinds_and_names(question: Question) -> list[list[str]]:
+    """Return the kind and name of each line that a new writer shows for a run in progress."""
     lines: list[str] = []
     LineWriter(lines.append).show(_view(question))
     return [line[10:].split()[:2] for line in lines]
 
 
-def _status(question: Question, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+def _status_lines(question: Question, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
     view = _view(question, **changes)
     _print_status(view, view.document(), Output(), url=None)
     return capsys.readouterr().out.splitlines()
 
 
 def _document_of(question: Question) -> Any:
-    result = rounds_of(_view(question))
-    assert result is not None
-    return result
+    document = rounds_of(_view(question))
+    assert document is not None
+    return document
 
 
 def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
@@ -72,13 +72,13 @@ def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
 
 
 def test_reason_of_a_round_precedes_its_nodes() -> None:
-    assert _lines(_started_question()) == [
+    assert _line_kinds_and_names(_started_question()) == [
         *(["completed", "intention"], ["meant", "intention"], ["completed", "plan"], ["round", "1"]),
         *(["running", "sg1"], ["running", "sg2"]),
     ]
 
 
-def test_superseded_sub_goal_is_reported_when_it_is_seen() -> None:
+def test_superseded_sub_goal_is_reported_with_the_time_of_the_report() -> None:
     lines: list[str] = []
     writer, question = LineWriter(lines.append), _started_question()
     question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
@@ -99,17 +99,20 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     question.run()
     sg1 = _view(question).document()["nodes"]["sg1"]
     assert sg1["status"] == "superseded"
-    result = _status(question, capsys)
+    status_lines = _status_lines(question, capsys)
     _print_node("sg1", sg1, [], Output())
-    node = capsys.readouterr().out.splitlines()
+    node_lines = capsys.readouterr().out.splitlines()
     diagram_lines = mermaid(diagram_of(question.scheduler)).splitlines()
-    lines = [line for line in _lines(question) if line[1] in ("sg1", "sg3")]
-    assert lines == [["failed", "sg1"], ["superseded", "sg3"]]
-    # The sub-goal that never started, as it waited for the first, did not fail.
-    rows = [line.split() for line in result]
+    kinds_and_names = [line for line in _line_kinds_and_names(question) if line[1] in ("sg1", "sg3")]
+    assert kinds_and_names == [["failed", "sg1"], ["superseded", "sg3"]]
+    # `sg3` waited for `sg1` and never started. It is superseded, and not failed.
+    rows = [line.split() for line in status_lines]
     assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
-    assert "nodes: 4 completed, 1 superseded, 1 failed" in result[0]
-    assert (node[0], "because: the run continues without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
+    assert "nodes: 4 completed, 1 superseded, 1 failed" in status_lines[0]
+    assert (node_lines[0], "because: the run continues without it" in node_lines) == (
+        "sg1 (Numbers of Maersk): failed",
+        True,
+    )
     assert next(line for line in diagram_lines if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
     (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
     assert (reason.message, reason.detail) == ("failed, and the run continues without it", "tool_failed: gone")
@@ -134,18 +137,18 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending_calls = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    result = _status(_started_question(), capsys, pending=pending_calls)
-    assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*result}
-    (row,) = [line.split() for line in result if " sg1 " in line]
+    status_lines = _status_lines(_started_question(), capsys, pending=pending_calls)
+    assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*status_lines}
+    (row,) = [line.split() for line in status_lines if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
     question = Question(
         continue_with(sub_goal(1, "clarify", question="Which?")), done_response(a=ref(1, "clarification"))
     )
     question.run()
-    assert "round 2 of 10, done" in _status(question, capsys)
+    assert "round 2 of 10, done" in _status_lines(question, capsys)
 
 
-def test_graph_names_workers_and_shows_what_is_partial() -> None:
+def test_graph_names_workers_and_marks_partial_results() -> None:
     question = _started_question()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
     diagram = diagram_of(question.scheduler)
@@ -180,16 +183,16 @@ def test_graph_has_a_group_for_each_round() -> None:
         *(["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"]),
     ]
     # JSON output has all edges, and the same groups.
-    result = graph_document(question.scheduler)
-    assert [node.get("group") for node in result["nodes"]] == [node.get("group") for node in diagram["nodes"]]
-    assert ["sg1", "plan#2"] in result["edges"]
+    document = graph_document(question.scheduler)
+    assert [node.get("group") for node in document["nodes"]] == [node.get("group") for node in diagram["nodes"]]
+    assert ["sg1", "plan#2"] in document["edges"]
 
 
 def test_round_without_a_plan_names_the_problem() -> None:
-    question = Question(*[continue_with(sub_goal(1, "nobody"), reasoning="Again.")] * 4)
+    question = Question(*[continue_with(sub_goal(1, "absent"), reasoning="Again.")] * 4)
     question.run()
     (line,) = [line for line in lines_of_rounds(_document_of(question)) if line.key == "round 1"]
-    assert (line.text.startswith("Again. — "), "nobody" in line.text) == (True, True)
+    assert (line.text.startswith("Again. — "), "absent" in line.text) == (True, True)
     assert "plan_problems" not in _document_of(_started_question())["rounds"][0]
 
 
@@ -197,7 +200,7 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     lines: list[str] = []
     writer = LineWriter(lines.append)
     question = Question(
-        continue_with(sub_goal(1, "nobody"), reasoning="Again."),
+        continue_with(sub_goal(1, "absent"), reasoning="Again."),
         continue_with(PICK_MAERSK, reasoning="Better."),
         done_response(),
     )
@@ -206,9 +209,9 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     repair_task = question.start()
     for _ in range(2):
         writer.show(_view(question))
-    (result,) = [line for line in lines if "round 1" in line and "rejected" in line]
-    assert "nobody" in result
-    assert result.startswith(next(line for line in lines if " plan " in line)[:8])
+    (rejected_line,) = [line for line in lines if "round 1" in line and "rejected" in line]
+    assert "absent" in rejected_line
+    assert rejected_line.startswith(next(line for line in lines if " plan " in line)[:8])
     question.end(repair_task)
     writer.show(_view(question))
     assert "Better." in lines[-1]
@@ -232,8 +235,8 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
     question = _started_question()
-    result = RunExplanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
-    assert [*explanation_lines(result)][:2] == ["q is running", "Round 1 (continue): Both."]
+    explanation = RunExplanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
+    assert [*explanation_lines(explanation)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
 def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:
@@ -245,11 +248,11 @@ def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:
     ("max_rounds", "hint"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
 )
 def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
-    names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
-    question = Question(*map(continue_with, names), max_rounds=max_rounds)
+    sub_goals = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
+    question = Question(*map(continue_with, sub_goals), max_rounds=max_rounds)
     question.run()
     document = _view(question).document_with_refs()
     message = "used, and the planner has not finished; finishing also needs a round"
-    # Only commands have that option.
+    # The error does not name the option, which only the command line has.
     assert document["error"]["message"] == f"all {max_rounds} rounds are {message}"
     assert [*failure_lines(document)] == [f"error: max_rounds: all {max_rounds} rounds are {message}", *hint]

@@ -58,8 +58,8 @@ def _party(id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str,
     return {"id": id, "name": name, "kind": kind, "jurisdiction": jurisdiction}
 
 
-def _bound_argument(argument: str, text: str, kind: str, **more: Any) -> dict[str, Any]:
-    return {"argument": argument, "search_text": text, "entity_type": kind, "answers": [], **more}
+def _bound_argument(argument: str, text: str, entity_type: str, **fields: Any) -> dict[str, Any]:
+    return {"argument": argument, "search_text": text, "entity_type": entity_type, "answers": [], **fields}
 
 
 def test_party_is_shown_with_its_search_text_and_the_person_who_chose_it() -> None:

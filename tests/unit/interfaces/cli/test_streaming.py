@@ -8,14 +8,14 @@ from typing import Any
 from dagwright.interfaces.cli.json_streaming import Elements, write_object
 
 
-async def each(*values: Any) -> AsyncIterator[Any]:
+async def async_values(*values: Any) -> AsyncIterator[Any]:
     for value in values:
         yield value
 
 
 async def write_parts(*parts: Sequence[Any]) -> str:
     text = StringIO()
-    await write_object(each(*parts), text.write)
+    await write_object(async_values(*parts), text.write)
     return text.getvalue()
 
 
@@ -37,9 +37,15 @@ NESTED_JSON = """{
 }"""
 
 
-async def test_nested_parts_are_written_one_a_line() -> None:
-    nodes, edges = each(("a", {"x": [1]}), ('"b"', None)), Elements(each(["a", "b"], 2))
-    parts = [("status", "ü\n"), ("nodes", nodes), ("none", each()), ("edges", edges), ("no edges", Elements(each()))]
+async def test_each_nested_part_is_written_on_a_separate_line() -> None:
+    nodes, edges = async_values(("a", {"x": [1]}), ('"b"', None)), Elements(async_values(["a", "b"], 2))
+    parts = [
+        ("status", "ü\n"),
+        ("nodes", nodes),
+        ("none", async_values()),
+        ("edges", edges),
+        ("no edges", Elements(async_values())),
+    ]
     assert await write_parts(*parts, ("error", {"code": "c"})) == NESTED_JSON
     document = {"a": {"b": [1, {"c": []}]}, "d": {}}
     assert await write_parts(*document.items()) == json.dumps(document, indent=2)

@@ -1,4 +1,4 @@
-"""Views of runs of the real scheduler, at the moment that a test needs."""
+"""Views of runs with a real scheduler, in the state that a test needs."""
 
 from collections.abc import Callable
 from typing import Any
