@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, loadSnapshot_line_with, wait_for_exit, with_model
+from tests.e2e.command import CommandLine, read_line_with, wait_for_exit, with_model
 from tests.e2e.conftest import OpenConsolePage, Serve, calculation, plan_of
 from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 
@@ -262,7 +262,7 @@ async def test_page_recovers_after_the_gateway_was_killed(
         commands = with_model(commands_with_private_server, models)
         await commands("up", "--port", "0", "--json")
         gateway = await commands.start("serve", "--port", "0", "--no-worker", "--json")
-        url = json.loads(await loadSnapshot_line_with(gateway, '"status"'))["url"].removesuffix("/v1")
+        url = json.loads(await read_line_with(gateway, '"status"'))["url"].removesuffix("/v1")
         async with httpx.AsyncClient(timeout=60) as client:
             run = (await client.post(f"{url}/v1/runs", json={"plan": WAITING_PLAN})).json()["run_id"]
         async with open_page(chromium, f"{url}/console/#/runs/{run}") as page:
@@ -272,7 +272,7 @@ async def test_page_recovers_after_the_gateway_was_killed(
             await expect(page.locator(".offline")).to_contain_text("Runs continue")
             await commands("feedback", run, "check", "--approve")
             second_gateway = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
-            await loadSnapshot_line_with(second_gateway, '"status"')
+            await read_line_with(second_gateway, '"status"')
             await expect(page.locator(".offline")).to_be_hidden()
             await expect(box(page, "last")).to_have_attribute("data-state", "completed")
             await expect(page.locator(".facts .state")).to_have_text("✓completed")

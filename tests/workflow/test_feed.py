@@ -17,8 +17,16 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.people import view_of
-from tests.support.runs import Handle, Runs, bare_node, cancelled_node, completed_node, document_of, serving_runs
-from tests.support.runs import bare as bare_document
+from tests.support.runs import (
+    Handle,
+    Runs,
+    bare_document,
+    bare_node,
+    cancelled_node,
+    completed_node,
+    document_of,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
