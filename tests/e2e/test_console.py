@@ -144,9 +144,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
             await page.get_by_label("Title or id").fill(name)
             await expect(rows).to_have_count(1)
             await expect(rows.first).to_contain_text("waiting")
-            completeNode_runs = [
-                await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)
-            ]
+            later_runs = [await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
             await expect(rows).to_have_count(3)
             await live.post(f"/v1/runs/{run}/cancel", {})
             await expect(page.locator(f'tr[data-run="{run}"]')).to_contain_text("cancelled")
@@ -154,7 +152,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
             await expect(rows).to_have_count(1)
             await rows.first.get_by_role("link").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text(name)
-    assert len(set(completeNode_runs)) == 2
+    assert len(set(later_runs)) == 2
 
 
 async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""`list`, `status_result`, `result`, `graph_result`: their output for an existing run, and for an unknown run."""
+"""`list`, `status`, `result`, `graph`: their output for an existing run, and for an unknown run."""
 
 import asyncio
 import xml.etree.ElementTree as ET
