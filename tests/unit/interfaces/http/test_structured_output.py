@@ -27,11 +27,11 @@ MESSAGES = [{"role": "user", "content": "{}"}]
 FORMAT = {"type": "json_schema", "json_schema": {"name": "Person", "strict": True, "schema": PERSON}}
 
 
-def function(name: str, parameters: Any = PERSON) -> dict[str, Any]:
+def function_tool(name: str, parameters: Any = PERSON) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
 
 
-def named_function(name: str) -> dict[str, Any]:
+def function_reference(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
@@ -57,7 +57,10 @@ FUNCTIONS = {
     **dict.fromkeys(("TOOLS", "RESPONSES_TOOLS", "function_calling"), PERSON_TOOL),
     **dict.fromkeys(("tool", "responses"), FINAL_TOOL),
 }
-"""Mode -> the function with the schema, and whether `tool_choice` names it; others use a format."""
+"""Mode of a request -> name of the function that has the schema, and whether `tool_choice` names this function.
+
+Requests of the other modes use a response format.
+"""
 
 
 @pytest.mark.parametrize("recorded", REQUESTS, ids=lambda recorded: f"{recorded['client']} {recorded['mode']}")
@@ -67,28 +70,28 @@ def test_output_form_of_recorded_requests(recorded: Any) -> None:
     form = form_of(
         to_chat_body(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields)
     )
-    by_function = "tools" in recorded["body"]
-    assert (form.function, form.is_named) == (FUNCTIONS[recorded["mode"]] if by_function else (None, False))
+    uses_function = "tools" in recorded["body"]
+    assert (form.function, form.is_named) == (FUNCTIONS[recorded["mode"]] if uses_function else (None, False))
     if "json_object" in str(recorded["body"]):
         assert form.schema == {"type": "object"}
     else:
-        types = {name: each["type"] for name, each in form.schema["properties"].items()}
+        types = {name: field["type"] for name, field in form.schema["properties"].items()}
         assert types == {"name": "string", "age": "integer"}
         assert json.loads(form.text_of({"name": "Ann", "age": 30})) == {"name": "Ann", "age": 30}
         with pytest.raises(OutputMismatch, match="output/age"):
             form.text_of({"name": "Ann", "age": "thirty"})
 
 
-def test_schema_is_that_of_the_only_function_that_may_be_the_answer() -> None:
+def test_schema_comes_from_the_only_allowed_function() -> None:
     required_function = {
-        "tools": [function("answer_feedback", {}), function("final_result")],
+        "tools": [function_tool("answer_feedback", {}), function_tool("final_result")],
         "tool_choice": "required",
     }
-    one_allowed = {
-        "tools": [function("Person"), function("other")],
-        "tool_choice": allowed_tools(named_function("Person")),
+    single_allowed_function = {
+        "tools": [function_tool("Person"), function_tool("other")],
+        "tool_choice": allowed_tools(function_reference("Person")),
     }
-    for fields, name in ((required_function, "final_result"), (one_allowed, "Person")):
+    for fields, name in ((required_function, "final_result"), (single_allowed_function, "Person")):
         form = form_of(chat(**fields))
         assert (form.function, form.is_named, form.schema) == (name, False, PERSON)
 
@@ -98,32 +101,32 @@ def test_schema_is_that_of_the_only_function_that_may_be_the_answer() -> None:
     [
         {},
         {"response_format": {"type": "text"}},
-        {"tools": [function("get_weather")]},
-        {"tools": [function("get_weather")], "tool_choice": "auto"},
-        {"tools": [function("answer_feedback", {})], "tool_choice": named_function("answer_feedback")},
+        {"tools": [function_tool("get_weather")]},
+        {"tools": [function_tool("get_weather")], "tool_choice": "auto"},
+        {"tools": [function_tool("answer_feedback", {})], "tool_choice": function_reference("answer_feedback")},
     ],
 )
-def test_other_requests_are_answered_by_a_text(fields: Any) -> None:
+def test_requests_without_required_structure_have_no_output_form(fields: Any) -> None:
     assert output_form_of(chat(**fields)) is None
 
 
-def _format(kind: str, **json_schema: Any) -> dict[str, Any]:
+def _response_format(kind: str, **json_schema: Any) -> dict[str, Any]:
     schema = {"json_schema": {"name": "x", **json_schema}} if kind == "json_schema" else {}
     return {"response_format": {"type": kind, **schema}}
 
 
-UNSUPPORTED: list[Any] = [
-    (_format("json_schema"), "response_format"),
-    (_format("json_schema", schema={"type": 1}), "response_format"),
-    (_format("grammar"), "response_format"),
-    ({"tools": [function("a"), function("b")], "tool_choice": "required"}, "tool_choice"),
-    ({"tools": [function("answer_feedback")], "tool_choice": "required"}, "tool_choice"),
+UNSUPPORTED_REQUESTS: list[Any] = [
+    (_response_format("json_schema"), "response_format"),
+    (_response_format("json_schema", schema={"type": 1}), "response_format"),
+    (_response_format("grammar"), "response_format"),
+    ({"tools": [function_tool("a"), function_tool("b")], "tool_choice": "required"}, "tool_choice"),
+    ({"tools": [function_tool("answer_feedback")], "tool_choice": "required"}, "tool_choice"),
     ({"functions": [{"name": "a"}], "function_call": {"name": "a"}}, "function_call"),
-    ({"tools": [function("a")], "tool_choice": named_function("b")}, "tool_choice"),
+    ({"tools": [function_tool("a")], "tool_choice": function_reference("b")}, "tool_choice"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), UNSUPPORTED)
+@pytest.mark.parametrize(("fields", "param"), UNSUPPORTED_REQUESTS)
 async def test_unsupported_output_is_rejected(offline_client: httpx.AsyncClient, fields: Any, param: str) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
     answer = await offline_client.post("/v1/chat/completions", json=body)
@@ -131,23 +134,25 @@ async def test_unsupported_output_is_rejected(offline_client: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
-async def test_schema_needs_a_model_and_a_waiting_client(offline_client: httpx.AsyncClient, model: str) -> None:
-    expected = {"type": "json_schema", "name": "Person", "schema": PERSON}
-    body = {"model": model, "input": "{}", "text": {"format": expected}, "background": model == "plan/double"}
+async def test_schema_is_unsupported_for_intents_and_in_background(
+    offline_client: httpx.AsyncClient, model: str
+) -> None:
+    output_format = {"type": "json_schema", "name": "Person", "schema": PERSON}
+    body = {"model": model, "input": "{}", "text": {"format": output_format}, "background": model == "plan/double"}
     assert error_of(await offline_client.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
 
 
-def test_format_and_choice_of_a_response_are_those_of_a_completion() -> None:
-    expected = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
+def test_response_format_and_tool_choice_are_converted_for_chat_completions() -> None:
+    output_format = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
     fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
-    body = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": expected}}))
-    assert (body.response_format, body.tool_choice) == (FORMAT, named_function("Person"))
+    body = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": output_format}}))
+    assert (body.response_format, body.tool_choice) == (FORMAT, function_reference("Person"))
     form = form_of(body)
     assert (form.function, form.schema) == ("Person", PERSON)
 
 
-def test_output_is_checked_and_text_that_is_json_is_read() -> None:
+def test_output_is_validated_and_valid_json_text_is_unchanged() -> None:
     form = OutputForm(PERSON, "response_format")
     assert json.loads(form.text_of({"name": "Ann", "age": 30})) == {"name": "Ann", "age": 30}
     assert form.text_of('{"name": "Ann",  "age": 30}') == '{"name": "Ann",  "age": 30}'
@@ -158,13 +163,15 @@ def test_output_is_checked_and_text_that_is_json_is_read() -> None:
         form.text_of("Ann")
 
 
-def test_answer_of_a_run_is_the_same_call_from_every_gateway() -> None:
+def test_function_call_of_a_run_has_the_same_id_from_every_gateway() -> None:
     form = OutputForm(PERSON, "tools", "Person")
     call = form.call('{"name": "Ann"}', run="run-1")
     assert call["function"] == {"name": "Person", "arguments": '{"name": "Ann"}'}
     assert call["id"] == form.call("{}", run="run-1")["id"] != form.call("{}", run="run-2")["id"]
-    # A request for feedback is a call beside a schema only if its function is declared.
+    # With a schema, a request for feedback is a function call only if `answer_feedback` is declared.
     assert not allows_answer_calls(chat(response_format=FORMAT), is_structured=True)
-    assert allows_answer_calls(chat(response_format=FORMAT, tools=[function("answer_feedback")]), is_structured=True)
+    assert allows_answer_calls(
+        chat(response_format=FORMAT, tools=[function_tool("answer_feedback")]), is_structured=True
+    )
     with pytest.raises(ApiError, match=r"^response_format\.json_schema\.schema: must be a JSON Schema$"):
-        output_form_of(chat(**_format("json_schema", schema=1)))
+        output_form_of(chat(**_response_format("json_schema", schema=1)))

@@ -16,10 +16,10 @@ from tests.unit.interfaces.http.conftest import error_of
 
 class SlowGateway:
     def __init__(self, *, check_interval_s: float = 0.01) -> None:
-        self.responds = True
-        self.status = RPCStatusCode.DEADLINE_EXCEEDED
-        self.checks = 0
-        self.cancelled: list[str] = []
+        self.server_responds = True
+        self.rpc_status = RPCStatusCode.DEADLINE_EXCEEDED
+        self.connection_checks = 0
+        self.cancelled_handlers: list[str] = []
         self.released = asyncio.Event()
         app = FastAPI()
 
@@ -28,7 +28,7 @@ class SlowGateway:
             try:
                 await self.released.wait()
             except asyncio.CancelledError:
-                self.cancelled.append("slow")
+                self.cancelled_handlers.append("slow")
                 raise
             return "here"
 
@@ -51,45 +51,45 @@ class SlowGateway:
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
     async def _check_connection(self) -> None:
-        self.checks += 1
-        if self.checks == 3:
+        self.connection_checks += 1
+        if self.connection_checks == 3:
             self.released.set()
-        if not self.responds:
-            raise RPCError("no", self.status, b"")
+        if not self.server_responds:
+            raise RPCError("no", self.rpc_status, b"")
 
 
 async def test_read_request_fails_if_the_server_does_not_respond() -> None:
     gateway = SlowGateway()
-    gateway.responds = False
-    answer = await gateway.http.get("/slow")
-    assert (*error_of(answer), answer.headers["retry-after"] != "") == (503, "unavailable", True)
-    assert (gateway.checks, gateway.cancelled) == (1, ["slow"])
+    gateway.server_responds = False
+    response = await gateway.http.get("/slow")
+    assert (*error_of(response), response.headers["retry-after"] != "") == (503, "unavailable", True)
+    assert (gateway.connection_checks, gateway.cancelled_handlers) == (1, ["slow"])
 
 
 async def test_slow_read_continues_while_the_server_responds() -> None:
     gateway = SlowGateway()
-    answer = await gateway.http.get("/slow")
-    assert (answer.status_code, answer.json(), gateway.checks) == (200, "here", 3)
+    response = await gateway.http.get("/slow")
+    assert (response.status_code, response.json(), gateway.connection_checks) == (200, "here", 3)
     rejecting_gateway = SlowGateway()
-    rejecting_gateway.responds, rejecting_gateway.status = False, RPCStatusCode.PERMISSION_DENIED
+    rejecting_gateway.server_responds, rejecting_gateway.rpc_status = False, RPCStatusCode.PERMISSION_DENIED
     assert (await rejecting_gateway.http.get("/slow")).json() == "here"
 
 
 @pytest.mark.parametrize(("method", "path", "text"), [("POST", "/slow", '"here"'), ("GET", "/stream", "ab")])
 async def test_writes_and_open_streams_are_not_cancelled(method: str, path: str, text: str) -> None:
-    # Long enough for the first piece of the stream on a busy machine.
+    # The interval is long enough to receive the first piece of the stream on a busy machine.
     gateway = SlowGateway(check_interval_s=0.3)
-    gateway.responds = False
+    gateway.server_responds = False
 
-    async def later() -> None:
+    async def release_later() -> None:
         await asyncio.sleep(0.6)
         gateway.released.set()
 
-    answer, _ = await asyncio.gather(gateway.http.request(method, path), later())
-    assert (answer.status_code, answer.text, gateway.checks) == (200, text, 0)
+    response, _ = await asyncio.gather(gateway.http.request(method, path), release_later())
+    assert (response.status_code, response.text, gateway.connection_checks) == (200, text, 0)
 
 
-async def test_defect_is_raised_and_a_disconnect_cancels_the_request() -> None:
+async def test_handler_error_is_raised_and_a_disconnect_cancels_the_handler() -> None:
     gateway = SlowGateway()
     with pytest.raises(ZeroDivisionError):
         await gateway.http.get("/broken")
@@ -97,4 +97,4 @@ async def test_defect_is_raised_and_a_disconnect_cancels_the_request() -> None:
     await asyncio.sleep(0.005)
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
-    assert gateway.cancelled == ["slow"]
+    assert gateway.cancelled_handlers == ["slow"]

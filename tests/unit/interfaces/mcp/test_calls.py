@@ -43,16 +43,16 @@ def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
     return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, definition)
 
 
-def test_arguments_set_the_run_id_and_the_wait_and_the_key_is_the_default_id() -> None:
-    key = {IDEMPOTENCY_KEY_META: "key"}
+def test_arguments_set_run_id_and_wait_time_and_idempotency_key_is_the_default_run_id() -> None:
+    meta = {IDEMPOTENCY_KEY_META: "key"}
     for tool in ("run_plan", "ask"):
-        call = _call(tool, key, run_id="mine", wait_s=3)
+        call = _call(tool, meta, run_id="mine", wait_s=3)
         assert (call.run_id, call.wait_s) == ("mine", 3.0)
-        assert (_call(tool, key).run_id, _call(tool).run_id) == ("key", None)
+        assert (_call(tool, meta).run_id, _call(tool).run_id) == ("key", None)
     # Inputs of a template are not options of the call, even if they have the names of options.
-    call = _call("ship", key, id="box-7", wait_s=3)
+    call = _call("ship", meta, id="box-7", wait_s=3)
     assert (call.run_id, call.wait_s) == ("key", DEFAULT_WAIT_S)
-    assert [_call("ship", meta).run_id for meta in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
+    assert [_call("ship", invalid).run_id for invalid in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
     for tool in ("get_run", "answer_feedback"):
         assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, DEFAULT_WAIT_S)
 
@@ -70,12 +70,12 @@ class _Runs:
         return [RunSummary(f"{run_filter.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)], after
 
 
-UNUSED = cast("Any", SimpleNamespace(meta=None))
+STUB = cast("Any", SimpleNamespace(meta=None))
 
 
-async def _result(calls: ToolHandlers, tool: str, **arguments: Any) -> types.CallToolResult:
+async def _result(handlers: ToolHandlers, tool: str, **arguments: Any) -> types.CallToolResult:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
-    result = await calls.call(McpToolCall(UNUSED, params, calls.tools[tool]))
+    result = await handlers.call(McpToolCall(STUB, params, handlers.tools[tool]))
     assert isinstance(result, types.CallToolResult)
     return result
 
@@ -85,15 +85,15 @@ async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
     tools = all_tools(load_templates(folder, toolset.declarations()), toolset.declarations())
-    starter = _Starter(cast("Any", _Runs()), UNUSED, toolset)
-    calls = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=UNUSED)
-    return (await _result(calls, tool, **arguments)).structured_content
+    starter = _Starter(cast("Any", _Runs()), STUB, toolset)
+    handlers = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=STUB)
+    return (await _result(handlers, tool, **arguments)).structured_content
 
 
-async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
-    message = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
-    by_name = await _call_tool(tmp_path, RUN_PLAN, **message)
-    assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
+async def test_template_is_started_by_name_with_the_given_run_id_without_waiting(tmp_path: Path) -> None:
+    template_arguments = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
+    template_result = await _call_tool(tmp_path, RUN_PLAN, **template_arguments)
+    assert template_result == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
     assert (await _call_tool(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for arguments in ({}, {"plan": {}, "template": "slow"}):
         rejected_result = await _call_tool(tmp_path, RUN_PLAN, **arguments)
@@ -101,8 +101,8 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
 
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
-    for message, expected_id in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
-        result = await _call_tool(tmp_path, LIST_RUNS, **message)
+    for list_arguments, expected_id in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
+        result = await _call_tool(tmp_path, LIST_RUNS, **list_arguments)
         assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [expected_id])
     rejected_result = await _call_tool(tmp_path, LIST_RUNS, status="runing")
     assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == ("bad_usage", True)
@@ -112,17 +112,17 @@ async def test_runs_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [98, 400])
 async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    starter = RunStarter(UNUSED, UNUSED, toolset)
-    calls = ToolHandlers(all_tools({}, toolset.declarations()), {}, starter=starter, steering=UNUSED)
+    starter = RunStarter(STUB, STUB, toolset)
+    handlers = ToolHandlers(all_tools({}, toolset.declarations()), {}, starter=starter, steering=STUB)
     nested_list: Any = {}
     for _ in range(depth):
         nested_list = [nested_list]
-    result = await _result(calls, name, plan=nested_list)
-    message = str(result.structured_content)
-    assert (result.is_error, "nested more than 100 deep" in message) == (True, depth > 100)
+    result = await _result(handlers, name, plan=nested_list)
+    result_text = str(result.structured_content)
+    assert (result.is_error, "nested more than 100 deep" in result_text) == (True, depth > 100)
 
 
-def _document(status: str, **fields: Any) -> dict[str, Any]:
+def _run_document(status: str, **fields: Any) -> dict[str, Any]:
     defaults: dict[str, Any] = {
         "title": None,
         "output": None,
@@ -134,31 +134,33 @@ def _document(status: str, **fields: Any) -> dict[str, Any]:
     return {"run_id": "w", "status": status, **defaults, **fields}
 
 
-def _message_of(status: str, **fields: Any) -> dict[str, Any]:
-    actual: dict[str, Any] = run_result(_document(status, **fields)).structured_content
+def _structured_result(status: str, **fields: Any) -> dict[str, Any]:
+    actual: dict[str, Any] = run_result(_run_document(status, **fields)).structured_content
     return actual
 
 
-def test_text_is_the_document() -> None:
-    result = run_result(_document("completed", output={"é": 1}))
+def test_text_content_is_the_structured_content_as_json() -> None:
+    result = run_result(_run_document("completed", output={"é": 1}))
     [text] = result.content
     assert json.loads(getattr(text, "text", "")) == result.structured_content
     assert (result.structured_content["output"], result.is_error) == ({"é": 1}, False)
 
 
-def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_output() -> None:
+def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_runs_have_an_output() -> None:
     errors = {"completed": False, "completed_with_failures": False, "failed": True, "cancelled": True, "running": False}
-    assert {status: run_result(_document(status)).is_error for status in errors} == errors
-    assert "output" not in _message_of("running")
-    assert _message_of("failed")["output"] is None
-    message = run_result(_document("running"), prefix="'x' is answered.").structured_content["message"]
+    assert {status: run_result(_run_document(status)).is_error for status in errors} == errors
+    assert "output" not in _structured_result("running")
+    assert _structured_result("failed")["output"] is None
+    message = run_result(_run_document("running"), prefix="'x' is answered.").structured_content["message"]
     assert message.startswith("'x' is answered. The run continues. Call get_run ")
 
 
-def test_failed_run_reports_why_and_which_nodes() -> None:
+def test_failed_run_reports_its_error_and_its_failed_nodes() -> None:
     error = {"code": "boom", "message": "it broke", "retryable": False}
     nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
-    result = _message_of("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
+    result = _structured_result(
+        "failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}}
+    )
     assert result["message"] == "The run failed: it broke."
     assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
     assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
@@ -168,27 +170,29 @@ def test_every_field_of_a_result_is_in_its_schema() -> None:
     error = {"code": "boom", "message": "it broke", "retryable": False}
     nodes = {"a": {"status": "failed", "error": error}}
     requests = [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}]
-    result = _message_of("failed", title="T", error=error, nodes=nodes, waiting_for=requests, notes=[{"message": "n"}])
+    result = _structured_result(
+        "failed", title="T", error=error, nodes=nodes, waiting_for=requests, notes=[{"message": "n"}]
+    )
     [get_run] = [tool for tool in all_tools({}, {}) if tool.name == GET_RUN]
     assert get_run.output_schema is not None
     assert result.keys() == get_run.output_schema["properties"].keys()
 
 
-def test_first_of_many_requests_names_the_way_to_answer() -> None:
+def test_message_explains_how_to_answer_the_first_request() -> None:
     requests = [
         {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
         {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
     ]
-    result = _message_of("waiting", waiting_for=requests)
+    result = _structured_result("waiting", waiting_for=requests)
     assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
         "selected. 1 more are in `waiting_for`."
     )
 
 
-def test_request_of_the_inbox_has_no_form() -> None:
+def test_request_that_only_the_inbox_can_answer_has_no_form() -> None:
     request = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
-    assert _message_of("waiting", waiting_for=[request])["message"] == (
+    assert _structured_result("waiting", waiting_for=[request])["message"] == (
         "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the "
         "console or through the HTTP API; this server cannot."
     )
@@ -212,18 +216,21 @@ def test_every_tool_has_a_description_and_schemas() -> None:
     assert [tool.name for tool in tools if tool.name not in _TOOLS_WITHOUT_TASKS] == [RUN_PLAN, ASK]
 
 
-def test_run_plan_starts_published_plans(tmp_path: Path) -> None:
+def test_run_plan_schema_lists_the_templates(tmp_path: Path) -> None:
     declarations = load_toolset(Settings()).declarations()
-    (without_templates, *_), plan_field = all_tools({}, declarations), "plan"
+    (tool_without_templates, *_), plan_field = all_tools({}, declarations), "plan"
     (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
-    (with_templates, *_) = all_tools(load_templates(tmp_path, declarations), declarations)
-    assert (without_templates.input_schema["required"], "template" in without_templates.input_schema["properties"]) == (
+    (tool_with_templates, *_) = all_tools(load_templates(tmp_path, declarations), declarations)
+    assert (
+        tool_without_templates.input_schema["required"],
+        "template" in tool_without_templates.input_schema["properties"],
+    ) == (
         [plan_field],
         False,
     )
-    assert with_templates.input_schema["properties"]["template"]["enum"] == ["slow"]
-    assert validator_of(with_templates.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
-    assert not validator_of(with_templates.input_schema).is_valid({"template": "fast"})
+    assert tool_with_templates.input_schema["properties"]["template"]["enum"] == ["slow"]
+    assert validator_of(tool_with_templates.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
+    assert not validator_of(tool_with_templates.input_schema).is_valid({"template": "fast"})
 
 
 def test_template_named_like_a_tool_is_ignored_and_logged(tmp_path: Path) -> None:
@@ -239,7 +246,7 @@ def _plan(tool: str) -> str:
     return json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": tool, "arguments": {"expression": "1"}}]})
 
 
-async def test_tools_follow_changes_of_the_files(tmp_path: Path) -> None:
+async def test_tools_change_with_the_template_files(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path))
     unused = cast("Any", SimpleNamespace(feedback=None))

@@ -1,4 +1,4 @@
-"""Forms of the protocol: requests as forms, answers from filled forms, and the state of a call."""
+"""Forms of MCP elicitation: requests as forms, answers from filled forms, and the state of a call."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def test_approval_may_have_a_reason() -> None:
         ),
     ],
 )
-def test_selection_offers_the_options_by_their_names(options: list[Any], choice: dict[str, Any]) -> None:
+def test_selection_offers_the_labels_of_its_options(options: list[Any], choice: dict[str, Any]) -> None:
     request = _request("SELECTION", options=options)
     assert _fields(request) == {"selected": {**choice, "title": "Choice"}}
     assert answer_of(request, {"selected": "x"}) == {"selected": ["x"]}
@@ -59,14 +59,14 @@ def test_selection_may_be_a_list_or_a_text() -> None:
     assert (form_of(request) or {})["required"] == []
     assert answer_of(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
     assert answer_of(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
-    # A failure offers only choices without a value, and a form has 1 to 200 options.
+    # A request about a failure offers only the choices that need no value. A form has 1 to 200 options.
     request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert _fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
     for options in ([], [str(number) for number in range(201)]):
         assert form_of(_request("SELECTION", options=options)) is None
 
 
-def test_data_has_a_field_for_each_property_and_json_for_lists_and_other_types() -> None:
+def test_each_property_is_a_field_and_lists_and_unsupported_types_are_json_fields() -> None:
     name = {"type": "string", "minLength": 1}
     quarter, number = {"enum": ["Q1", "Q2"], "default": "Q1"}, {"type": "integer", "minimum": 1}
     properties = {
@@ -76,10 +76,10 @@ def test_data_has_a_field_for_each_property_and_json_for_lists_and_other_types()
         "odd": {"enum": [1, 2]},
         "lines": {"type": "array"},
     }
-    form = {"type": "object", "required": ["name", "lines"]}
-    request = _request("INFORMATION", schema={**form, "properties": properties})
+    base_schema = {"type": "object", "required": ["name", "lines"]}
+    request = _request("INFORMATION", schema={**base_schema, "properties": properties})
     assert form_of(request) == {
-        **form,
+        **base_schema,
         "properties": {
             "name": {**name, "description": "Who?", "format": "date"},
             "quarter": {"type": "string", **quarter},

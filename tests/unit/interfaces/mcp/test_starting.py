@@ -36,15 +36,15 @@ def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
 
 async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
-    message = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
-    assert set(message) < set(_ask_tool().input_schema["properties"])
-    request = {"request": "Compare."}
+    call_options = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
+    assert set(call_options) < set(_ask_tool().input_schema["properties"])
+    arguments = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
         with pytest.raises(McpCallRejected, match=f"{name}: only the profile rounds supports it"):
-            await starter.start_request({**request, name: message[name]}, run_id=None)
+            await starter.start_request({**arguments, name: call_options[name]}, run_id=None)
     with pytest.raises(McpCallRejected, match="worker_timeout: "):
-        await starter.start_request({**request, "profile": "rounds", "worker_timeout": "soon"}, run_id=None)
-    await starter.start_request({**request, "profile": "rounds", **message}, run_id=None)
+        await starter.start_request({**arguments, "profile": "rounds", "worker_timeout": "soon"}, run_id=None)
+    await starter.start_request({**arguments, "profile": "rounds", **call_options}, run_id=None)
     ((plan, options),) = runs.started
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
@@ -59,23 +59,23 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
         path.write_text(plan_text, encoding="utf-8")
     templates = load_templates(tmp_path / "plans", starter.toolset.declarations())
 
-    def plan(name: str) -> dict[str, Any]:
+    def arguments_with_sub_plan(name: str) -> dict[str, Any]:
         return {"plan": {"plan": 1, "nodes": [{"id": "s", "plan": name}]}}
 
-    await starter.start_plan(plan("region"), run_id=None, templates=templates)
+    await starter.start_plan(arguments_with_sub_plan("region"), run_id=None, templates=templates)
     ((compiled_plan, _),) = runs.started
     assert compiled_plan.nodes[0].sub_plan is not None
     for known_templates in (templates, {}):
         with pytest.raises(PlanInvalid, match=r"write the sub-plan itself into the node \(plan: {nodes: \[…\]}\)"):
-            starter.check(plan(str(tmp_path / "other.yaml")), known_templates)
+            starter.check(arguments_with_sub_plan(str(tmp_path / "other.yaml")), known_templates)
 
 
 async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
-    node = {"id": "n", "tool": "read_file", "arguments": {"path": "a"}, "approval": "never"}
-    send = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
-    sub_plan = {"nodes": [{**send, "approval": "never", "effects": "idempotent"}]}
-    await starter.start_plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run_id=None)
+    read_node = {"id": "n", "tool": "read_file", "arguments": {"path": "a"}, "approval": "never"}
+    send_node = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
+    sub_plan = {"nodes": [{**send_node, "approval": "never", "effects": "idempotent"}]}
+    await starter.start_plan({"plan": {"plan": 1, "nodes": [read_node, {"id": "s", "plan": sub_plan}]}}, run_id=None)
     ((compiled_plan, options),) = runs.started
     inner_plan = compiled_plan.nodes[1].sub_plan
     assert inner_plan is not None
