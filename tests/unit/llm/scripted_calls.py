@@ -15,8 +15,8 @@ def client_of(server: ModelServer, **options: Any) -> ModelClient:
     return ModelClient(Endpoint(server.base_url, KEY), **{"model": "small", **options})
 
 
-def model_call(words: str = "Hello?", *, config: ModelConfig | None = None, **fields: Any) -> ModelCall:
-    return ModelCall((user(words),), config=config or ModelConfig(), **fields)
+def model_call(prompt: str = "Hello?", *, config: ModelConfig | None = None, **fields: Any) -> ModelCall:
+    return ModelCall((user(prompt),), config=config or ModelConfig(), **fields)
 
 
 async def complete(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
@@ -30,7 +30,7 @@ async def read_response(client: ModelClient, call: ModelCall, *, is_streamed: bo
     if not is_streamed:
         return await client.complete(call)
     async with client.stream(call) as stream:
-        pieces = [words async for words in stream]
+        pieces = [piece async for piece in stream]
     assert "".join(pieces) == stream.answer.text
     return stream.answer
 

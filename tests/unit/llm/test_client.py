@@ -31,7 +31,7 @@ from tests.unit.llm.scripted_calls import KEY, client_of, complete, failure_of, 
 
 pytestmark = pytest.mark.waits
 
-ALL = ModelConfig(model="large", temperature=0.5, max_tokens=7, top_p=0.9, seed=3, reasoning_effort="low")
+FULL_CONFIG = ModelConfig(model="large", temperature=0.5, max_tokens=7, top_p=0.9, seed=3, reasoning_effort="low")
 LABELS = CallLabels(run_id="run-1", node_id="plan", purpose="planner")
 TOKENS = Tokens(100, 20, cached=40, reasoning=5)
 
@@ -42,7 +42,7 @@ async def test_request_has_only_the_fields_that_are_set() -> None:
         ModelClient(Endpoint(server.base_url, f"{KEY}\n"), model="small") as client,
     ):
         answer = await client.complete(model_call())
-        await client.complete(ModelCall((system("Be brief."), user("Hello?")), config=ALL, labels=LABELS))
+        await client.complete(ModelCall((system("Be brief."), user("Hello?")), config=FULL_CONFIG, labels=LABELS))
         await client.complete(model_call(labels=CallLabels(node_id="n" * 600)))
     minimal, full, long = server.calls
     hello = {"role": "user", "content": "Hello?"}
@@ -89,14 +89,14 @@ async def test_stream_yields_pieces_and_the_complete_answer_at_its_end() -> None
     ):
         with pytest.raises(RuntimeError, match="read to its end"):
             stream.answer  # noqa: B018
-        pieces = [words async for words in stream]
+        pieces = [piece async for piece in stream]
     assert pieces == ["one two ", "three"]
     assert (stream.answer.text, stream.text, stream.answer.usage.tokens) == ("one two three", "one two three", 120)
     assert server.calls[0].body["stream_options"] == {"include_usage": True}
     assert server.calls[0].metadata == LABELS.to_json()
 
 
-async def test_incomplete_stream_has_no_answer() -> None:
+async def test_stream_that_is_not_read_to_its_end_has_no_answer() -> None:
     async with ModelServer(text("one two three four five six seven")) as server, client_of(server) as client:
         async with client.stream(model_call()) as stream:
             assert await anext(aiter(stream)) == "one two "
@@ -104,13 +104,13 @@ async def test_incomplete_stream_has_no_answer() -> None:
             stream.answer  # noqa: B018
 
 
-WEATHER = OfferedTool("weather.now", "Looks out of the window.", {"type": "object", "properties": {"at": {}}})
-OTHER = OfferedTool("weather_now")
+WEATHER_TOOL = OfferedTool("weather.now", "Looks out of the window.", {"type": "object", "properties": {"at": {}}})
+TOOL_WITH_EQUAL_SENT_NAME = OfferedTool("weather_now")
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_original_names_of_called_tools_are_restored(is_streamed: bool) -> None:
-    call = model_call(tools=(WEATHER, OTHER), tool_choice="weather.now")
+    call = model_call(tools=(WEATHER_TOOL, TOOL_WITH_EQUAL_SENT_NAME), tool_choice="weather.now")
     async with ModelServer("?") as server:
         await complete(server, call)
     sent_names = server.calls[0].tools
@@ -119,7 +119,7 @@ async def test_original_names_of_called_tools_are_restored(is_streamed: bool) ->
     response = tool_calls((sent_names[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
     async with ModelServer(response) as server, client_of(server) as client:
         answer = await read_response(client, call, is_streamed=is_streamed)
-    assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
+    assert [(called_tool.name, called_tool.arguments) for called_tool in answer.message.tool_calls] == [
         ("weather.now", '{"at": "Oslo"}'),
         ("weather_now", "{}"),
         ("never", "{}"),
@@ -132,7 +132,7 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
     async with ModelServer("Cold.") as server:
         message = Message(role="assistant", tool_calls=(call,))
         messages = (*model_call().messages, message, tool_result(call, "-4"))
-        answer = await complete(server, ModelCall(messages, tools=(WEATHER,)))
+        answer = await complete(server, ModelCall(messages, tools=(WEATHER_TOOL,)))
     assert answer.text == "Cold."
     function = {"name": "weather_now", "arguments": '{"at": "Oslo"}'}
     assert server.calls[0].messages[1:] == [
@@ -194,10 +194,10 @@ async def test_call_can_be_cancelled_and_a_closed_client_can_be_reused() -> None
         assert (await client.complete(model_call())).text == "two"
 
 
-CALLS = 120
+CALL_COUNT = 120
 
 
-def echo(number: int) -> ModelCall:
+def numbered_call(number: int) -> ModelCall:
     config = ModelConfig(model=f"model-{number % 2}", seed=number)
     return model_call(f"What is {number}?", config=config, labels=CallLabels(node_id=f"n{number}"))
 
@@ -212,20 +212,20 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
         tokens, pace = Tokens(number, number), Pace(characters=500)
         return text(answer_text(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
 
-    async def answer(client: ModelClient, number: int) -> None:
-        actual = await read_response(client, echo(number), is_streamed=number % 4 == 0)
+    async def check_answer(client: ModelClient, number: int) -> None:
+        actual = await read_response(client, numbered_call(number), is_streamed=number % 4 == 0)
         model_and_tokens = (actual.model, actual.usage.prompt_tokens)
         assert (actual.text, model_and_tokens) == (answer_text(number), (f"model-{number % 2}", number))
 
-    steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALLS)]
+    steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALL_COUNT)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:
-        await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
+        await asyncio.gather(*(check_answer(client, number) for number in range(CALL_COUNT)))
         memory_before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(2):
-            await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
+            await asyncio.gather(*(check_answer(client, number) for number in range(CALL_COUNT)))
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before_kib
     received = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
-    assert sorted(received) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
+    assert sorted(received) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALL_COUNT)])
     assert grown_kib < 64 * 1024
 
 

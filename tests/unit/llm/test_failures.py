@@ -32,8 +32,8 @@ pytestmark = pytest.mark.waits
 E = ModelError
 
 
-def body(status: int, content: Any) -> Raw:
-    """Return an error response whose body is not in the form of OpenAI."""
+def json_response(status: int, content: Any) -> Raw:
+    """Return a response with any JSON body, also one that differs from the format of OpenAI."""
     return Raw(json.dumps(content).encode(), status=status)
 
 
@@ -45,21 +45,23 @@ def html_response(content: bytes, status: int = 200) -> Raw:
     return Raw(content, status=status, content_type="text/html")
 
 
-def plain_text(content: bytes, status: int) -> Raw:
+def text_response(content: bytes, status: int) -> Raw:
     return Raw(content, status=status, content_type="text/plain")
 
 
-def error(status: int, message: str, code: Any = None, **more: Any) -> Raw:
-    return body(status, {"error": {"message": message, "code": code, **more}})
+def error_response(status: int, message: str, code: Any = None, **more: Any) -> Raw:
+    return json_response(status, {"error": {"message": message, "code": code, **more}})
 
 
-NO_DB = error(400, "No connected db.", "400", type="no_db_connection")
-BUDGET = error(400, "Budget has been exceeded! Current cost: 2", type="budget_exceeded")
-VLLM = body(404, {"object": "error", "message": "The model `small` does not exist.", "code": 404})
-TEMPERATURE = openai_error(
+NO_DB = error_response(400, "No connected db.", "400", type="no_db_connection")
+BUDGET_EXCEEDED = error_response(400, "Budget has been exceeded! Current cost: 2", type="budget_exceeded")
+VLLM_UNKNOWN_MODEL = json_response(
+    404, {"object": "error", "message": "The model `small` does not exist.", "code": 404}
+)
+UNSUPPORTED_TEMPERATURE = openai_error(
     400, "Unsupported value: 'temperature' does not support 0", "unsupported_value", param="temperature"
 )
-UNPROCESSABLE = body(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]})
+UNPROCESSABLE = json_response(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]})
 FAILURES: list[tuple[Answer, ModelError, str]] = [
     # Error bodies of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM.
     (busy(), E.BUSY, "answered 429: Rate limit reached"),
@@ -68,29 +70,29 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (html_response(b"<html>504</html>", status=504), E.UNAVAILABLE, "504"),
     (openai_error(409, "try again"), E.UNAVAILABLE, "answered 409"),
     (openai_error(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_SPENT, "add credit"),
-    (error(402, "Insufficient credits", 402), E.QUOTA_SPENT, "credit"),
-    (BUDGET, E.QUOTA_SPENT, "raise the limit"),
+    (error_response(402, "Insufficient credits", 402), E.QUOTA_SPENT, "credit"),
+    (BUDGET_EXCEEDED, E.QUOTA_SPENT, "raise the limit"),
     (openai_error(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REJECTED, "OPENAI_API_KEY"),
     (NO_DB, E.KEY_REJECTED, "OPENAI_API_KEY"),
     (openai_error(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
     (openai_error(404, "The model `small` does not exist", "model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
-    (VLLM, E.MODEL_UNKNOWN, "does not exist"),
-    (body(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
-    (error(400, "Invalid model name passed in model=small", "400"), E.MODEL_UNKNOWN, "Invalid model name"),
-    (error(404, "The API deployment does not exist", "DeploymentNotFound"), E.MODEL_UNKNOWN, "deployment"),
-    (plain_text(b"404 page not found", 404), E.ADDRESS_WRONG, "OPENAI_BASE_URL"),
-    (body(405, {"detail": "Method Not Allowed"}), E.ADDRESS_WRONG, "Method Not Allowed"),
+    (VLLM_UNKNOWN_MODEL, E.MODEL_UNKNOWN, "does not exist"),
+    (json_response(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
+    (error_response(400, "Invalid model name passed in model=small", "400"), E.MODEL_UNKNOWN, "Invalid model name"),
+    (error_response(404, "The API deployment does not exist", "DeploymentNotFound"), E.MODEL_UNKNOWN, "deployment"),
+    (text_response(b"404 page not found", 404), E.ADDRESS_WRONG, "OPENAI_BASE_URL"),
+    (json_response(405, {"detail": "Method Not Allowed"}), E.ADDRESS_WRONG, "Method Not Allowed"),
     (
         openai_error(400, "maximum context length is 8192 tokens", "context_length_exceeded"),
         E.CONTEXT_EXCEEDED,
         "shorten",
     ),
-    (error(400, "litellm.ContextWindowExceededError: too much", "400"), E.CONTEXT_EXCEEDED, "larger context"),
+    (error_response(400, "litellm.ContextWindowExceededError: too much", "400"), E.CONTEXT_EXCEEDED, "larger context"),
     (openai_error(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
-    (plain_text(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
-    (error(400, "The response was filtered", "content_filter"), E.FILTERED, "change the filter"),
+    (text_response(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
+    (error_response(400, "The response was filtered", "content_filter"), E.FILTERED, "change the filter"),
     (openai_error(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "rephrase"),
-    (TEMPERATURE, E.REQUEST_INVALID, "remove or change the field that the service names"),
+    (UNSUPPORTED_TEMPERATURE, E.REQUEST_INVALID, "remove or change the field that the service names"),
     (UNPROCESSABLE, E.REQUEST_INVALID, "top_p"),
     (openai_error(400, "Failed to generate JSON", "json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
     # Transport errors.
@@ -99,8 +101,8 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (html_response(b"<html>hello</html>"), E.ANSWER_BROKEN, ""),
     (Raw(b'{"choices": ['), E.ANSWER_BROKEN, ""),
     (Raw(b"\xff\xfe\xfa"), E.ANSWER_BROKEN, ""),
-    (body(200, {"choices": []}), E.ANSWER_BROKEN, ""),
-    (body(200, None), E.ANSWER_BROKEN, ""),
+    (json_response(200, {"choices": []}), E.ANSWER_BROKEN, ""),
+    (json_response(200, None), E.ANSWER_BROKEN, ""),
     (text(""), E.ANSWER_BROKEN, "returned an empty answer"),
     (tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, but no tools were offered"),
     (text(" \n "), E.ANSWER_BROKEN, "returned an empty answer"),
@@ -126,8 +128,8 @@ async def test_every_failed_response_has_its_error_code(
     assert ("small at http://127.0.0.1:" in str(failure), KEY in str(failure)) == (True, False)
 
 
-async def test_long_error_is_cut() -> None:
-    failure = await failure_of(plain_text(b"busy " * 2_000_000, 503))
+async def test_long_error_is_shortened() -> None:
+    failure = await failure_of(text_response(b"busy " * 2_000_000, 503))
     assert failure.error is E.UNAVAILABLE
     assert isinstance(failure.__cause__, ServiceError)
     assert len(failure.__cause__.body.text) == MAX_ERROR_BYTES
@@ -144,7 +146,7 @@ async def test_failure_names_the_address_without_its_secrets() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_every_failure_has_an_action() -> None:
+def test_only_temporary_failures_are_retried() -> None:
     retried = {error for error in ModelError if error.action is Action.RETRY}
     assert retried == {E.BUSY, E.UNAVAILABLE, E.ANSWER_BROKEN}
 
@@ -182,7 +184,7 @@ async def test_error_names_an_unreachable_service() -> None:
     assert caught.value.action is Action.RETRY
 
 
-CUT = text("one two three", tokens=Tokens(5, 3))
+STREAMED_TEXT = text("one two three", tokens=Tokens(5, 3))
 
 
 @pytest.mark.parametrize(
@@ -190,11 +192,11 @@ CUT = text("one two three", tokens=Tokens(5, 3))
 )
 async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
     pieces = []
-    async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
+    async with ModelServer(slow(STREAMED_TEXT, cut_after=1, cut=cut)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
             async with client.stream(model_call()) as stream:
-                async for words in stream:
-                    pieces.append(words)
+                async for piece in stream:
+                    pieces.append(piece)
     assert (caught.value.error, caught.value.partial, pieces) == (error, "one two ", ["one two "])
 
 
@@ -203,20 +205,20 @@ def sse(*chunks: Any) -> Raw:
     return Raw(lines.encode(), content_type="text/event-stream")
 
 
-FIRST = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
+FIRST_CHUNK = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (sse(FIRST, {"error": {"message": "overloaded", "type": "server_error"}}), E.UNAVAILABLE),
-        (sse(FIRST, {"error": {"message": "slow down", "code": 429}}), E.BUSY),
-        (sse(FIRST, {"error": {"message": "no", "code": "insufficient_quota"}}), E.QUOTA_SPENT),
-        (sse(FIRST, ["odd"]), E.ANSWER_BROKEN),
+        (sse(FIRST_CHUNK, {"error": {"message": "overloaded", "type": "server_error"}}), E.UNAVAILABLE),
+        (sse(FIRST_CHUNK, {"error": {"message": "slow down", "code": 429}}), E.BUSY),
+        (sse(FIRST_CHUNK, {"error": {"message": "no", "code": "insufficient_quota"}}), E.QUOTA_SPENT),
+        (sse(FIRST_CHUNK, ["odd"]), E.ANSWER_BROKEN),
         (Raw(b"data: {\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
         (Raw(b"data: \xff\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
         (Raw(b"", content_type="text/event-stream"), E.ANSWER_BROKEN),
-        (body(200, {"choices": [{"delta": {"content": "whole"}}]}), E.ANSWER_BROKEN),
+        (json_response(200, {"choices": [{"delta": {"content": "whole"}}]}), E.ANSWER_BROKEN),
     ],
 )
 async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:
@@ -227,9 +229,9 @@ async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, e
 
 
 async def test_unusable_answer_has_a_cost() -> None:
-    cut = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
+    truncated = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
     output = OutputSchema("answer", {"type": "object"})
-    invalid = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=model_call(output=output))
+    invalid_answer = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=model_call(output=output))
     usage = Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1)
-    assert (cut.partial, cut.usage) == ("So it", usage)
-    assert (invalid.partial, invalid.usage.tokens) == ("no JSON", 6)
+    assert (truncated.partial, truncated.usage) == ("So it", usage)
+    assert (invalid_answer.partial, invalid_answer.usage.tokens) == ("no JSON", 6)

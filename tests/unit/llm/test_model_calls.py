@@ -37,11 +37,11 @@ from dagwright.planning.model_calls.model_requests import (
 )
 from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response
 
-LOOK = ToolCall(id="c1", name="look.up", arguments="{")
-CONVERSATION = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))
+LOOK_CALL = ToolCall(id="c1", name="look.up", arguments="{")
+CONVERSATION = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK_CALL,)), tool_result(LOOK_CALL, "r"))
 
 
-FULL = ModelCall(
+FULL_CALL = ModelCall(
     CONVERSATION,
     config=ModelConfig(model="m", temperature=0, reasoning_effort="low"),
     tools=(OfferedTool("look.up", "Looks.", {"type": "object"}),),
@@ -53,17 +53,17 @@ FULL = ModelCall(
 
 def test_requests_and_responses_survive_serialization() -> None:
     endpoint = NamedEndpoint("http://localhost/v1", "KEY")
-    full = ModelRequest(FULL, previous_conversation="sha256-x", is_continued=True, endpoint=endpoint)
-    for request in (ModelRequest(ModelCall((user("u"),))), full):
+    full_request = ModelRequest(FULL_CALL, previous_conversation="sha256-x", is_continued=True, endpoint=endpoint)
+    for request in (ModelRequest(ModelCall((user("u"),))), full_request):
         assert request_from_json(request_to_json(request)) == request
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
-    answer = ModelResponse(CONVERSATION[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
-    result = summarize_response(response_to_json(answer))
-    assert result == ResponseSummary("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
+    response = ModelResponse(CONVERSATION[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
+    summary = summarize_response(response_to_json(response))
+    assert summary == ResponseSummary("", {"n": 1}, (LOOK_CALL,), "tool_calls", "m", usage, "sha256-x")
 
 
 NO_USAGE = "Usage: Input should be a valid dictionary or instance of Usage, got None"
-WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
+MESSAGE_WITH_INVALID_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
         (None, NO_USAGE),
         ({"message": 7}, NO_USAGE),
         ({"usage": {"calls": -1}}, "Usage.calls: Input should be greater than or equal to 0, got -1"),
-        ({"usage": {}, "message": WRONG_CALL}, "ToolCall.id: Input should be a valid string, got 7"),
+        ({"usage": {}, "message": MESSAGE_WITH_INVALID_CALL}, "ToolCall.id: Input should be a valid string, got 7"),
     ],
 )
 def test_invalid_response_is_rejected_in_one_line(value: Any, message: str) -> None:
@@ -82,7 +82,11 @@ def test_invalid_response_is_rejected_in_one_line(value: Any, message: str) -> N
 
 def test_fields_of_a_message_depend_on_its_role() -> None:
     message = {"role": "user", "content": "x"}
-    for fields in ({**message, "tool_calls": (LOOK,)}, {**message, "role": "tool"}, {**message, "tool_call_id": "c1"}):
+    for fields in (
+        {**message, "tool_calls": (LOOK_CALL,)},
+        {**message, "role": "tool"},
+        {**message, "tool_call_id": "c1"},
+    ):
         with pytest.raises(ValidationError):
             Message(**fields)
     with pytest.raises(ValidationError):

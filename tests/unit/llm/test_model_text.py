@@ -1,4 +1,4 @@
-"""Text of models: JSON values inside text, and the visible text of a streamed response."""
+"""JSON values in model text, and the visible text of a streamed response."""
 
 import json
 from itertools import pairwise
@@ -21,12 +21,12 @@ def _visible_texts(field: str, *pieces: str) -> list[str]:
     return actual
 
 
-def _cut(words: str, sizes: list[int]) -> list[str]:
+def _split(text: str, sizes: list[int]) -> list[str]:
     pieces, start = [], 0
     for size in sizes:
-        pieces.append(words[start : start + size])
+        pieces.append(text[start : start + size])
         start += size
-    return [*pieces, words[start:]]
+    return [*pieces, text[start:]]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list
 
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
 def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
-    assert _visible_texts("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
+    assert _visible_texts("", *_split(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
     assert all("I found two. ".startswith(value) for value in _visible_texts("", *f"I found two. {marker}"))
 
 
@@ -60,7 +60,7 @@ def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
 def test_visible_text_only_grows_until_it_equals_the_answer(words: str, sizes: list[int], field: str) -> None:
     words = words.replace("[", "(").strip()
     response_text = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
-    actual = _visible_texts(field, *_cut(response_text, sizes))
+    actual = _visible_texts(field, *_split(response_text, sizes))
     assert actual[-1] == words
     assert all(longer.startswith(shorter) for shorter, longer in pairwise(actual))
 
@@ -74,7 +74,7 @@ def test_surrogate_pairs_in_pieces_are_repaired_as_in_the_complete_answer(
     words = "".join(characters).replace("[", "(") + "."
     encoded = words.encode("utf-16-le", "surrogatepass")
     halves = "".join(chr(int.from_bytes(encoded[at : at + 2], "little")) for at in range(0, len(encoded), 2))
-    assert _visible_texts("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
+    assert _visible_texts("", *_split(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 
 def test_visible_text_is_limited() -> None:
@@ -83,5 +83,5 @@ def test_visible_text_is_limited() -> None:
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])
-def test_json_values_of_many_open_brackets_are_empty(text: str) -> None:
+def test_text_of_many_open_brackets_has_no_json_values(text: str) -> None:
     assert list(json_values(text)) == []

@@ -1,4 +1,4 @@
-"""Strict schemas follow the rules of OpenAI for any schema, and answers are restored to the original form."""
+"""Conversion of any schema to a strict schema by the rules of OpenAI, and of answers back to the original form."""
 
 from typing import Any, Literal
 
@@ -29,23 +29,23 @@ class Tree(BaseModel):
 
 JSON_TEXT = {"type": "string", "description": "The value as a text of JSON."}
 NULL = {"type": "null"}
-WRITTEN_LEAF = {"kind": "leaf", "value": None, "tags": None}
+STRICT_LEAF = {"kind": "leaf", "value": None, "tags": None}
 
 
 def test_pydantic_model_becomes_strict_and_is_restored() -> None:
     schema = Tree.model_json_schema()
-    strict = StrictSchema(schema)
-    assert strict_schema_problem(strict.schema) == ""
-    assert strict.schema["$defs"]["Leaf"]["properties"] == {
+    strict_schema = StrictSchema(schema)
+    assert strict_schema_problem(strict_schema.schema) == ""
+    assert strict_schema.schema["$defs"]["Leaf"]["properties"] == {
         "kind": {"type": "string", "enum": ["leaf"], "title": "Kind"},
         "value": {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]},
         "tags": {"anyOf": [{"type": "array", "title": "Tags", "maxItems": 3, "items": {"type": "string"}}, NULL]},
     }
     answer = {
-        **{"kind": None, "left": WRITTEN_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
+        **{"kind": None, "left": STRICT_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
         **{"anything": "[1, 2]", "pair": None, "note": "ok"},
     }
-    actual = strict.restore(answer)
+    actual = strict_schema.restore(answer)
     assert actual == {
         "left": {"kind": "leaf", "value": "7"},
         "named": {"x": {"kind": "leaf"}},
@@ -57,7 +57,7 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "strict", "answer", "value"),
+    ("schema", "strict_property", "answer", "value"),
     [
         ({}, JSON_TEXT, "[1]", [1]),
         (True, JSON_TEXT, "no JSON", "no JSON"),
@@ -80,23 +80,27 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         ),
     ],
 )
-def test_schema_keyword_is_converted_to_its_strict_form(schema: Any, strict: Any, answer: Any, value: Any) -> None:
+def test_schema_keyword_is_converted_to_its_strict_form(
+    schema: Any, strict_property: Any, answer: Any, value: Any
+) -> None:
     strict_schema = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
-    assert strict_schema.schema["properties"]["x"] == strict
+    assert strict_schema.schema["properties"]["x"] == strict_property
     assert strict_schema_problem(strict_schema.schema) == ""
     assert strict_schema.restore({"x": answer}) == {"x": value}
 
 
 def test_all_of_and_references_are_resolved() -> None:
-    named = {"type": "object", "properties": {"name": {"type": "string"}}}
-    aged = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
-    merged = {"allOf": [{"$ref": "#/$defs/Named"}, aged]}
-    schema = {"type": "object", "properties": {"x": merged}, "required": ["x"], "$defs": {"Named": named}}
+    named_schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    aged_schema = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    merged = {"allOf": [{"$ref": "#/$defs/Named"}, aged_schema]}
+    schema = {"type": "object", "properties": {"x": merged}, "required": ["x"], "$defs": {"Named": named_schema}}
     strict_schema = StrictSchema(schema)
     assert strict_schema.schema["properties"]["x"]["required"] == ["name", "age"]
     assert strict_schema.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
-    node = {"$ref": "#/$defs/Node"}
-    strict_schema = StrictSchema({**node, "$defs": {"Node": {"type": "object", "properties": {"next": node}}}})
+    node_reference = {"$ref": "#/$defs/Node"}
+    strict_schema = StrictSchema(
+        {**node_reference, "$defs": {"Node": {"type": "object", "properties": {"next": node_reference}}}}
+    )
     assert (strict_schema_problem(strict_schema.schema), strict_schema.restore({"next": {"next": None}})) == (
         "",
         {"next": {}},
@@ -119,8 +123,8 @@ def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
 def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     properties = st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
     return properties.flatmap(
-        lambda found: st.sets(st.sampled_from(sorted(found))).map(
-            lambda required: {"type": "object", "properties": found, "required": sorted(required)}
+        lambda chosen: st.sets(st.sampled_from(sorted(chosen))).map(
+            lambda required: {"type": "object", "properties": chosen, "required": sorted(required)}
         )
     )
 

@@ -40,15 +40,14 @@ PERSON_OUTPUT = OutputSchema("person", PERSON)
 ANN = {"name": "Ann", "more": {"likes": ["tea"]}}
 NUMBERS = OutputSchema("numbers", {"type": "array", "items": {"type": "integer"}})
 
-NO_SCHEMA = HttpError(
+SCHEMA_UNSUPPORTED = HttpError(
     400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."
 )
-NO_JSON = HttpError(400, "This response_format type is unavailable now")
-NO_TOOLS = HttpError(400, "this model does not support tools")
+JSON_UNSUPPORTED = HttpError(400, "This response_format type is unavailable now")
+TOOLS_UNSUPPORTED = HttpError(400, "this model does not support tools")
 
 
-def modes(server: ModelServer) -> list[str]:
-
+def requested_modes(server: ModelServer) -> list[str]:
     def mode(call: ReceivedCall) -> str:
         return "tool" if call.tools else call.response_format
 
@@ -82,12 +81,15 @@ ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED]
 async def test_rejected_mode_is_replaced_by_the_next_mode_which_is_stored(
     rejected_count: int, is_streamed: bool
 ) -> None:
-    rejections, answer = (NO_SCHEMA, NO_JSON, NO_TOOLS)[:rejected_count], ANSWERS[rejected_count]
+    rejections, answer = (
+        (SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED, TOOLS_UNSUPPORTED)[:rejected_count],
+        ANSWERS[rejected_count],
+    )
     async with ModelServer(*rejections, answer, answer) as server, client_of(server) as client:
         for _ in range(2):
             actual = await read_response(client, model_call(output=PERSON_OUTPUT), is_streamed=is_streamed)
             assert (actual.output, actual.message.tool_calls, actual.finish_reason) == (ANN, (), "stop")
-    assert modes(server) == [*MODES[: rejected_count + 1], MODES[rejected_count]]
+    assert requested_modes(server) == [*MODES[: rejected_count + 1], MODES[rejected_count]]
 
 
 async def test_call_that_the_script_does_not_expect_is_not_repeated_in_another_mode() -> None:
@@ -95,22 +97,22 @@ async def test_call_that_the_script_does_not_expect_is_not_repeated_in_another_m
     async with ModelServer(error) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
             await read_response(client, model_call(output=PERSON_OUTPUT), is_streamed=False)
-    assert (modes(server), caught.value.advice) == (["json_schema"], "")
+    assert (requested_modes(server), caught.value.advice) == (["json_schema"], "")
 
 
 async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
     call = ModelCall((system("Be brief."), user("Who?")), output=PERSON_OUTPUT)
-    async with ModelServer(NO_SCHEMA, json_text(ANN)) as server:
+    async with ModelServer(SCHEMA_UNSUPPORTED, json_text(ANN)) as server:
         await complete(server, call)
-    first, second = server.calls[1].messages
-    assert second == {"role": "user", "content": "Who?"}
-    assert first["content"].startswith("Be brief.\n\nAnswer with JSON only")
-    assert first["content"].endswith(json.dumps(PERSON))
+    system_message, user_message = server.calls[1].messages
+    assert user_message == {"role": "user", "content": "Who?"}
+    assert system_message["content"].startswith("Be brief.\n\nAnswer with JSON only")
+    assert system_message["content"].endswith(json.dumps(PERSON))
 
 
 async def test_rejected_modes_are_stored_per_model_but_not_for_an_invalid_schema() -> None:
     expected_modes = ["json_schema", "json_object", "json_schema", "json_object"]
-    rejected_schema = step(NO_SCHEMA, model="old", response_format="json_schema", times=ANY_NUMBER)
+    rejected_schema = step(SCHEMA_UNSUPPORTED, model="old", response_format="json_schema", times=ANY_NUMBER)
     async with (
         ModelServer(rejected_schema, step(json_text(ANN), times=ANY_NUMBER)) as server,
         client_of(server) as client,
@@ -118,22 +120,29 @@ async def test_rejected_modes_are_stored_per_model_but_not_for_an_invalid_schema
         for model in ("old", "new", "old"):
             config = ModelConfig(model=model)
             assert (await client.complete(model_call(output=PERSON_OUTPUT, config=config))).output == ANN
-    assert modes(server) == expected_modes
+    assert requested_modes(server) == expected_modes
     error = HttpError(400, "Invalid schema for response_format 'person': too deep", param="response_format")
     answers = (error, json_text(ANN), json_text({"value": [1]}), json_text(ANN))
     async with ModelServer(*answers) as server, client_of(server) as client:
         for output, value in ((PERSON_OUTPUT, ANN), (NUMBERS, [1]), (PERSON_OUTPUT, ANN)):
             assert (await client.complete(model_call(output=output))).output == value
-    assert modes(server) == expected_modes
-    async with ModelServer(NO_SCHEMA, json_text(ANN), "Hi", json_text(ANN)) as server, client_of(server) as client:
+    assert requested_modes(server) == expected_modes
+    async with (
+        ModelServer(SCHEMA_UNSUPPORTED, json_text(ANN), "Hi", json_text(ANN)) as server,
+        client_of(server) as client,
+    ):
         for call in (model_call(output=PERSON_OUTPUT), model_call(), model_call(output=PERSON_OUTPUT)):
             await client.complete(call)
-    assert modes(server) == ["json_schema", "json_object", "text", "json_object"]
+    assert requested_modes(server) == ["json_schema", "json_object", "text", "json_object"]
 
 
 async def test_first_rejection_is_reported_if_no_mode_works() -> None:
     failure = await failure_of(
-        NO_SCHEMA, NO_JSON, NO_TOOLS, HttpError(400, "no"), call=model_call(output=PERSON_OUTPUT)
+        SCHEMA_UNSUPPORTED,
+        JSON_UNSUPPORTED,
+        TOOLS_UNSUPPORTED,
+        HttpError(400, "no"),
+        call=model_call(output=PERSON_OUTPUT),
     )
     assert failure.error is ModelError.REQUEST_INVALID
     assert "'json_schema' is not supported" in str(failure)
@@ -153,29 +162,36 @@ async def test_failures_unrelated_to_json_are_not_retried(rejection: HttpError, 
 
 
 async def test_rejected_optional_fields_are_omitted_or_renamed() -> None:
-    extra = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]}
+    rejected_field = {
+        "detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]
+    }
     rejections = (
         HttpError(400, "The 'metadata' parameter is only allowed when 'store' is enabled.", param="metadata"),
-        Raw(json.dumps(extra).encode(), status=422),
+        Raw(json.dumps(rejected_field).encode(), status=422),
     )
     async with ModelServer(*rejections, "one", "two") as server, client_of(server) as client:
-        for text in ("one", "two"):
+        for expected_text in ("one", "two"):
             actual = await read_response(client, model_call(labels=CallLabels(node_id="n")), is_streamed=True)
-            assert (actual.text, actual.usage.uncounted_calls) == (text, 1)
-    sent = [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls]
-    assert sent == [["metadata", "stream_options"], ["stream_options"], [], []]
-    text = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
-    rejection = HttpError(400, text, code="unsupported_parameter", param="max_tokens")
+            assert (actual.text, actual.usage.uncounted_calls) == (expected_text, 1)
+    sent_fields = [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls]
+    assert sent_fields == [["metadata", "stream_options"], ["stream_options"], [], []]
+    message = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+    rejection = HttpError(400, message, code="unsupported_parameter", param="max_tokens")
     async with ModelServer(rejection, "one", "two") as server, client_of(server) as client:
         for _ in range(2):
             await client.complete(model_call(config=ModelConfig(max_tokens=9)))
-    limits = [(call.body.get("max_tokens"), call.body.get("max_completion_tokens")) for call in server.calls]
-    assert limits == [(9, None), (None, 9), (None, 9)]
+    token_limits = [(call.body.get("max_tokens"), call.body.get("max_completion_tokens")) for call in server.calls]
+    assert token_limits == [(9, None), (None, 9), (None, 9)]
 
 
 @pytest.mark.parametrize(
     ("rejections", "answer"),
-    [([], {"value": [1, 2]}), ([NO_SCHEMA], {"value": [1, 2]}), ([NO_SCHEMA], [1, 2]), ([NO_SCHEMA, NO_JSON], None)],
+    [
+        ([], {"value": [1, 2]}),
+        ([SCHEMA_UNSUPPORTED], {"value": [1, 2]}),
+        ([SCHEMA_UNSUPPORTED], [1, 2]),
+        ([SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED], None),
+    ],
 )
 async def test_answer_that_is_not_an_object_is_wrapped(rejections: list[HttpError], answer: Any) -> None:
     response = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
@@ -202,21 +218,21 @@ async def test_failure_of_an_invalid_answer_has_a_reason_and_asks_for_a_fix(mess
     assert reason in str(failure)
 
 
-LOOK = OfferedTool("look.up")
+LOOK_UP_TOOL = OfferedTool("look.up")
 
 
 async def test_model_may_call_tools_before_it_answers() -> None:
-    call = model_call(output=PERSON_OUTPUT, tools=(LOOK,))
+    call = model_call(output=PERSON_OUTPUT, tools=(LOOK_UP_TOOL,))
     async with ModelServer(tool_call("look_up", who="Ann")) as server:
         answer = await complete(server, call)
-    assert (answer.output, [call.name for call in answer.message.tool_calls]) == (None, ["look.up"])
+    assert (answer.output, [tool.name for tool in answer.message.tool_calls]) == (None, ["look.up"])
     tool_and_answer = Completion(tool_calls=(ScriptedToolCall("look_up"), ScriptedToolCall("person", ANN)))
     async with (
-        ModelServer(NO_SCHEMA, NO_JSON, tool_call("look_up"), tool_and_answer) as server,
+        ModelServer(SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED, tool_call("look_up"), tool_and_answer) as server,
         client_of(server) as client,
     ):
         tool_response, final_response = await client.complete(call), await client.complete(call)
-    assert [call.name for call in tool_response.message.tool_calls] == ["look.up"]
+    assert [tool.name for tool in tool_response.message.tool_calls] == ["look.up"]
     assert (final_response.output, final_response.message.tool_calls) == (ANN, ())
     assert (server.calls[2].tools, server.calls[2].body["tool_choice"]) == (["look_up", "person"], "required")
 
@@ -229,8 +245,8 @@ async def test_invalid_schema_is_rejected_without_a_call() -> None:
 
 @pytest.mark.parametrize("depth", [91, 200, 900])
 async def test_too_deeply_nested_answer_is_not_parsed(depth: int) -> None:
-    anything = OutputSchema("plan", {"type": "object"}, is_enforced=False)
-    deep = json.dumps({"a": json.loads("[" * (depth - 1) + "]" * (depth - 1))})
-    async with ModelServer(deep) as server:
-        answer = await complete(server, model_call(output=anything))
-    assert (answer.output, answer.text) == (None, deep)
+    any_object = OutputSchema("plan", {"type": "object"}, is_enforced=False)
+    deep_json = json.dumps({"a": json.loads("[" * (depth - 1) + "]" * (depth - 1))})
+    async with ModelServer(deep_json) as server:
+        answer = await complete(server, model_call(output=any_object))
+    assert (answer.output, answer.text) == (None, deep_json)
