@@ -27,23 +27,23 @@ from dagwright_maritime.model_answers import (
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
 
-def even(answer: Any) -> int:
+def parse_even(answer: Any) -> int:
     if answer["n"] % 2:
         raise InvalidAnswer(f"{answer['n']} is odd")
     return int(answer["n"])
 
 
-def heartbeat_details(answer: Any = None, answers: int = 0, *, model_failures: int = 0) -> dict[str, Any]:
-    return {"answer": answer, "answer_count": answers, "model_failures": model_failures, "search_failures": 0}
+def heartbeat_details(answer: Any = None, answer_count: int = 0, *, model_failures: int = 0) -> dict[str, Any]:
+    return {"answer": answer, "answer_count": answer_count, "model_failures": model_failures, "search_failures": 0}
 
 
 async def request_number(server: ModelServer, last_heartbeat: Any = None, **more: Any) -> tuple[int, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
         with tool_context(ask=client.complete, last_heartbeat=last_heartbeat) as call:
-            return await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more), call
+            return await request_answer("Name an even number.", "data", schema=SCHEMA, parse=parse_even, **more), call
 
 
-async def test_a_model_gets_the_problems_of_its_answer() -> None:
+async def test_repair_prompt_has_the_problem_of_the_answer() -> None:
     repair_prompt = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=repair_prompt)) as server:
         actual, call = await request_number(server)
@@ -64,7 +64,7 @@ async def test_an_answer_that_does_not_fit_the_schema_is_repaired_too() -> None:
         assert (await request_number(server))[0] == 4
 
 
-async def test_answer_of_an_earlier_attempt_is_reused_if_possible() -> None:
+async def test_valid_answer_of_an_earlier_attempt_is_reused() -> None:
     async with ModelServer() as server:
         assert (await request_number(server, {"answer": {"n": 6}}))[0] == 6
     for last_heartbeat in ({"other": 1}, "text"):
@@ -90,11 +90,14 @@ async def test_answer_is_reused_if_its_validation_is_retried() -> None:
         assert (await request_number(server, {"answer": {"n": 4}}, validate=accept_large))[0] == 12
 
 
-async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
-    """Make attempts of one call, each with the heartbeat of the attempt before, and return their errors."""
+async def errors_of_attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
+    """Attempt a call until it succeeds or must not be retried, and return the errors of the attempts.
+
+    Each attempt gets the last heartbeat of the previous attempt.
+    """
     errors: list[BaseException] = []
     last_heartbeat = None
-    # As many attempts as Temporal makes.
+    # Temporal makes at most this number of attempts.
     while len(errors) < SERVER_ATTEMPTS:
 
         async def fake_model(*_: Any, **__: Any) -> ModelResponse:
@@ -103,7 +106,7 @@ async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseE
 
         with tool_context(ask=fake_model, attempt=len(errors) + 1, last_heartbeat=last_heartbeat) as call:
             try:
-                await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more)
+                await request_answer("Name an even number.", "data", schema=SCHEMA, parse=parse_even, **more)
             except BaseException as error:
                 errors.append(error)
                 if isinstance(error, GiveUp) or (isinstance(error, ModelFailure) and error.action is Action.GIVE_UP):
@@ -118,19 +121,19 @@ async def test_unresponsive_model_gets_fewer_attempts_than_a_search_server() -> 
     async def ask() -> Any:
         raise ModelFailure(ModelError.UNAVAILABLE, "no answer")
 
-    errors = await attempts(ask)
-    entries = [(error.action, error.delay) for error in errors if isinstance(error, ModelFailure)]
+    errors = await errors_of_attempts(ask)
+    actions_and_delays = [(error.action, error.delay) for error in errors if isinstance(error, ModelFailure)]
     # Temporal computes the delay from the number of the attempt, so each error states its own delay.
-    assert entries == [
+    assert actions_and_delays == [
         (Action.RETRY, timedelta(seconds=1)),
         (Action.RETRY, timedelta(seconds=2)),
         (Action.GIVE_UP, None),
     ]
 
 
-async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
+async def test_attempts_during_an_outage_do_not_count_as_attempts_with_the_model() -> None:
     numbers = iter([4, None, 6, None, 8])
-    outage = iter(range(12))
+    outage_attempts = iter(range(12))
 
     async def ask() -> Any:
         number = next(numbers)
@@ -139,31 +142,31 @@ async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
         return {"n": number}
 
     async def fail_temporarily(number: int) -> None:
-        if next(outage, None) is not None:
+        if next(outage_attempts, None) is not None:
             raise RetryLater("no response")
         if number < 8:
             raise InvalidAnswer(f"{number} is small")
 
-    errors = await attempts(ask, validate=fail_temporarily)
+    errors = await errors_of_attempts(ask, validate=fail_temporarily)
     assert [str(error) for error in errors] == [*["no response"] * 12, "busy", "busy"]
     assert [error.action for error in errors if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
 
 
-async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -> None:
+async def test_outage_does_not_increase_the_number_of_requested_answers() -> None:
     numbers: list[int] = []
-    verified_numbers: set[int] = set()
+    failed_numbers: set[int] = set()
 
     async def ask() -> Any:
         numbers.append(2 * len(numbers))
         return {"n": numbers[-1]}
 
     async def fail_once_per_number(number: int) -> None:
-        if number not in verified_numbers:
-            verified_numbers.add(number)
+        if number not in failed_numbers:
+            failed_numbers.add(number)
             raise RetryLater("no response")
         raise InvalidAnswer(f"{number} is no good")
 
-    errors = await attempts(ask, validate=fail_once_per_number)
+    errors = await errors_of_attempts(ask, validate=fail_once_per_number)
     expected = [*["no response"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
     assert [str(error) for error in errors] == expected
     assert numbers == [0, 2, 4, 6]
@@ -175,28 +178,28 @@ async def test_invalid_answers_of_all_attempts_are_counted() -> None:
     async def ask() -> Any:
         raise ModelFailure(next(script), "no answer that fits")
 
-    first, second = await attempts(ask)
+    first, second = await errors_of_attempts(ask)
     assert (type(first), type(second), next(script, None)) == (ModelFailure, NoValidAnswer, None)
-    # The last answer was invalid, and the attempt died before it reported that.
+    # The last answer was invalid, but its attempt ended before it reported the problem.
     async with ModelServer() as server:
         with pytest.raises(NoValidAnswer, match="4 attempts; last problem: the answer to an earlier attempt was"):
             await request_number(server, heartbeat_details(None, 4))
 
 
-async def test_a_model_that_outlasts_each_attempt_ends_the_call() -> None:
+async def test_call_fails_if_every_attempt_ends_before_the_model_answers() -> None:
     calls: list[str] = []
 
     async def ask() -> Any:
         calls.append("asked")
-        # The time of the attempt is over, or its worker dies.
+        # The attempt times out, or its worker process ends.
         raise asyncio.CancelledError
 
-    errors = await attempts(ask)
+    errors = await errors_of_attempts(ask)
     assert (len(calls), len(errors)) == (3, 4)
     assert str(errors[-1]).startswith("The model had not answered when 3 attempts ended")
 
 
-async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem() -> None:
+async def test_call_fails_with_the_last_problem_if_every_answer_is_invalid() -> None:
     async with ModelServer(*(json_text({"n": n}) for n in (1, 3, 5, 7))) as server:
         with pytest.raises(NoValidAnswer, match="4 attempts; last problem: 7 is odd"):
             await request_number(server)
@@ -209,7 +212,7 @@ def test_data_in_a_prompt_stays_on_one_line() -> None:
     assert [json.loads(line) for line in lines[1:]] == [{"text": text}, text]
 
 
-def test_a_question_has_a_text_of_limited_length() -> None:
+def test_question_must_have_text_of_limited_length() -> None:
     assert validate_question(" What? ") == "What?"
     for question in (" ", "x" * (QUESTION_CHARACTERS + 1)):
         with pytest.raises(ValueError, match="question"):

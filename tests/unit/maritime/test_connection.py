@@ -21,7 +21,7 @@ from dagwright_maritime.search.requests import RETRY_AFTER, QueryTimeout, Server
 from dagwright_maritime.search.server import RunningSearch
 from dagwright_maritime.settings import MaritimeSettings
 
-NOWHERE = "http://127.0.0.1:1"
+UNREACHABLE_URL = "http://127.0.0.1:1"
 
 
 @asynccontextmanager
@@ -59,11 +59,11 @@ async def test_tool_called_outside_of_a_worker_has_no_search_server() -> None:
 
 async def test_limits_and_prefix_are_settings() -> None:
     settings: dict[str, Any] = {"opensearch_prefix": "other", "opensearch_max_rows": 7, "opensearch_timeout_s": 2.5}
-    async with connect(opensearch_url=NOWHERE, **settings) as search:
+    async with connect(opensearch_url=UNREACHABLE_URL, **settings) as search:
         assert (search.indices.shipments, search.limits.rows, search.limits.timeout_s) == ("other-shipments", 7, 2.5)
 
 
-async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> None:
+async def test_calls_of_a_process_share_a_client_that_is_closed_with_the_process() -> None:
     closed_clients: list[AsyncOpenSearch] = []
 
     class RecordingClients(SearchClients):
@@ -71,29 +71,29 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
             closed_clients.extend(self._clients.values())
             await super().close()
 
-    environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
-    actual = []
+    environment = environment_of(MaritimeSettings(opensearch_url=UNREACHABLE_URL))
+    clients = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dagwright_maritime.connection.SearchClients", RecordingClients)
         for _ in range(2):
             with tool_context(environment=environment):
                 async with connect_search() as search:
-                    actual.append(search.client)
-        assert (actual[0] is actual[1], closed_clients) == (True, [])
+                    clients.append(search.client)
+        assert (clients[0] is clients[1], closed_clients) == (True, [])
         await environment.resources.close()
-    assert closed_clients == [actual[0]]
+    assert closed_clients == [clients[0]]
 
 
-async def test_server_at_another_address_has_a_client_of_its_own() -> None:
+async def test_each_server_address_has_a_separate_client() -> None:
     clients = SearchClients()
-    first, second = clients.client(NOWHERE), clients.client("http://127.0.0.1:2")
-    assert (first is second, clients.client(NOWHERE) is first) == (False, True)
+    first, second = clients.client(UNREACHABLE_URL), clients.client("http://127.0.0.1:2")
+    assert (first is second, clients.client(UNREACHABLE_URL) is first) == (False, True)
     await clients.close()
 
 
 async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
-    """Make attempts of one call that fail with this error, and return the error that each attempt raises."""
-    environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
+    """Attempt a call that raises these failures in turn, and return the error that each attempt reports."""
+    environment = environment_of(MaritimeSettings(opensearch_url=UNREACHABLE_URL))
     errors: list[Exception] = []
     last_heartbeat = None
     for number, failure in enumerate(failures, start=1):
@@ -108,21 +108,23 @@ async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"),
+    ("error_type", "remedy"),
     [
         (QueryTimeout, "request less, such as fewer groups"),
         (ServerUnresponsive, "the server answers no request: check it"),
     ],
 )
-async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], remedy: str) -> None:
-    *_, last_error = await errors_of_attempts(*[kind("It is slow")] * 3)
+async def test_last_attempt_reports_how_to_fix_the_error(error_type: type[QueryTimeout], remedy: str) -> None:
+    *_, last_error = await errors_of_attempts(*[error_type("It is slow")] * 3)
     assert isinstance(last_error, GiveUp)
     assert str(last_error).startswith(f"It is slow; 3 attempts got no response; {remedy}")
 
 
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
-    outage, slow_query = RetryLater("no response"), QueryTimeout("It is slow")
-    errors = await errors_of_attempts(*[outage] * 12, slow_query, outage, slow_query, outage, slow_query)
+    outage_error, slow_query_error = RetryLater("no response"), QueryTimeout("It is slow")
+    errors = await errors_of_attempts(
+        *[outage_error] * 12, slow_query_error, outage_error, slow_query_error, outage_error, slow_query_error
+    )
     expected = [*["no response"] * 12, "It is slow", "no response", "It is slow", "no response"]
     assert [str(error) for error in errors[:-1]] == expected
     assert isinstance(errors[-1], GiveUp)
@@ -130,7 +132,7 @@ async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_se
 
 
 async def test_slow_search_keeps_the_stored_model_answers() -> None:
-    environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
+    environment = environment_of(MaritimeSettings(opensearch_url=UNREACHABLE_URL))
     last_heartbeat = {"answer": {"n": 4}, "answer_count": 2, "model_failures": 1, "search_failures": 1}
     with tool_context(last_heartbeat=last_heartbeat, environment=environment) as call, pytest.raises(QueryTimeout):
         async with connect_search():
@@ -150,6 +152,6 @@ def test_every_worker_tool_survives_a_server_outage_of_over_a_minute() -> None:
 
 
 async def test_client_of_the_search_server_does_not_log_each_failed_request(caplog: pytest.LogCaptureFixture) -> None:
-    async with connect(opensearch_url=NOWHERE):
+    async with connect(opensearch_url=UNREACHABLE_URL):
         logging.getLogger("opensearch").warning("GET http://127.0.0.1:9200/goods [status:N/A request:0.001s]")
     assert caplog.records == []

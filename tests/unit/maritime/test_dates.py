@@ -1,4 +1,4 @@
-"""Conversion of texts to days and to names of parties."""
+"""Conversion of text to periods and to names of companies and ports."""
 
 from datetime import date
 
@@ -13,7 +13,7 @@ TODAY = date(2026, 2, 10)
 
 
 @pytest.mark.parametrize(
-    ("words", "first", "last"),
+    ("period_text", "first", "last"),
     [
         ("today", "2026-02-10", "2026-02-10"),
         ("Yesterday", "2026-02-09", "2026-02-09"),
@@ -51,18 +51,18 @@ TODAY = date(2026, 2, 10)
         ("until yesterday", None, "2026-02-09"),
     ],
 )
-def test_texts_are_converted_to_days(words: str, first: str | None, last: str | None) -> None:
-    actual = [day.isoformat() if day is not None else None for day in parse_period(words, TODAY)]
+def test_texts_are_converted_to_days(period_text: str, first: str | None, last: str | None) -> None:
+    actual = [day.isoformat() if day is not None else None for day in parse_period(period_text, TODAY)]
     assert actual == [first, last]
 
 
 @pytest.mark.parametrize(
-    "words",
+    "period_text",
     ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
-def test_text_without_days_is_rejected_with_the_accepted_forms(words: str) -> None:
+def test_text_without_days_is_rejected_with_the_accepted_forms(period_text: str) -> None:
     with pytest.raises(UnknownPeriod) as error:
-        parse_period(words, TODAY)
+        parse_period(period_text, TODAY)
     assert FORMS in str(error.value)
 
 
@@ -105,20 +105,20 @@ DOCUMENTS = list(name_documents())
     ],
 )
 def test_name_matches_the_parties_with_that_name(text: str, kind: str, expected: list[str]) -> None:
-    assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meanings] == expected
+    assert [candidate.name for candidate in rank_candidates(text, DOCUMENTS, kind=kind).meanings] == expected
 
 
 @pytest.mark.parametrize("text", ["Acme Corp", "Acme", "acme inc"])
 def test_a_name_that_three_companies_share_matches_all_of_them(text: str) -> None:
     match = rank_candidates(text, DOCUMENTS, kind="shipper")
-    assert {name.name for name in match.meanings} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
+    assert {candidate.name for candidate in match.meanings} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
     problem = match.problem()
     assert problem is not None
     assert problem.startswith(f"{text!r} may be one of 3 shippers: ")
 
 
 def test_kind_is_ignored_if_no_name_of_that_kind_matches() -> None:
-    assert [name.kind for name in rank_candidates("Maersk", DOCUMENTS, kind="port").meanings] == ["carrier"]
+    assert [candidate.kind for candidate in rank_candidates("Maersk", DOCUMENTS, kind="port").meanings] == ["carrier"]
 
 
 def test_an_unknown_name_is_reported_with_suggestions() -> None:
@@ -131,6 +131,6 @@ def test_an_unknown_name_is_reported_with_suggestions() -> None:
     assert rank_candidates("Zanzibar", []).problem() == "no shipper, carrier or port is called 'Zanzibar'"
 
 
-def test_words_that_any_company_has_match_no_company() -> None:
+def test_generic_company_words_match_no_company() -> None:
     assert rank_candidates("Co", DOCUMENTS).meanings == []
     assert rank_candidates("Group LLC", DOCUMENTS).meanings == []

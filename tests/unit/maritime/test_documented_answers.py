@@ -26,34 +26,40 @@ from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
 from tests.unit.maritime.test_fields import INDEX, FakeSearchClient
 
-PAGE = "\n".join(
+PAGES_TEXT = "\n".join(
     (ROOT / page).read_text(encoding="utf-8")
     for page in ("docs/reference/model-calls.md", "apps/maritime/docs/model-answers.md")
 )
-ANSWERS = re.findall(r"^<!-- answer: (\w+) -->\n\n?```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+DOCUMENTED_ANSWERS = re.findall(
+    r"^<!-- answer: (\w+) -->\n\n?```text\n(.*?)^```$", PAGES_TEXT, re.MULTILINE | re.DOTALL
+)
 
 
 async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
-    rounds = json.loads(
+    planner_schema = json.loads(
         (ROOT / "docs" / "reference" / "schemas" / "planner" / "rounds.schema.json").read_text(encoding="utf-8")
     )
     fields = await read_fields(FakeSearchClient().open_search(), INDEX)
     schemas: dict[str, Any] = {
-        **{"planner": rounds, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
+        **{"planner": planner_schema, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
         **{"common_helpdesk": helpdesk.ANSWER, "clarify_question": clarification.ANSWER},
         **{"explain_metadata": metadata_explanation.ANSWER, "analyze_results": question_analysis.ANSWER},
     }
-    assert list(dict.fromkeys(name for name, _ in ANSWERS)) == list(schemas)
-    for name, text in ANSWERS:
+    assert list(dict.fromkeys(name for name, _ in DOCUMENTED_ANSWERS)) == list(schemas)
+    for name, text in DOCUMENTED_ANSWERS:
         jsonschema_rs.validate(schemas[name], json.loads(text))
 
 
 def test_each_action_of_a_planner_is_shown() -> None:
-    assert [json.loads(text)["action"] for name, text in ANSWERS if name == "planner"] == ["continue", "done", "failed"]
+    assert [json.loads(text)["action"] for name, text in DOCUMENTED_ANSWERS if name == "planner"] == [
+        "continue",
+        "done",
+        "failed",
+    ]
 
 
-def test_table_has_every_purpose_of_a_call() -> None:
-    table = PAGE.partition("| `purpose` |")[2].partition("\n\n")[0]
+def test_table_lists_every_purpose_of_a_model_call() -> None:
+    table = PAGES_TEXT.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     tool_purposes = [TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE]
     known_purposes = [

@@ -48,7 +48,7 @@ class FakeSearchClient:
 
 
 class CountingClient(FakeSearchClient):
-    """A server on which each field has as many documents as its name has characters."""
+    """A client whose server counts `len(name)` documents for each field name."""
 
     async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         result = await super().search(index=index, body=body, params=params)
@@ -60,7 +60,7 @@ class CountingClient(FakeSearchClient):
         }
 
 
-def exists(*fields: str) -> dict[str, Any]:
+def exists_aggs(*fields: str) -> dict[str, Any]:
     return {name: {"filter": {"exists": {"field": name}}} for name in fields}
 
 
@@ -68,7 +68,7 @@ async def test_fields_of_any_name_and_number_are_counted() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
     server = CountingClient()
     expected = {name: {"doc_count": len(name)} for name in names}
-    assert await read_aggregations(server.open_search(), INDEX, exists(*names)) == (7, expected)
+    assert await read_aggregations(server.open_search(), INDEX, exists_aggs(*names)) == (7, expected)
     assert [len(request["aggs"]) for request in server.requests] == [15, 15, 15]
 
 
@@ -80,9 +80,9 @@ async def test_documents_of_an_index_without_fields_are_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
-async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
+async def test_patterns_and_reserved_names_are_not_field_names(name: str) -> None:
     with pytest.raises(QueryRejected, match="is not a field name"):
-        await read_aggregations(FakeSearchClient().open_search(), INDEX, exists(name))
+        await read_aggregations(FakeSearchClient().open_search(), INDEX, exists_aggs(name))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None
         {"fields": {"teu": {"description": ["volume"], "synonyms": {"a": 1}}}},
     ],
 )
-async def test_unknown_forms_of_the_mapping_are_ignored(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_metadata_of_a_mapping_is_ignored(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mapping = {"properties": {"teu": {"type": "long"}, "@at": {"type": "date"}}, "_meta": meta}
     monkeypatch.setattr(FakeSearchClient, "mapping", mapping)
     fields = await read_fields(FakeSearchClient().open_search(), INDEX)
@@ -104,7 +104,7 @@ async def test_unknown_forms_of_the_mapping_are_ignored(meta: Any, monkeypatch: 
     assert fields.today <= datetime.now(UTC).date()
 
 
-async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_short_forms_of_mapping_metadata_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     meta = {"fields": {"teu": {"synonyms": "volume"}, "status": "how far it is"}}
     properties = {"status": {"type": "keyword"}, "teu": {"type": "long"}}
     monkeypatch.setattr(FakeSearchClient, "mapping", {"properties": properties, "_meta": meta})
@@ -115,21 +115,21 @@ async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("response_fields", "words"),
+    ("response_fields", "message"),
     [
         ({"timed_out": True}, "timed out"),
         ({"_shards": {"failed": 1, "total": 2}}, "1 of 2 parts of the index could not be searched"),
     ],
 )
-async def test_partial_index_list_is_rejected(response_fields: dict[str, Any], words: str) -> None:
+async def test_partial_search_is_rejected(response_fields: dict[str, Any], message: str) -> None:
     search = FakeSearchClient(**response_fields, aggregations={"status": {"buckets": []}}).open_search()
-    with pytest.raises(QueryTimeout, match=words):
+    with pytest.raises(QueryTimeout, match=message):
         await find_name(search, "Kite Harbour")
     with pytest.raises(QueryTimeout, match=f"searched '{INDEX}' only in part"):
         await read_values(search, INDEX, ["status"])
 
 
-async def test_queries_of_a_worker_tool_are_checked_too() -> None:
+async def test_queries_of_worker_tools_are_checked() -> None:
     server = FakeSearchClient()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
         with pytest.raises(QueryRejected):
@@ -148,14 +148,14 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]
     # A query may name subfields, which are not listed as fields.
     assert fields.types["shipper_name.text"] == "text"
-    assert {name: kind for name, kind in fields.types.items() if "." not in name} == {
+    assert {name: field_type for name, field_type in fields.types.items() if "." not in name} == {
         name: field.type for name, field in fields.by_name.items()
     }
     assert fields.today == date(2026, 2, 10)
 
 
 @pytest.mark.parametrize("index", ["secret", "maritime-*", "maritime-a,secret", "", "_all"])
-async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> None:
+async def test_mapping_of_a_disallowed_index_is_not_read(index: str) -> None:
     server = FakeSearchClient()
     with pytest.raises(QueryRejected, match="/index: "):
         await read_fields(server.open_search(), index)

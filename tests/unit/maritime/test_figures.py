@@ -1,4 +1,4 @@
-"""Figures of query results, and figures of a text without a source."""
+"""Figures that are computed from query results, and numbers of a text that have no source."""
 
 from typing import Any
 
@@ -11,19 +11,22 @@ from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 
 
 def model_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
-    (actual,) = (table for table in tables if table.title == title)
-    return [{name: text for name, text in row.items() if name != "table"} for row in actual.prompt_lines()]
+    (matching_table,) = (table for table in tables if table.title == title)
+    return [{name: text for name, text in row.items() if name != "table"} for row in matching_table.prompt_lines()]
 
 
-def rows_of(tables: list[Table], title: str) -> list[str]:
-    """Return the names of the columns, and the cells of each row or its note."""
+def table_lines(tables: list[Table], title: str) -> list[str]:
+    """Return a line with the column names, then a line with the cells or the note of each row."""
     rows = model_rows(tables, title)
     names = list(dict.fromkeys(name for row in rows for name in row if name != "note"))
     cells = [[row.get(name, "") for name in names] for row in rows]
-    return [" | ".join(names), *(row.get("note", " | ".join(each)) for row, each in zip(rows, cells, strict=True))]
+    return [
+        " | ".join(names),
+        *(row.get("note", " | ".join(row_cells)) for row, row_cells in zip(rows, cells, strict=True)),
+    ]
 
 
-def volume(total: int, teu: float, carrier: str) -> EsResults:
+def volume_result(total: int, teu: float, carrier: str) -> EsResults:
     query = {
         "query": {"bool": {"filter": [{"term": {"carrier_name": carrier}}, {"term": {"destination_port": "LA"}}]}},
         "aggs": {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}},
@@ -33,9 +36,9 @@ def volume(total: int, teu: float, carrier: str) -> EsResults:
 
 
 def test_several_results_are_compared_figure_by_figure() -> None:
-    results = [volume(200, 1500.0, "MAERSK"), volume(150, 1000.0, "EVERGREEN")]
+    results = [volume_result(200, 1500.0, "MAERSK"), volume_result(150, 1000.0, "EVERGREEN")]
     assert labels_of(results) == ["MAERSK", "EVERGREEN"]
-    assert rows_of(tables_of(results, labels_of(results)), "All matching documents") == [
+    assert table_lines(tables_of(results, labels_of(results)), "All matching documents") == [
         "figure | MAERSK | EVERGREEN | MAERSK minus EVERGREEN | MAERSK of EVERGREEN",
         "documents | 200 | 150 | 50 | 133.33 %",
         "volume | 1,500 | 1,000 | 500 | 150 %",
@@ -44,14 +47,17 @@ def test_several_results_are_compared_figure_by_figure() -> None:
 
 
 def test_figure_without_a_value_is_not_compared() -> None:
-    results = [volume(200, 1500.0, "MAERSK"), volume(9, 90.0, "ZIM")]
-    header, *_, transit, note = rows_of(tables_of(results, ["MAERSK", "ZIM"]), "All matching documents")
+    results = [volume_result(200, 1500.0, "MAERSK"), volume_result(9, 90.0, "ZIM")]
+    header, *_, transit, note = table_lines(tables_of(results, ["MAERSK", "ZIM"]), "All matching documents")
     assert header == "figure | MAERSK | ZIM | MAERSK minus ZIM | MAERSK of ZIM"
     assert (transit, note) == ("transit | 15.12 | no value | no value | no value", "transit has no value for ZIM.")
 
 
 def grouped_results(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
-    """Return groups of all matching documents, with the counts of other documents."""
+    """Return a result with groups by shipper.
+
+    `total` is the number of documents, by default the sum over the groups.
+    """
     buckets = [
         {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
         for key, count, teu, days in groups
@@ -64,7 +70,7 @@ def grouped_results(*groups: tuple[str, int, float, float | None], total: int | 
 
 def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
     actual = tables_of([grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
-    assert rows_of(actual, "by_shipper") == [
+    assert table_lines(actual, "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | share of volume | "
         "volume: first minus this | transit | transit: first minus this",
         "A | 20 | 66.67 % | 0 | 300 | 75 % | 0 | 15.5 | 0",
@@ -75,12 +81,12 @@ def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
     ]
 
 
-def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for() -> None:
+def test_shares_are_of_all_documents_if_the_result_omits_groups() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     (table,) = (table for table in tables_of([result], [""]) if table.title == "by_shipper")
-    # The volume of the others is unknown, so there is no total and no share.
-    assert rows_of([table], "by_shipper") == [
+    # The volume of the other groups is unknown, so there is no total and no share.
+    assert table_lines([table], "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | volume: first minus this"
         " | transit | transit: first minus this",
         "A | 20 | 20 % | 0 | 300 | 0 | 15.5 | 0",
@@ -92,17 +98,17 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
     assert "| all other groups | 70 | 70 % |" in table.markdown()
 
 
-def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
+def test_shares_are_of_all_documents_if_some_documents_are_in_no_group() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
     a, b, totals = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
-    # The other ten are unknown, so 400 is not a total of anything in the question.
+    # The volume of the other ten documents is unknown, so 400 is not the total volume.
     assert totals == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
     assert "share of volume" not in a
 
 
 LATE_FILTER = {"range": {"delay_days": {"gt": 0}}}
-VOLUME = {"aggs": {"volume": {"sum": {"field": "teu"}}}}
+VOLUME_AGGS = {"aggs": {"volume": {"sum": {"field": "teu"}}}}
 
 
 def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "response", "shares"),
+    ("aggregation", "response", "shares"),
     [
         ({"filter": LATE_FILTER}, group(200, 5.0), ["20 %"]),
         ({"missing": {"field": "transit_days"}}, group(125, 5.0), ["12.5 %"]),
@@ -131,11 +137,11 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
         ),
         *(
             (
-                {"terms": {"field": "status", **words}},
+                {"terms": {"field": "status", **options}},
                 {"buckets": [group(300, 1.0, key="a"), group(200, 2.0, key="b")]},
                 ["30 %", "20 %"],
             )
-            for words in ({"include": ["a", "b"]}, {"exclude": ["c"]}, {"min_doc_count": 100})
+            for options in ({"include": ["a", "b"]}, {"exclude": ["c"]}, {"min_doc_count": 100})
         ),
         # A field with several values: a document is in several groups.
         (
@@ -145,15 +151,19 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_overlapping_groups_have_no_total(kind: dict[str, Any], response: dict[str, Any], shares: list[str]) -> None:
-    result = EsResults(total=1_000, aggregations={"of": response}, query={"aggs": {"of": {**kind, **VOLUME}}})
+def test_overlapping_groups_have_no_total(
+    aggregation: dict[str, Any], response: dict[str, Any], shares: list[str]
+) -> None:
+    result = EsResults(
+        total=1_000, aggregations={"of": response}, query={"aggs": {"of": {**aggregation, **VOLUME_AGGS}}}
+    )
     rows = model_rows(tables_of([result], [""]), "of")
     assert [row["share of documents"] for row in rows] == shares
     assert [name for row in rows for name in row if name == "share of volume"] == []
 
 
-def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_out() -> None:
-    months = {"date_histogram": {"field": "eta_date", "calendar_interval": "month", "min_doc_count": 1}, **VOLUME}
+def test_histogram_without_its_empty_groups_has_totals() -> None:
+    months = {"date_histogram": {"field": "eta_date", "calendar_interval": "month", "min_doc_count": 1}, **VOLUME_AGGS}
     buckets = [group(750, 30.0, key_as_string="2025-11"), group(250, 10.0, key_as_string="2026-01")]
     result = EsResults(total=1_000, aggregations={"months": {"buckets": buckets}}, query={"aggs": {"months": months}})
     *_, totals = model_rows(tables_of([result], [""]), "months")
@@ -166,9 +176,9 @@ def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_
     }
 
 
-def test_groups_of_a_group_have_shares_of_its_documents() -> None:
+def test_nested_groups_have_shares_of_the_documents_of_their_parent_group() -> None:
     # Two aggregations of the same name: each figure belongs to its own aggregation.
-    aggs = {"of": {"filter": LATE_FILTER, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME}}}}
+    aggs = {"of": {"filter": LATE_FILTER, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME_AGGS}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late_group = {"doc_count": 200, "of": carriers}
     tables = tables_of([EsResults(total=1_000, aggregations={"of": late_group}, query={"aggs": aggs})], [""])
@@ -179,7 +189,7 @@ def test_groups_of_a_group_have_shares_of_its_documents() -> None:
     assert (totals["documents"], totals["volume"]) == ("200", "40")
 
 
-def test_only_the_share_of_a_group_may_be_used() -> None:
+def test_text_may_state_the_share_of_a_group_but_not_100_percent() -> None:
     query = {"aggs": {"late": {"filter": LATE_FILTER}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
     numbers = [number for table in tables for number in table.numbers()]
@@ -194,15 +204,16 @@ def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
     assert rows[-1]["volume"] == "110"
 
 
-def day(of: str) -> dict[str, Any]:
-    """Return a figure of a date as the server returns it."""
-    return {"value": 1795305600000.0, "value_as_string": of}
+def date_figure(text: str) -> dict[str, Any]:
+    """Return a date figure in the format of the server."""
+    return {"value": 1795305600000.0, "value_as_string": text}
 
 
 def test_figures_of_dates_are_dates_without_computed_figures() -> None:
     aggs = {"latest": {"max": {"field": "arrival_date"}}, "all": {"sum": {"field": "arrival_date"}}}
     buckets = [
-        {"key": key, "doc_count": 1, "latest": day(of)} for key, of in (("A", "2026-11-22"), ("B", "2026-10-01"))
+        {"key": key, "doc_count": 1, "latest": date_figure(text)}
+        for key, text in (("A", "2026-11-22"), ("B", "2026-10-01"))
     ]
     buckets.append({"key": "C", "doc_count": 1, "latest": {"value": None}})
     percents = {"values": {"50.0": 1773198217997.2, "50.0_as_string": "2026-03-11"}}
@@ -210,8 +221,8 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
         total=3,
         query={"aggs": {**aggs, "middle": {"percentiles": {}}, "by": {"terms": {}, "aggs": aggs}}},
         aggregations={
-            "latest": day("2026-11-22T00:00:00.000Z"),
-            "all": day("+511603-11-09"),
+            "latest": date_figure("2026-11-22T00:00:00.000Z"),
+            "all": date_figure("+511603-11-09"),
             "middle": percents,
             "by": {"buckets": buckets},
         },
@@ -231,7 +242,7 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
 def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
     query = {"aggs": {"latest": {"max": {"field": "arrival_date"}}}}
     results = [
-        EsResults(total=2, query=query, aggregations={"latest": day("2026-11-05")}),
+        EsResults(total=2, query=query, aggregations={"latest": date_figure("2026-11-05")}),
         EsResults(total=0, query=query, aggregations={"latest": {"value": None}}),
     ]
     tables = tables_of(results, ["MAERSK", "ZIM"])
@@ -244,14 +255,14 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
     assert find_unsupported_numbers("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
 
 
-def test_figures_of_unknown_kind_are_not_added_up() -> None:
+def test_figures_are_not_added_up_if_the_query_is_unknown() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
     rows = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["by_shipper"], row["share of documents"]) for row in rows] == [("A", "40 %"), ("B", "20 %")]
     assert [name for name in rows[0] if name.startswith("share")] == ["share of documents"]
 
 
-def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
+def test_documents_have_sums_averages_and_counts_of_missing_values() -> None:
     hits: list[dict[str, Any]] = [
         {"id": "1", "status": "arrived", "teu": 4, "days": 10.5},
         {"id": "2", "status": "booked", "teu": 2},
@@ -259,23 +270,23 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
     ]
     actual = tables_of([EsResults(hits=hits, total=8)], [""])
     title = "Documents, the first 3 of 8"
-    assert rows_of(actual, title) == [
+    assert table_lines(actual, title) == [
         "field | with a value | without a value | total | average | minimum | maximum",
         "teu | 3 | 0 | 12 | 4 | 2 | 6",
         "days | 2 | 1 | 22 | 11 | 10.5 | 11.5",
     ]
     statuses = ["status | documents | share", "arrived | 2 | 66.67 %", "booked | 1 | 33.33 %"]
-    assert rows_of(actual, f"{title}: status") == statuses
+    assert table_lines(actual, f"{title}: status") == statuses
 
 
-def test_pages_are_not_first_documents_and_matches_are_not_added_up() -> None:
+def test_title_of_a_page_has_its_size_and_the_number_of_matches() -> None:
     pages = [EsResults(hits=[{"teu": 4}, {"teu": teu}], total=8, has_more=True) for teu in (1, 2)]
     titles = [table.title for table in tables_of(pages, ["one", "two"])]
     assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]
 
 
 def test_results_with_equal_queries_are_distinguished_by_their_numbers() -> None:
-    result = volume(1, 1.0, "MAERSK")
+    result = volume_result(1, 1.0, "MAERSK")
     assert labels_of([result, result]) == ["result 1", "result 2"]
     assert labels_of([result]) == [""]
     ranges = [
@@ -310,7 +321,7 @@ def test_values_of_documents_may_only_be_repeated_unchanged() -> None:
     assert find_unsupported_numbers(text, [10], ["the 3 ids"], document_values) == ["1,234", "42", "31", "00012"]
 
 
-def test_numbers_of_names_are_repeated_as_a_whole() -> None:
+def test_numbers_in_source_texts_may_only_be_repeated_whole() -> None:
     texts = ["more than 1,234 TEU", "2025-10"]
     assert find_unsupported_numbers("over 1234 TEU since 10/2025", [], texts) == []
     assert find_unsupported_numbers("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]

@@ -59,7 +59,7 @@ def use_client(monkeypatch: pytest.MonkeyPatch) -> Any:
     return connect
 
 
-async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
+async def read_pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
     actual: list[list[int]] = []
     while len(actual) < 20:
         page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=page_size)
@@ -73,64 +73,64 @@ async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
 
 async def test_pages_end_if_the_row_limit_is_one(use_client: Any) -> None:
     use_client(FakeSearchClient(3), QueryLimits(rows=1))
-    assert await pages() == [[0], [1], [2]]
+    assert await read_pages() == [[0], [1], [2]]
 
 
 async def test_last_documents_in_the_offset_window_are_a_page_and_later_pages_continue(use_client: Any) -> None:
     use_client(FakeSearchClient(10_003), QueryLimits())
-    assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
-    assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
+    assert await read_pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
+    assert await read_pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
     with pytest.raises(QueryRejected, match="from and size together are limited to 10,000 documents; use search_after"):
-        await pages(10_000)
+        await read_pages(10_000)
 
 
 async def test_last_page_at_a_numeric_offset_has_no_next_page(use_client: Any) -> None:
     use_client(FakeSearchClient(10_000), QueryLimits())
-    assert await pages(9_980) == [[*range(9_980, 10_000)]]
-    assert await pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
+    assert await read_pages(9_980) == [[*range(9_980, 10_000)]]
+    assert await read_pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
 
 
 async def test_query_with_the_maximum_number_of_sorts_has_pages(use_client: Any) -> None:
     client = use_client(FakeSearchClient(1), QueryLimits())
     sorts = ["teu", "status", "eta_date", "commodity", "carrier_name"]
     await page_query(EsQuery(index=INDEX, body={"sort": sorts}))
-    assert [next(iter(each)) for each in client.requests[0]["sort"]] == [*sorts, "shipment_id"]
+    assert [next(iter(sort)) for sort in client.requests[0]["sort"]] == [*sorts, "shipment_id"]
     with pytest.raises(QueryRejected, match="at most 6 sort fields are allowed"):
         await page_query(EsQuery(index=INDEX, body={"sort": [*sorts, "arrival_date"]}))
 
 
 @pytest.mark.parametrize("offset", [None, [-1]])
-async def test_oversized_page_continues_on_the_next(
+async def test_documents_over_the_size_limit_are_on_the_next_page(
     use_client: Any, monkeypatch: pytest.MonkeyPatch, offset: Any
 ) -> None:
     # Only five documents fit into the size limit, although the page size of 20 would allow all 13.
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 1_200)
     use_client(FakeSearchClient(13, size=200), QueryLimits())
-    assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
+    assert await read_pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
 
 
 async def test_too_large_document_ends_the_pages(use_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 100)
     use_client(FakeSearchClient(3, size=200), QueryLimits())
-    assert await pages() == [[]]
+    assert await read_pages() == [[]]
 
 
 async def test_index_without_the_identifier_has_no_pages(use_client: Any) -> None:
     use_client(FakeSearchClient(3, has_identifier=False), QueryLimits())
-    words = r"have no field 'shipment_id', which pages need .*: run the query with es_query_exec"
-    with pytest.raises(GiveUp, match=words):
-        await pages()
+    message = r"have no field 'shipment_id', which pages need .*: run the query with es_query_exec"
+    with pytest.raises(GiveUp, match=message):
+        await read_pages()
 
 
 async def test_unknown_field_is_reported_with_the_nearest_name_before_any_request(use_client: Any) -> None:
     client = use_client(FakeSearchClient(3), QueryLimits())
-    total = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
+    volume_query = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
     with pytest.raises(QueryRejected, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):
-        await es_query_exec(total)
-    condition = EsQuery(index=INDEX, body={"query": {"term": {"carier_name": "MAERSK"}}})
-    for worker in (es_query_exec, page_query):
+        await es_query_exec(volume_query)
+    carrier_query = EsQuery(index=INDEX, body={"query": {"term": {"carier_name": "MAERSK"}}})
+    for tool in (es_query_exec, page_query):
         with pytest.raises(QueryRejected, match=r"/query/term/carier_name: there is no field .*'carrier_name'"):
-            await worker(condition)
+            await tool(carrier_query)
     assert client.requests == []
 
 

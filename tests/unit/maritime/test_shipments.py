@@ -31,7 +31,7 @@ def to_los_angeles(shipments: list[Shipment]) -> list[Shipment]:
     return [shipment for shipment in shipments if shipment["destination_port_code"] == "USLAX"]
 
 
-def test_same_seed_and_day_give_the_same_shipments_however_many(shipments: list[Shipment]) -> None:
+def test_seed_and_day_determine_the_first_shipments_for_any_number(shipments: list[Shipment]) -> None:
     assert len(shipments) == 10_000
     assert list(DataSet(TODAY, 10_000).shipments()) == shipments
     assert list(islice(DataSet(TODAY, 1_000_000).shipments(), 10_000)) == shipments
@@ -48,8 +48,8 @@ def test_shipments_have_the_fields_of_the_mapping_and_no_others(shipments: list[
     mapped_fields = set(Indices("x").bodies()["x-shipments"]["mappings"]["properties"])
     assert mapped_fields == set(SHIPMENT_FIELDS)
     assert {name for shipment in shipments for name in shipment} == mapped_fields
-    always = mapped_fields - {"arrival_date", "transit_days"}
-    assert [shipment for shipment in shipments if not always <= set(shipment)] == []
+    required_fields = mapped_fields - {"arrival_date", "transit_days"}
+    assert [shipment for shipment in shipments if not required_fields <= set(shipment)] == []
 
 
 def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
@@ -77,31 +77,35 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
 
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
     arrived = [shipment for shipment in shipments if shipment["status"] == "arrived"]
-    entries = [each for each in arrived if "transit_days" in each]
+    shipments_with_times = [shipment for shipment in arrived if "transit_days" in shipment]
     without_transit_times = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days}
     assert without_transit_times
-    assert {entry["shipper_name"] for entry in entries} == {
+    assert {shipment["shipper_name"] for shipment in shipments_with_times} == {
         shipper.name for shipper in SHIPPERS if shipper.reports_transit_days
     }
-    assert {entry["carrier_name"] for entry in entries} == {
+    assert {shipment["carrier_name"] for shipment in shipments_with_times} == {
         carrier.name for carrier in CARRIERS if carrier.reports_transit_days
     }
-    reportable = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & without_transit_times]
-    assert 0.9 < len(entries) / len(reportable) < 0.98
-    for entry in entries:
-        days = (date.fromisoformat(entry["arrival_date"]) - date.fromisoformat(entry["departure_date"])).days
-        assert abs(entry["transit_days"] - days) <= 0.5
+    shipments_of_reporting_parties = [
+        shipment
+        for shipment in arrived
+        if not {shipment["shipper_name"], shipment["carrier_name"]} & without_transit_times
+    ]
+    assert 0.9 < len(shipments_with_times) / len(shipments_of_reporting_parties) < 0.98
+    for shipment in shipments_with_times:
+        days = (date.fromisoformat(shipment["arrival_date"]) - date.fromisoformat(shipment["departure_date"])).days
+        assert abs(shipment["transit_days"] - days) <= 0.5
 
 
 def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipments: list[Shipment]) -> None:
     shipments_there = to_los_angeles(shipments)
-    number = Counter(each["shipper_name"] for each in shipments_there)
-    teu: Counter[str] = Counter()
-    for each in shipments_there:
-        teu[each["shipper_name"]] += each["teu"]
-    top = [name for name, _ in number.most_common(5)]
-    assert [name for name, _ in teu.most_common(5)] == top
-    assert [shipper.reports_transit_days for name in top for shipper in SHIPPERS if shipper.name == name] == [
+    shipment_counts = Counter(shipment["shipper_name"] for shipment in shipments_there)
+    teu_sums: Counter[str] = Counter()
+    for shipment in shipments_there:
+        teu_sums[shipment["shipper_name"]] += shipment["teu"]
+    top_shippers = [name for name, _ in shipment_counts.most_common(5)]
+    assert [name for name, _ in teu_sums.most_common(5)] == top_shippers
+    assert [shipper.reports_transit_days for name in top_shippers for shipper in SHIPPERS if shipper.name == name] == [
         True,
         False,
         True,
@@ -119,10 +123,10 @@ def test_arrivals_of_yesterday_differ_from_expected_arrivals_of_yesterday(shipme
 
 
 def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipment]) -> None:
-    shipments_there = {
+    shippers_there = {
         shipment["shipper_name"] for shipment in shipments if shipment["destination_port_code"] == "USHOU"
     }
-    assert {name for name in shipments_there if name.startswith("Acme")} == {
+    assert {name for name in shippers_there if name.startswith("Acme")} == {
         "Acme Corp LLC",
         "Acme Corporation",
         "Acme Co",
@@ -130,22 +134,22 @@ def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipmen
 
 
 def test_both_carriers_of_a_comparison_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
-    months = Counter(
+    shipment_counts = Counter(
         (shipment["carrier_name"], shipment["departure_date"][:7]) for shipment in to_los_angeles(shipments)
     )
     for carrier in ("MAERSK", "EVERGREEN"):
-        assert min(months[carrier, month] for month in ("2025-10", "2025-11", "2025-12")) > 5
+        assert min(shipment_counts[carrier, month] for month in ("2025-10", "2025-11", "2025-12")) > 5
 
 
-def test_names_and_codes_mean_one_party_of_a_kind() -> None:
+def test_names_and_codes_are_unique_per_kind_of_party() -> None:
     names = list(name_documents())
     assert len(names) == len(SHIPPERS) + len(CARRIERS) + len(PORTS)
     for field in ("name", "code"):
         assert max(Counter((name["kind"], name[field]) for name in names).values()) == 1
-    exact = Counter(word.lower() for name in names for word in {name["name"], *name["aliases"]})
-    assert [word for word, times in exact.items() if times > 1] == []
-    # A short name that is not the exact name of any of the three.
-    assert "acme corp" not in exact
+    name_counts = Counter(word.lower() for name in names for word in {name["name"], *name["aliases"]})
+    assert [word for word, times in name_counts.items() if times > 1] == []
+    # No company has exactly this name, but the names of three companies start with it.
+    assert "acme corp" not in name_counts
 
 
 def test_ports_of_shippers_are_ports() -> None:
@@ -153,12 +157,12 @@ def test_ports_of_shippers_are_ports() -> None:
     assert {shipper.origin for shipper in SHIPPERS} | {shipper.destination for shipper in SHIPPERS} <= codes
 
 
-async def peak_bytes(work: Callable[[], Awaitable[None]]) -> int:
+async def peak_bytes(function: Callable[[], Awaitable[None]]) -> int:
     """Return the peak memory of a function call."""
     gc.collect()
     tracemalloc.start()
     try:
-        await work()
+        await function()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -179,13 +183,13 @@ class AcceptingClient:
         await asyncio.sleep(0)
         return {"errors": False}
 
-    async def _nothing(self, **_: Any) -> None:
+    async def _accept(self, **_: Any) -> None:
         pass
 
-    create = delete = put_settings = put_mapping = refresh = _nothing
+    create = delete = put_settings = put_mapping = refresh = _accept
 
 
-async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_does_not_grow_with_the_number_of_shipments(monkeypatch: pytest.MonkeyPatch) -> None:
     server = AcceptingClient()
 
     async def make(documents: int) -> None:
@@ -197,7 +201,7 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
 
     monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
     small_count, large_count = 225, 450
-    # The first round creates the tables, which remain.
+    # The first call creates tables that remain in memory.
     await send(small_count)
     make_peaks = [await peak_bytes(partial(make, number)) for number in (small_count, large_count)]
     send_peaks = [await peak_bytes(partial(send, number)) for number in (small_count, large_count)]
@@ -207,6 +211,6 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
 
 
 @pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])
-def test_prefix_that_the_server_could_read_otherwise_is_rejected(prefix: str) -> None:
+def test_invalid_index_prefix_is_rejected(prefix: str) -> None:
     with pytest.raises(ValueError, match="invalid index prefix"):
         Indices(prefix)

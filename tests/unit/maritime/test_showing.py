@@ -47,21 +47,21 @@ def test_malformed_aggregations_are_rejected_with_their_pointers(aggregations: d
 
 
 def test_no_match_is_not_an_empty_table() -> None:
-    nothing = EsResults(total=0, aggregations={"volume": {"value": 0.0}})
-    assert show_results(nothing) == {"formatted_results": "Nothing matches."}
+    empty_result = EsResults(total=0, aggregations={"volume": {"value": 0.0}})
+    assert show_results(empty_result) == {"formatted_results": "Nothing matches."}
 
 
 def test_missing_figures_are_reported_under_the_table() -> None:
-    gap = MissingValues(group="by_shipper", metric="days", groups=5, with_value=3, without=["A", "B"])
-    missing_volume = MissingValues(group="", metric="late", groups=1, with_value=0)
-    results = EsResults(total=9, aggregations={"volume": {"value": 4.0}}, missing_values=[gap, missing_volume])
+    missing_days = MissingValues(group="by_shipper", metric="days", groups=5, with_value=3, without=["A", "B"])
+    missing_late = MissingValues(group="", metric="late", groups=1, with_value=0)
+    results = EsResults(total=9, aggregations={"volume": {"value": 4.0}}, missing_values=[missing_days, missing_late])
     assert show_results(results)["formatted_results"] == (
         "| figure | value |\n| --- | ---: |\n| volume | 4 |\n\n"
         "days is available for 3 of 5 groups.\n\nlate is not available."
     )
 
 
-def test_page_names_its_query() -> None:
+def test_page_shows_how_many_documents_it_has_and_whether_more_follow() -> None:
     page = EsResults(hits=[{"teu": number} for number in range(5)], total=1_793, has_more=True)
     text = show_results(page, rows=3)["formatted_results"]
     assert text.endswith(
@@ -74,7 +74,7 @@ def test_page_names_its_query() -> None:
     assert show_results(EsResults(total=7, has_more=False)) == {
         "formatted_results": "This page is empty. 7 match in all. No more follow."
     }
-    without_fields = EsResults(hits=[{}, {}], total=9, has_more=False)
-    assert show_results(without_fields) == {
+    documents_without_fields = EsResults(hits=[{}, {}], total=9, has_more=False)
+    assert show_results(documents_without_fields) == {
         "formatted_results": "0 of the 2 documents of this page are shown. 9 match in all. No more follow."
     }

@@ -12,15 +12,15 @@ from dagwright_maritime.indices import Indices
 from dagwright_maritime.settings import MaritimeSettings
 
 
-def test_nine_worker_tools_that_fit_together_are_served(tmp_path: Path) -> None:
+def test_nine_worker_tools_with_matching_slots_are_loaded(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.user_tools.declarations().items()}
-    actual = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
+    slots = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
     # Every worker tool that accepts a query result also accepts a page of it.
     assert {name: card.same_as for name, card in cards.items() if card is not None and card.same_as} == {
         "page_query": {"page_results": "es_results"}
     }
-    assert actual == {
+    assert slots == {
         "common_helpdesk": ("deliverable", (), ("answer",)),
         "metadata_lookup": ("support", (), ("metadata_results", "value_results", "analysis_result")),
         "es_query_gen": ("support", ("analysis_result", "metadata_results"), ("es_query", "ambiguity")),
@@ -34,12 +34,18 @@ def test_nine_worker_tools_that_fit_together_are_served(tmp_path: Path) -> None:
 
 
 def test_articles_have_the_fields_of_their_index_and_unique_ids() -> None:
-    actual = articles()
+    all_articles = articles()
     fields = set(Indices("x").bodies()["x-helpdesk"]["mappings"]["properties"])
-    assert len(actual) == 40
-    assert {name for each in actual for name in each} == fields
-    assert len({each["article_id"] for each in actual}) == len({each["title"] for each in actual}) == 40
-    assert [each["article_id"] for each in actual if len(each["body"]) < 100 or not each["tags"]] == []
+    assert len(all_articles) == 40
+    assert {name for article in all_articles for name in article} == fields
+    assert (
+        len({article["article_id"] for article in all_articles})
+        == len({article["title"] for article in all_articles})
+        == 40
+    )
+    assert [
+        article["article_id"] for article in all_articles if len(article["body"]) < 100 or not article["tags"]
+    ] == []
 
 
 URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL", "PREFIX", "MAX_ROWS", "TIMEOUT_S"))
@@ -79,10 +85,10 @@ def test_invalid_setting_is_reported_without_its_password(
     variable: str, value: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(SettingsError) as refusal:
+    with pytest.raises(SettingsError) as error:
         list(app_settings(load_settings()))
-    assert str(refusal.value) == f"{variable} cannot be used: {problem}"
+    assert str(error.value) == f"{variable} cannot be used: {problem}"
 
 
-def test_maritime_settings_are_compared_with_the_background_worker() -> None:
+def test_maritime_settings_are_compared_with_those_of_the_background_worker() -> None:
     assert {URL, PREFIX, "DAGWRIGHT_DATABASE_URL"} <= {*_settings_of_runs(MaritimeSettings(opensearch_url="http://a"))}

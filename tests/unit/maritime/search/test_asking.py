@@ -24,11 +24,14 @@ from dagwright_maritime.search.requests import (
 
 
 def transport_error(
-    status: Any, kind: str, reason: str, *, cause: dict[str, Any] | None = None
+    status: Any, error_type: str, reason: str, *, cause: dict[str, Any] | None = None
 ) -> exceptions.TransportError:
     """Return the error that the client raises for a response of the server."""
-    info = {"error": {"type": kind, "reason": reason, "root_cause": [cause] if cause else []}, "status": status}
-    return exceptions.TransportError(status, kind, info)
+    response_body = {
+        "error": {"type": error_type, "reason": reason, "root_cause": [cause] if cause else []},
+        "status": status,
+    }
+    return exceptions.TransportError(status, error_type, response_body)
 
 
 NO_INDEX = transport_error(404, "index_not_found_exception", "no such index [goods-a]")
@@ -59,7 +62,7 @@ NULL_POINTER = transport_error(
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "message"),
+    ("error", "error_type", "message"),
     [
         (NO_INDEX, IndexMissing, "There is no index 'goods-a' on the search server"),
         (TEXT_FIELD, QueryInvalid, "The search server rejects the query: 400: Text fields are not optimised"),
@@ -79,9 +82,11 @@ NULL_POINTER = transport_error(
         (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server rejects the query: 413"),
     ],
 )
-def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type[Exception], message: str) -> None:
+def test_permanent_error_is_not_retried(
+    error: exceptions.TransportError, error_type: type[Exception], message: str
+) -> None:
     failure = translate_error(error, "goods-a")
-    assert type(failure) is kind
+    assert type(failure) is error_type
     assert isinstance(failure, GiveUp)
     assert str(failure).startswith(message)
 
@@ -137,12 +142,14 @@ class SlowClient:
         return self._responds
 
 
-@pytest.mark.parametrize(("responds", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
-async def test_unresponsive_server_is_distinguished_from_a_slow_query(responds: bool, kind: type[QueryTimeout]) -> None:
+@pytest.mark.parametrize(("responds", "error_type"), [(True, QueryTimeout), (False, ServerUnresponsive)])
+async def test_unresponsive_server_is_distinguished_from_a_slow_query(
+    responds: bool, error_type: type[QueryTimeout]
+) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
     with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was queried") as error:
         await execute_query(cast("AsyncOpenSearch", SlowClient(responds=responds)), query, QueryLimits())
-    assert type(error.value) is kind
+    assert type(error.value) is error_type
     assert ("request less" in error.value.advice) == responds
     assert ("dagwright_maritime.search up" in error.value.advice) != responds
 
@@ -154,23 +161,23 @@ class RecordingClient:
         self.indices = self
         self.timeouts_s: list[tuple[str, Any]] = []
 
-    def _answer(self, request: str, params: Mapping[str, Any] | None) -> None:
+    def _record(self, request: str, params: Mapping[str, Any] | None) -> None:
         self.timeouts_s.append((request, (params or {}).get("request_timeout")))
 
     async def search(self, *, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
-        self._answer("search", params)
+        self._record("search", params)
         return {"hits": {"total": {"value": 0, "relation": "eq"}, "hits": []}, "timed_out": False}
 
     async def validate_query(self, *, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
-        self._answer("validate_query", params)
+        self._record("validate_query", params)
         return {"valid": True}
 
     async def get_mapping(self, *, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
-        self._answer("get_mapping", params)
+        self._record("get_mapping", params)
         return {"goods-a": {"mappings": {"properties": {"port": {"type": "keyword"}}}}}
 
 
-async def test_each_request_ends_after_the_time_of_a_query_and_the_grace() -> None:
+async def test_timeout_of_each_request_is_the_query_timeout_plus_a_grace_period() -> None:
     limits = QueryLimits(timeout_s=50.0)
     recording_client = RecordingClient()
     client = cast("AsyncOpenSearch", recording_client)

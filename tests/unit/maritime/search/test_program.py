@@ -16,28 +16,28 @@ from dagwright_maritime.search.server import LocalSearch, find_address
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
 
-_BUILD_SCRIPT = """
+_MAVEN_SCRIPT = """
 for argument in "$@"; do case $argument in -DoutputDirectory=*) mkdir -p "${argument#*=}";; esac; done
 """
-_COMPILE_SCRIPT = """
+_JAVAC_SCRIPT = """
 for argument in "$@"; do case $before in -d) mkdir -p "$argument";; esac; before=$argument; done
 """
 
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on the path."""
+    """Return the folder of programs that is the only folder in `PATH`."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("sh", "mkdir", "sleep", "cat"):
-        actual = shutil.which(name)
-        assert actual is not None
-        (folder / name).symlink_to(actual)
+        program_path = shutil.which(name)
+        assert program_path is not None
+        (folder / name).symlink_to(program_path)
     monkeypatch.setenv("PATH", str(folder))
     return folder
 
 
-def write(folder: Path, name: str, body: str) -> None:
+def write_script(folder: Path, name: str, body: str) -> None:
     (folder / name).write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
     (folder / name).chmod(0o755)
 
@@ -49,45 +49,45 @@ async def test_missing_programs_are_named(programs: Path, tmp_path: Path) -> Non
         ) as error:
             await get_program(tmp_path / "cache")
         assert error.value.program == name
-        write(programs, name, "")
+        write_script(programs, name, "")
 
 
 async def test_output_of_maven_is_reported_and_nothing_is_stored(programs: Path, tmp_path: Path) -> None:
-    write(programs, "java", "")
-    write(programs, "javac", "")
-    write(programs, "mvn", "echo the network is down; exit 1")
+    write_script(programs, "java", "")
+    write_script(programs, "javac", "")
+    write_script(programs, "mvn", "echo the network is down; exit 1")
     with pytest.raises(InstallFailed, match=r"mvn exited with 1(.|\n)*\n  the network is down$"):
         await get_program(tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
 
 
-async def test_concurrent_builds_make_the_program_once(programs: Path, tmp_path: Path) -> None:
-    write(programs, "java", "")
-    write(programs, "mvn", f"echo made >>{tmp_path}/made\n{_BUILD_SCRIPT}")
-    write(programs, "javac", _COMPILE_SCRIPT)
+async def test_concurrent_requests_build_the_program_once(programs: Path, tmp_path: Path) -> None:
+    write_script(programs, "java", "")
+    write_script(programs, "mvn", f"echo made >>{tmp_path}/made\n{_MAVEN_SCRIPT}")
+    write_script(programs, "javac", _JAVAC_SCRIPT)
     first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
     assert first == second == await get_program(tmp_path / "cache")
     assert (tmp_path / "made").read_text(encoding="ascii") == "made\n"
     assert sorted(path.name for path in first.folder.iterdir()) == ["classes", "config", "jars"]
 
 
-async def test_without_a_checkout_a_server_has_to_be_named(tmp_path: Path) -> None:
+async def test_program_cannot_be_installed_without_a_checkout(tmp_path: Path) -> None:
     with pytest.raises(NoSearchServer, match="can only be installed from a checkout"):
         await get_program(tmp_path, sources=tmp_path / "nowhere")
 
 
 async def test_server_that_ends_at_once_is_reported_with_its_log(programs: Path, tmp_path: Path) -> None:
-    write(programs, "mvn", _BUILD_SCRIPT)
-    write(programs, "javac", _COMPILE_SCRIPT)
-    write(programs, "java", "echo of an earlier start")
-    local = LocalSearch(tmp_path / "state", tmp_path / "cache")
+    write_script(programs, "mvn", _MAVEN_SCRIPT)
+    write_script(programs, "javac", _JAVAC_SCRIPT)
+    write_script(programs, "java", "echo of an earlier start")
+    local_search = LocalSearch(tmp_path / "state", tmp_path / "cache")
     with pytest.raises(StartFailed):
-        await local.start()
-    write(programs, "java", "echo reading the settings; echo no memory is left")
+        await local_search.start()
+    write_script(programs, "java", "echo reading the settings; echo no memory is left")
     with pytest.raises(StartFailed, match=r"the search server has ended: see .*search\.log") as failure:
-        await local.start()
+        await local_search.start()
     assert failure.value.lines == ("reading the settings", "no memory is left")
-    assert local.find() is None
+    assert local_search.find() is None
 
 
 async def test_address_file_of_a_dead_server_is_ignored(tmp_path: Path) -> None:
@@ -107,25 +107,25 @@ def test_configured_server_takes_precedence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["state", "state/deeper"])
 async def test_state_folder_that_is_a_file_is_reported_in_a_sentence(tmp_path: Path, folder: str) -> None:
     (tmp_path / "state").write_text("", encoding="ascii")
-    local = LocalSearch(tmp_path / folder, tmp_path)
+    local_search = LocalSearch(tmp_path / folder, tmp_path)
     with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /.*: Not a directory$"):
-        local.find()
+        local_search.find()
     with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /"):
-        await local.start()
-    assert not await local.stop()
+        await local_search.start()
+    assert not await local_search.stop()
 
 
 def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bool:
+    def deny_access(path: Path) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("dagwright.server.daemon.is_locked", refuse)
+    monkeypatch.setattr("dagwright.server.daemon.is_locked", deny_access)
     with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /.*/search.lock: Permission denied$"):
         LocalSearch(tmp_path, tmp_path).find()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "exit_code", "message_start"),
     [
         (["search", "up"], 4, "the state folder cannot be used: "),
         (["search", "down"], 0, "no search server runs in "),
@@ -134,8 +134,8 @@ def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest
 )
 def test_commands_report_in_a_sentence_that_the_state_folder_is_a_file(
     arguments: list[str],
-    code: int,
-    words: str,
+    exit_code: int,
+    message_start: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -144,23 +144,23 @@ def test_commands_report_in_a_sentence_that_the_state_folder_is_a_file(
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("DAGWRIGHT_OPENSEARCH_URL", raising=False)
     monkeypatch.setattr("sys.argv", arguments)
-    assert {"search": search_main, "maritime": maritime_main}[arguments[0]]() == code
+    assert {"search": search_main, "maritime": maritime_main}[arguments[0]]() == exit_code
     result = capfd.readouterr()
-    assert (result.out + result.err).startswith(words)
+    assert (result.out + result.err).startswith(message_start)
 
 
 async def test_address_file_of_another_process_is_ignored(tmp_path: Path) -> None:
-    local = LocalSearch(tmp_path, tmp_path)
-    await local._daemon.start(["sleep", "60"])
+    local_search = LocalSearch(tmp_path, tmp_path)
+    await local_search._daemon.start(["sleep", "60"])
     try:
         (tmp_path / "search.json").write_text('{"address": "http://127.0.0.1:9", "pid": 1}', encoding="ascii")
-        assert local.find() is None
-        await eventually(lambda: local._daemon.pid() is not None)
+        assert local_search.find() is None
+        await eventually(lambda: local_search._daemon.pid() is not None)
     finally:
-        assert await local.stop()
+        assert await local_search.stop()
 
 
-def test_invalid_day_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_date_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["maritime", "load", "--today", "foo"])
     with pytest.raises(SystemExit):
         maritime_main()

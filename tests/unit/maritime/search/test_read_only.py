@@ -13,7 +13,7 @@ LIMITS = QueryLimits(
 FIELDS = {"shipper_name": "keyword", "teu": "integer", "eta_date": "date"}
 
 
-def body_of(body: Any) -> dict[str, Any]:
+def parsed_body(body: Any) -> dict[str, Any]:
     return parse_query("maritime-shipments", body, prefix="maritime", check=Check(LIMITS, FIELDS)).body
 
 
@@ -23,19 +23,19 @@ def problems_of(body: Any, index: Any = "maritime-shipments") -> tuple[str, ...]
     return error.value.problems
 
 
-def test_empty_query_is_bounded_too() -> None:
-    assert body_of({}) == {"query": {"match_all": {}}, "size": 50, "track_total_hits": True, "timeout": "5000ms"}
+def test_empty_query_gets_limits() -> None:
+    assert parsed_body({}) == {"query": {"match_all": {}}, "size": 50, "track_total_hits": True, "timeout": "5000ms"}
 
 
 @pytest.mark.parametrize(
     ("requested", "expected"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")]
 )
 def test_requested_timeout_is_limited(requested: str, expected: str) -> None:
-    assert body_of({"timeout": requested})["timeout"] == expected
+    assert parsed_body({"timeout": requested})["timeout"] == expected
 
 
 def test_short_forms_are_expanded() -> None:
-    body = body_of(
+    body = parsed_body(
         {
             "query": {"bool": {"must": {"term": {"shipper_name": "Acme"}}, "minimum_should_match": 1}},
             "sort": ["_score", {"teu": "DESC"}, "eta_date"],
@@ -50,7 +50,7 @@ def test_short_forms_are_expanded() -> None:
 
 
 def test_histograms_have_no_empty_groups() -> None:
-    body = body_of({"aggs": {"m": {"date_histogram": {"field": "eta_date", "calendar_interval": "1M"}}}})
+    body = parsed_body({"aggs": {"m": {"date_histogram": {"field": "eta_date", "calendar_interval": "1M"}}}})
     assert body["aggs"]["m"]["date_histogram"]["min_doc_count"] == 1
 
 
@@ -98,7 +98,7 @@ def test_each_problem_is_reported_with_its_pointer(body: Any, problem: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("groups", "problem"),
+    ("aggs", "problem"),
     [
         ({"a": {"scripted_metric": {}}}, "/aggs/a/scripted_metric: unknown aggregation; allowed: te"),
         ({"a": {"terms": {"field": "teu", "size": 501}}}, "/aggs/a/terms/size: expected an integer from 1 to 500"),
@@ -140,23 +140,27 @@ def test_each_problem_is_reported_with_its_pointer(body: Any, problem: str) -> N
         ),
     ],
 )
-def test_each_problem_of_an_aggregation_is_reported_with_its_pointer(groups: Any, problem: str) -> None:
-    problems = problems_of({"aggs": groups})
-    assert any(each.startswith(problem) for each in problems), problems
+def test_each_problem_of_an_aggregation_is_reported_with_its_pointer(aggs: Any, problem: str) -> None:
+    problems = problems_of({"aggs": aggs})
+    assert any(text.startswith(problem) for text in problems), problems
 
 
 @pytest.mark.parametrize(
     "index",
     ["maritime-*", "maritime-a,other", "other", "maritime", "far:maritime-a", "_all", "maritime-A", None, "a/_bulk"],
 )
-def test_only_one_index_of_the_prefix_is_read(index: Any) -> None:
+def test_index_must_be_a_single_name_with_the_prefix(index: Any) -> None:
     [problem] = problems_of({}, index)
     assert problem.startswith("/index: ")
 
 
-def test_all_problems_are_reported_at_once_and_many_are_counted() -> None:
-    body = {"explain": True, "size": -1, "query": {"bool": {"must": [{"term": {f"f{each}": 1}} for each in range(8)]}}}
+def test_all_problems_are_reported_at_once_and_a_long_list_is_shortened() -> None:
+    body = {
+        "explain": True,
+        "size": -1,
+        "query": {"bool": {"must": [{"term": {f"f{number}": 1}} for number in range(8)]}},
+    }
     assert len(problems_of(body)) == 10
     invalid_body: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}
     with pytest.raises(QueryRejected, match=r"; and 2 more$"):
-        body_of(invalid_body)
+        parsed_body(invalid_body)

@@ -38,11 +38,11 @@ from tests.support.example_counts import examples
         ("Ünïcödé ☃ 船", "Ünïcödé ☃ 船"),
     ],
 )
-def test_value_is_one_line_that_means_nothing_to_markdown(value: Any, expected: str) -> None:
+def test_cell_is_one_line_with_escaped_markdown(value: Any, expected: str) -> None:
     assert markdown_cell(value) == expected
 
 
-def test_long_cells_are_cut_by_their_width_on_a_screen() -> None:
+def test_long_cells_are_shortened_to_a_display_width() -> None:
     assert markdown_cell("x" * 41) == "x" * 39 + "…"
     assert markdown_cell("x" * 40) == "x" * 40
     assert markdown_cell("船" * 30) == "船" * 19 + "…"
@@ -95,11 +95,11 @@ def test_groups_and_their_figures_are_a_table() -> None:
     )
 
 
-def test_groups_in_groups_and_figures_over_all_have_tables_of_their_own() -> None:
+def test_nested_groups_and_overall_figures_have_separate_tables() -> None:
     inner_groups = {"buckets": [{"key": "arrived", "doc_count": 2}]}
     months = [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 2, "by_status": inner_groups}]
-    first = {"value": 1.0, "value_as_string": "2026-01-01"}
-    groups = {"total": {"value": 4.0}, "first": first, "months": {"buckets": months}}
+    first_date = {"value": 1.0, "value_as_string": "2026-01-01"}
+    groups = {"total": {"value": 4.0}, "first": first_date, "months": {"buckets": months}}
     assert group_tables(groups, rows=20) == (
         "| figure | value |\n| --- | ---: |\n| total | 4 |\n| first | 2026-01-01 |\n\n"
         "**months**\n\n| months | count |\n| --- | ---: |\n| 2026-01-01 | 2 |\n\n"
@@ -107,7 +107,7 @@ def test_groups_in_groups_and_figures_over_all_have_tables_of_their_own() -> Non
     ).replace("by\\_status", "by_status")
 
 
-def test_filters_that_are_one_group_each_are_compared_in_one_table() -> None:
+def test_filters_with_a_single_group_are_rows_of_the_same_table() -> None:
     maersk, evergreen = ({"doc_count": n, "volume": {"value": n + 2.0}} for n in (3, 2))
     groups = {"maersk": maersk, "evergreen": evergreen}
     assert group_tables(groups, rows=20) == (
@@ -115,7 +115,7 @@ def test_filters_that_are_one_group_each_are_compared_in_one_table() -> None:
     )
 
 
-def test_figures_of_several_parts_have_a_row_or_a_column_for_each() -> None:
+def test_each_value_of_a_figure_with_several_values_has_a_row() -> None:
     stats = {"count": 2, "min": 1.0, "max": 3.0, "avg": 2.0, "sum": 4.0}
     groups = {"s": stats, "p": {"values": {"50.0": 2.0}}}
     expected = ["s count", "s min", "s avg", "s max", "s sum", "p 50 %"]
@@ -140,7 +140,7 @@ def test_figures_of_dates_are_shown_as_dates() -> None:
     ]
 
 
-def test_figures_of_truth_values_are_numbers() -> None:
+def test_average_of_booleans_is_a_number() -> None:
     groups = {"share": {"value": 0.7, "value_as_string": "true"}}
     assert group_tables(groups, rows=20).splitlines()[2:] == ["| share | 0.7 |"]
 
