@@ -20,9 +20,17 @@ def test_programs_and_addresses_are_parsed_in_order(tmp_path: Path) -> None:
     program = {"command": "npx", "args": ["-y", "server", "."], "env": {"LEVEL": "debug"}, "cwd": "sub"}
     address = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Team": "a"}}
     # Keys of other MCP clients and disabled servers are ignored.
-    with_ignored_keys = {"command": "x", "type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
-    disabled = {"disabled": True, "nonsense": 1}
-    files, remote, plain = _read(tmp_path, files=program, remote=address, plain=with_ignored_keys, off=disabled)
+    entry_with_ignored_keys = {
+        "command": "x",
+        "type": "stdio",
+        "autoApprove": ["a"],
+        "alwaysAllow": [],
+        "description": "d",
+    }
+    disabled_entry = {"disabled": True, "nonsense": 1}
+    files, remote, plain = _read(
+        tmp_path, files=program, remote=address, plain=entry_with_ignored_keys, off=disabled_entry
+    )
     folder = tmp_path.resolve()
     assert files.endpoint == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
     assert remote.endpoint == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
@@ -43,10 +51,10 @@ def test_variables_are_substituted_and_secrets_are_hidden(tmp_path: Path) -> Non
     assert first.identity == second.identity
 
 
-ONE_OF = ": expected exactly one of command (a program) and url (streamable HTTP)"
-EFFECTS = "/dagwright/effects: Input should be 'read', 'idempotent' or 'write'"
-NO_ENV = "/env: only a program has this key; a server with a url has headers"
-DURATION = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
+COMMAND_OR_URL_NEEDED = ": expected exactly one of command (a program) and url (streamable HTTP)"
+INVALID_EFFECTS = "/dagwright/effects: Input should be 'read', 'idempotent' or 'write'"
+ENV_WITHOUT_COMMAND = "/env: only a program has this key; a server with a url has headers"
+DURATION_HINT = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 
 
 def _program(**more: Any) -> dict[str, Any]:
@@ -57,8 +65,8 @@ def _program(**more: Any) -> dict[str, Any]:
     ("entry", "message"),
     [
         ([], ": expected an object with command or url"),
-        ({}, ONE_OF),
-        (_program(url="http://h/mcp"), ONE_OF),
+        ({}, COMMAND_OR_URL_NEEDED),
+        (_program(url="http://h/mcp"), COMMAND_OR_URL_NEEDED),
         ({"comand": "x"}, "/comand: unknown key; did you mean 'command'?"),
         (_program(args="y"), "/args: Input should be a valid list"),
         (_program(env={"N": 1}), "/env/N: Input should be a valid string"),
@@ -68,7 +76,7 @@ def _program(**more: Any) -> dict[str, Any]:
         ),
         (_program(cwd="none"), "/cwd: there is no folder none"),
         (_program(headers={"a": "b"}), "/headers: a program has no headers; use env"),
-        ({"url": "http://h/mcp", "env": {"a": "b"}}, NO_ENV),
+        ({"url": "http://h/mcp", "env": {"a": "b"}}, ENV_WITHOUT_COMMAND),
         ({"url": "ftp://h"}, "/url: it is not a URL such as https://mcp.example.com/mcp"),
         (
             {"type": "sse", "url": "http://h/sse"},
@@ -78,8 +86,8 @@ def _program(**more: Any) -> dict[str, Any]:
         (_program(type="http"), "/type: 'http' needs a url, not a command"),
         ({"type": "stdio", "url": "http://h"}, "/type: 'stdio' needs a command, not a url"),
         (_program(env={"T": "${NONE}"}), "/env/T: the variable NONE is not set; set DAGWRIGHT_SECRET_NONE"),
-        (_program(dagwright={"effects": "pure"}), EFFECTS),
-        (_program(dagwright={"timeout": "soon"}), f"/dagwright/timeout: 'soon' is not a duration; {DURATION}"),
+        (_program(dagwright={"effects": "pure"}), INVALID_EFFECTS),
+        (_program(dagwright={"timeout": "soon"}), f"/dagwright/timeout: 'soon' is not a duration; {DURATION_HINT}"),
         (
             _program(dagwright={"tools": {"t": {"max_paralel": 0}}}),
             "/dagwright/tools/t/max_paralel: unknown key; did you mean 'max_parallel'?",

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.waits
 
 
 @asynccontextmanager
-async def _running(servers: LoadedServers) -> AsyncIterator[LoadedServers]:
+async def _closing(servers: LoadedServers) -> AsyncIterator[LoadedServers]:
     try:
         yield servers
     finally:
@@ -55,9 +55,9 @@ async def _running(servers: LoadedServers) -> AsyncIterator[LoadedServers]:
 
 
 async def _failure(
-    servers: LoadedServers, tool: str, kind: type[ToolError] = RemoteFailed, **arguments: Any
+    servers: LoadedServers, tool: str, error_type: type[ToolError] = RemoteFailed, **arguments: Any
 ) -> ToolError:
-    with pytest.raises(kind) as error:
+    with pytest.raises(error_type) as error:
         await call_tool(servers, tool, **arguments)
     return error.value
 
@@ -69,7 +69,9 @@ def _load_error(folder: Path, **entries: Any) -> str:
     return str(error.value)
 
 
-def _returns(servers: LoadedServers, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
+def _returned_text_is(
+    servers: LoadedServers, tool: str, text: str, *call: RecordedCall
+) -> Callable[[], Awaitable[bool]]:
     """Return a condition that is true if the server responds with the text."""
 
     async def is_answered() -> bool:
@@ -88,8 +90,8 @@ async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 async def servers(folder: Path) -> AsyncIterator[LoadedServers]:
     """One server, shared by all tests that do not stop or change it."""
-    async with _running(load(folder, srv=server_entry(folder / "did"))) as actual:
-        yield actual
+    async with _closing(load(folder, srv=server_entry(folder / "did"))) as loaded_servers:
+        yield loaded_servers
 
 
 def test_tools_are_named_after_their_server_and_have_its_effects(servers: LoadedServers) -> None:
@@ -118,25 +120,25 @@ async def test_call_has_an_idempotency_key_and_progress(servers: LoadedServers) 
 async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
     servers: LoadedServers, folder: Path
 ) -> None:
-    failed = await _failure(servers, "srv.refuse", reason="out of paper")
-    assert str(failed) == "Error executing tool refuse: out of paper"
+    error = await _failure(servers, "srv.refuse", reason="out of paper")
+    assert str(error) == "Error executing tool refuse: out of paper"
     calls_before = len(calls_of(folder / "did"))
-    failure = await _failure(servers, "srv.say", InvalidArguments, text=1)
-    assert str(failure) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
+    error = await _failure(servers, "srv.say", InvalidArguments, text=1)
+    assert str(error) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
     assert len(calls_of(folder / "did")) == calls_before
 
 
 async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServers, folder: Path) -> None:
-    def slow() -> list[Any]:
+    def slow_events() -> list[Any]:
         return [call["slow"] for call in calls_of(folder / "did") if "slow" in call]
 
-    before = len(slow())
+    count_before = len(slow_events())
     task = asyncio.create_task(call_tool(servers, "srv.slow", seconds=600))
-    await eventually(lambda: len(slow()) > before)
+    await eventually(lambda: len(slow_events()) > count_before)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await eventually(lambda: slow()[before:] == ["started", "cancelled"])
+    await eventually(lambda: slow_events()[count_before:] == ["started", "cancelled"])
     assert await call_tool(servers, "srv.say", text="still there") == "still there"
 
 
@@ -151,7 +153,7 @@ async def test_thirty_concurrent_calls_are_handled_by_one_process(servers: Loade
 async def test_server_runs_from_the_first_call_until_it_is_closed(tmp_path: Path) -> None:
     servers = load(tmp_path, srv=server_entry(tmp_path / "did"))
     assert calls_of(tmp_path / "did") == []
-    async with _running(servers):
+    async with _closing(servers):
         await call_tool(servers, "srv.say", text="x")
         [call] = calls_of(tmp_path / "did")
         os.kill(call["pid"], 0)
@@ -161,11 +163,11 @@ async def test_server_runs_from_the_first_call_until_it_is_closed(tmp_path: Path
 
 async def test_killed_server_is_restarted(tmp_path: Path) -> None:
     record_folder = tmp_path / "did"
-    async with _running(load(tmp_path, srv=server_entry(record_folder))) as servers:
+    async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         await call_tool(servers, "srv.say", text="first")
         os.kill(calls_of(record_folder)[0]["pid"], signal.SIGKILL)
         recorded = RecordedCall()
-        await eventually(_returns(servers, "srv.say", "second", recorded))
+        await eventually(_returned_text_is(servers, "srv.say", "second", recorded))
         assert {"waits_for": "The MCP server 'srv' is started again: the server has ended"} in recorded.heartbeats
         assert len({call["pid"] for call in calls_of(record_folder)}) == 2
 
@@ -175,9 +177,9 @@ def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delay the reading of standard error of servers, as on a busy machine."""
     original_read = StderrTail._read
 
-    def read_late(words: StderrTail, descriptor: int) -> None:
+    def read_late(tail: StderrTail, descriptor: int) -> None:
         time.sleep(0.5)
-        original_read(words, descriptor)
+        original_read(tail, descriptor)
 
     monkeypatch.setattr(StderrTail, "_read", read_late)
 
@@ -185,7 +187,7 @@ def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("delayed_stderr")
 async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: Path) -> None:
     record_folder = tmp_path / "did"
-    async with _running(load(tmp_path, srv=server_entry(record_folder))) as servers:
+    async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         assert str(await _failure(servers, "srv.write", text="die")) == (
             "The MCP server 'srv': the server ended during the call, so the result is unknown; "
             "its last output: the disk is full"
@@ -196,7 +198,7 @@ async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: P
 
 async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: Path) -> None:
     record_folder = tmp_path / "did"
-    async with _running(load(tmp_path, srv=server_entry(record_folder))) as servers:
+    async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         assert await call_tool(servers, "srv.order", item="a") == "one a"
         await call_tool(servers, "srv.change")
 
@@ -214,7 +216,7 @@ async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_pat
     record_folder = tmp_path / "did"
     servers = load(tmp_path, srv=server_entry(record_folder))
     (record_folder / "other").touch()
-    async with _running(servers):
+    async with _closing(servers):
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
             "The MCP server 'srv': 'order' has changed: the plan was checked against other arguments, another result "
             "or other effects; check and run the plan again"
@@ -228,17 +230,17 @@ async def test_secrets_are_hidden_and_only_configured_secrets_are_passed(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
     entry = server_entry(tmp_path / "did", env={"TOKEN": "${SECRET_ONE}", "OTHER": "${TWO}"})
     values = variables(SECRET_ONE="hunter2-and-more", TWO="another-secret")
-    async with _running(load_servers([write_servers(tmp_path, srv=entry)], values)) as servers:
+    async with _closing(load_servers([write_servers(tmp_path, srv=entry)], values)) as servers:
         for name, value in (("TOKEN", "***"), ("OTHER", "***"), ("OPENAI_API_KEY", None)):
             assert await call_tool(servers, "srv.environment", name=name) == f"{name} is {value}"
-        failed = await _failure(servers, "srv.refuse", reason="hunter2-and-more")
-        assert str(failed) == "Error executing tool refuse: ***"
+        error = await _failure(servers, "srv.refuse", reason="hunter2-and-more")
+        assert str(error) == "Error executing tool refuse: ***"
 
 
 # Servers that cannot be reached.
 
 
-MISSING = "program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
+MISSING_PROGRAM = "program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
 
 
 @pytest.mark.usefixtures("delayed_stderr")
@@ -252,14 +254,14 @@ def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) ->
     url = f"http://127.0.0.1:{free_port()}/mcp"
     secret = f"{url.replace('://', '://ann:pw@')}?key=k"
     first, second = _load_error(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": secret}).split("; ")
-    assert first == f"the MCP server 'a': {MISSING}"
+    assert first == f"the MCP server 'a': {MISSING_PROGRAM}"
     assert second == f"the MCP server 'b': {url} cannot be reached: All connection attempts failed"
 
 
 # Streamable HTTP.
 
 
-def _listening(record_folder: Path, port: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+def _http_server(record_folder: Path, port: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     record_folder.mkdir(parents=True, exist_ok=True)
     return listening_process(sys.executable, str(SERVER), str(record_folder), str(port), port=port)
 
@@ -267,9 +269,9 @@ def _listening(record_folder: Path, port: int) -> AbstractAsyncContextManager[as
 async def test_http_server_is_reached_again_after_a_restart(tmp_path: Path) -> None:
     record_folder, port = tmp_path / "did", free_port()
     file = write_servers(tmp_path, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Key": "${SECRET}"}})
-    async with _listening(record_folder, port) as process:
+    async with _http_server(record_folder, port) as process:
         servers = await asyncio.to_thread(load_servers, [file], variables(SECRET="hunter2-and-more"))
-        async with _running(servers):
+        async with _closing(servers):
             assert await call_tool(servers, "web.count", text="abc") == {"characters": 3}
             texts = [f"call {number}" for number in range(30)]
             assert await asyncio.gather(*(call_tool(servers, "web.say", text=text) for text in texts)) == texts
@@ -277,8 +279,8 @@ async def test_http_server_is_reached_again_after_a_restart(tmp_path: Path) -> N
             await process.wait()
             with pytest.raises((NotStarted, RemoteFailed)):
                 await call_tool(servers, "web.say", text="away")
-            async with _listening(record_folder, port):
-                await eventually(_returns(servers, "web.say", "back"))
+            async with _http_server(record_folder, port):
+                await eventually(_returned_text_is(servers, "web.say", "back"))
 
 
 @pytest.mark.parametrize(
@@ -294,12 +296,12 @@ async def test_http_status_is_mapped_to_an_error(
 ) -> None:
     (web_record_folder / "status").write_text(str(status), encoding="ascii")
     try:
-        failed = await _failure(web, "web.say", type(expected), text="x")
+        error = await _failure(web, "web.say", type(expected), text="x")
     finally:
         (web_record_folder / "status").unlink()
-    assert str(failed).endswith(str(expected))
-    if isinstance(failed, RetryLater) and isinstance(expected, RetryLater):
-        assert failed.after == expected.after
+    assert str(error).endswith(str(expected))
+    if isinstance(error, RetryLater) and isinstance(expected, RetryLater):
+        assert error.after == expected.after
     assert await call_tool(web, "web.say", text="still there") == "still there"
 
 
@@ -312,10 +314,10 @@ def web_record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def web(web_record_folder: Path) -> AsyncIterator[LoadedServers]:
     """One HTTP server, shared by tests that do not stop or change it."""
     port = free_port()
-    async with _listening(web_record_folder, port):
+    async with _http_server(web_record_folder, port):
         servers = load(web_record_folder.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})
-        async with _running(servers) as actual:
-            yield actual
+        async with _closing(servers) as loaded_servers:
+            yield loaded_servers
 
 
 async def test_server_that_does_not_respond_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,19 +334,19 @@ _STARTER = Path(__file__).parents[3] / "starter.py"
 
 UNEXPECTED_LINE = "Failed to parse JSONRPC message from server"
 # This server rejects the first request instead of ending, because the output of an ended server could be lost.
-MANY_LINES = (
+SERVER_WITH_MANY_LINES = (
     "import json, sys\nfor number in range(500): print('welcome', number)\n"
     "asked = json.loads(sys.stdin.readline())['id']\n"
     "print(json.dumps({'jsonrpc': '2.0', 'id': asked, 'error': {'code': -1, 'message': 'no'}}), flush=True)"
 )
-CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: Connection closed"
+CONNECTION_CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: Connection closed"
 
 
 @pytest.mark.parametrize(
     ("program", "lines"),
     [
-        ("print('welcome')", [UNEXPECTED_LINE, CLOSED]),
-        (MANY_LINES, [*[UNEXPECTED_LINE] * 4, f"{UNEXPECTED_LINE} (further lines like this are omitted)"]),
+        ("print('welcome')", [UNEXPECTED_LINE, CONNECTION_CLOSED]),
+        (SERVER_WITH_MANY_LINES, [*[UNEXPECTED_LINE] * 4, f"{UNEXPECTED_LINE} (further lines like this are omitted)"]),
     ],
 )
 def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, lines: list[str]) -> None:

@@ -20,7 +20,7 @@ from dagwright.tools.errors import (
 )
 
 
-def _texts(*texts: str) -> dict[str, Any]:
+def _text_response(*texts: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text} for text in texts]}
 
 
@@ -28,46 +28,46 @@ _IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "result"),
+    ("response", "result"),
     [
-        ({"structuredContent": {"n": 1}, **_texts('{"n": 1}')}, {"n": 1}),
+        ({"structuredContent": {"n": 1}, **_text_response('{"n": 1}')}, {"n": 1}),
         ({"structuredContent": {}, "content": []}, {}),
         ({"content": []}, None),
         ({}, None),
-        (_texts("hello"), "hello"),
-        (_texts("one", "two"), "one\ntwo"),
-        (_texts(' {"a": [1, 2.5, null]}\n'), {"a": [1, 2.5, None]}),
-        (_texts('[{"a": 1}]'), [{"a": 1}]),
-        (_texts('{"a": 1}', '{"b": 2}'), '{"a": 1}\n{"b": 2}'),
-        (_texts("42"), "42"),
-        (_texts("true"), "true"),
-        (_texts('"quoted"'), '"quoted"'),
-        (_texts("[not json]"), "[not json]"),
-        (_texts('{"a": NaN}'), '{"a": NaN}'),
-        (_texts("[" * 100_000), "[" * 100_000),
+        (_text_response("hello"), "hello"),
+        (_text_response("one", "two"), "one\ntwo"),
+        (_text_response(' {"a": [1, 2.5, null]}\n'), {"a": [1, 2.5, None]}),
+        (_text_response('[{"a": 1}]'), [{"a": 1}]),
+        (_text_response('{"a": 1}', '{"b": 2}'), '{"a": 1}\n{"b": 2}'),
+        (_text_response("42"), "42"),
+        (_text_response("true"), "true"),
+        (_text_response('"quoted"'), '"quoted"'),
+        (_text_response("[not json]"), "[not json]"),
+        (_text_response('{"a": NaN}'), '{"a": NaN}'),
+        (_text_response("[" * 100_000), "[" * 100_000),
         ({"content": [{"type": "text", "text": "see"}, _IMAGE]}, [{"type": "text", "text": "see"}, _IMAGE]),
         ({"content": [_IMAGE]}, [_IMAGE]),
     ],
 )
-def test_result_of_a_call_is_converted(answer: dict[str, Any], result: Any) -> None:
-    assert result_of(answer, reads_json=True) == result
+def test_result_of_a_call_is_converted(response: dict[str, Any], result: Any) -> None:
+    assert result_of(response, reads_json=True) == result
 
 
 def test_text_is_not_parsed_if_the_file_declares_text_results() -> None:
-    assert result_of(_texts('{"a": 1}'), reads_json=False) == '{"a": 1}'
+    assert result_of(_text_response('{"a": 1}'), reads_json=False) == '{"a": 1}'
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("response", "text"),
     [
-        (_texts("fine"), None),
-        ({"isError": False, **_texts("fine")}, None),
-        ({"isError": True, **_texts("no", "never")}, "no\nnever"),
+        (_text_response("fine"), None),
+        ({"isError": False, **_text_response("fine")}, None),
+        ({"isError": True, **_text_response("no", "never")}, "no\nnever"),
         ({"isError": True, "content": [_IMAGE]}, "the server reports a failure without a message"),
     ],
 )
-def test_failure_of_a_tool_has_its_text(answer: dict[str, Any], text: str | None) -> None:
-    assert failure_text(answer) == text
+def test_failure_has_the_text_of_the_response(response: dict[str, Any], text: str | None) -> None:
+    assert failure_text(response) == text
 
 
 @pytest.mark.parametrize(
@@ -137,21 +137,21 @@ def _tool(name: str = "get", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_effects_come_from_the_file_or_the_annotations(annotations: Any, rules: Any, effects: Effects) -> None:
-    [listed] = listed_tools(_server(**rules), [_tool(annotations=annotations)])
-    assert listed.declaration.effects is effects
+    [listed_tool] = listed_tools(_server(**rules), [_tool(annotations=annotations)])
+    assert listed_tool.declaration.effects is effects
 
 
 def test_tool_is_declared_with_its_schema_description_and_rules() -> None:
     server = _server(timeout="5s", max_parallel=3, result="text")
-    [found_tool] = listed_tools(server, [_tool(description="Gets.", title="Get")])
-    assert (found_tool.name, found_tool.reads_json) == ("get", False)
+    [listed_tool] = listed_tools(server, [_tool(description="Gets.", title="Get")])
+    assert (listed_tool.name, listed_tool.reads_json) == ("get", False)
     limits = {"timeout_s": 5.0, "max_parallel": 3, "max_attempts": 3}
-    fields: Any = {"version": found_tool.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
-    assert found_tool.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **fields)
+    fields: Any = {"version": listed_tool.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
+    assert listed_tool.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **fields)
     # An invalid schema accepts any arguments.
-    remote = {"$ref": "https://example.com/schema.json"}
-    tools = [_tool(inputSchema=remote), _tool("b", inputSchema={"type": 7})]
-    assert [found_tool.declaration.input_schema for found_tool in listed_tools(_server(), tools)] == [None, None]
+    remote_schema = {"$ref": "https://example.com/schema.json"}
+    tools = [_tool(inputSchema=remote_schema), _tool("b", inputSchema={"type": 7})]
+    assert [listed_tool.declaration.input_schema for listed_tool in listed_tools(_server(), tools)] == [None, None]
 
 
 def test_version_depends_only_on_arguments_result_and_effects() -> None:
