@@ -11,7 +11,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Effect, Party
 from dagwright_onboarding.parties import NaturalKey, add_party
 
-_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created at the request of a person"}
+_CREATE_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created at the request of a person"}
 
 
 def found_party(party: Party) -> dict[str, Any]:
@@ -27,26 +27,26 @@ def bob(database: EntityDatabase) -> Party:
     return database.write(lambda session: add_party(session, NaturalKey(PartyKind.PERSON, "Bob", "GB")))
 
 
-def change(database: EntityDatabase, party: Party, **fields: str) -> None:
-    def work(session: Any) -> None:
+def change_party(database: EntityDatabase, party: Party, **fields: str) -> None:
+    def set_fields(session: Any) -> None:
         for name, value in fields.items():
             setattr(session.get_one(Party, party.id), name, value)
 
-    database.write(work)
+    database.write(set_fields)
 
 
-def names(database: EntityDatabase) -> list[str]:
+def party_names(database: EntityDatabase) -> list[str]:
     return database.read(lambda session: sorted(party.name for party in session.query(Party)))
 
 
 def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatabase, bob: Party) -> None:
     removed_party = {"entity": {"id": "person_gone", "name": "Cy", "kind": "person"}}
-    change(database, bob, status="inactive")
-    first, second, third = bind_parties(database, [_ANN, found_party(bob), removed_party], key="k")
+    change_party(database, bob, status="inactive")
+    first, second, third = bind_parties(database, [_CREATE_ANN, found_party(bob), removed_party], key="k")
     assert (first, second["problem"]["code"]) == ({}, "lookup_not_found")
     assert second["problem"]["message"] == "Lookup result: person 'Bob' (GB) is inactive."
     assert third["problem"]["message"] == "Lookup result: person 'Cy' (person_gone) no longer exists."
-    assert names(database) == ["Bob"]
+    assert party_names(database) == ["Bob"]
 
 
 def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
@@ -54,7 +54,7 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
     assert (entry["entity"]["name"], entry["reason"]) == ("Bob", "@cbu")
     hint = "give the id of a company or fund in the context: cbu=ID"
     ids = (bob.id, "fund_x", "a\0b", "")
-    requests = [party_with_id(each, "company", "fund", known_as="@cbu") for each in ids]
+    requests = [party_with_id(party_id, "company", "fund", known_as="@cbu") for party_id in ids]
     failed_entries = bind_parties(database, requests, key="k")
     assert [entry["problem"] for entry in failed_entries] == [
         {"code": "missing_context", "message": message, "hint": hint, "candidates": []}
@@ -65,7 +65,7 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
             "@cbu is '', and no party has that id.",
         )
     ]
-    change(database, bob, status="inactive")
+    change_party(database, bob, status="inactive")
     [entry] = bind_parties(database, [party_with_id(bob.id, "person", known_as="@cbu")], key="k")
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
 
@@ -73,9 +73,9 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
 def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
     [entry] = bind_parties(database, [party_with_id(bob.id, "person")], key="k")
     assert (entry["entity"]["name"], entry["created"]) == ("Bob", False)
-    change(database, bob, status="inactive")
+    change_party(database, bob, status="inactive")
     hint = "give the id of a fund, or look up its name under lookups"
-    requests = [party_with_id(each, "fund") for each in ("nonsense", "", bob.id)]
+    requests = [party_with_id(party_id, "fund") for party_id in ("nonsense", "", bob.id)]
     failed_entries = bind_parties(database, requests, key="k")
     assert [entry["problem"] for entry in failed_entries] == [
         {"code": "invalid_arguments", "message": message, "hint": hint, "candidates": []}
@@ -94,25 +94,25 @@ def test_product_or_role_is_bound_to_its_code(database: EntityDatabase) -> None:
 
 
 def test_party_is_created_once_for_repeated_calls(database: EntityDatabase, bob: Party) -> None:
-    first = bind_parties(database, [_ANN, found_party(bob), _ANN], key="k")
-    assert [entry["created"] for entry in first] == [True, False, False]
-    assert first[0]["entity"] == first[2]["entity"]
-    assert bind_parties(database, [_ANN, found_party(bob), _ANN], key="k") == first
-    assert [entry["created"] for entry in bind_parties(database, [_ANN], key="other")] == [False]
-    assert names(database) == ["Ann", "Bob"]
-    effects = database.read(lambda session: [effect.verb for effect in session.query(Effect)])
-    assert effects == ["bind_parties"] * 2
+    entries = bind_parties(database, [_CREATE_ANN, found_party(bob), _CREATE_ANN], key="k")
+    assert [entry["created"] for entry in entries] == [True, False, False]
+    assert entries[0]["entity"] == entries[2]["entity"]
+    assert bind_parties(database, [_CREATE_ANN, found_party(bob), _CREATE_ANN], key="k") == entries
+    assert [entry["created"] for entry in bind_parties(database, [_CREATE_ANN], key="other")] == [False]
+    assert party_names(database) == ["Ann", "Bob"]
+    effect_verbs = database.read(lambda session: [effect.verb for effect in session.query(Effect)])
+    assert effect_verbs == ["bind_parties"] * 2
 
 
 def test_second_person_with_the_same_name_is_another_party(database: EntityDatabase, bob: Party) -> None:
     bob_junior = {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"}
-    twin = {"create": bob_junior, "reason": ""}
-    [entry] = bind_parties(database, [twin], key="k")
+    create_bob_junior = {"create": bob_junior, "reason": ""}
+    [entry] = bind_parties(database, [create_bob_junior], key="k")
     assert entry["created"]
     assert entry["entity"]["id"] != bob.id
 
 
-def test_problems_are_cut_to_a_size(database: EntityDatabase) -> None:
+def test_problems_are_shortened_to_the_size_limit(database: EntityDatabase) -> None:
     problem = {"code": "lookup_ambiguous", "message": "m", "hint": "h", "candidates": [{"name": "x" * 200}] * 10}
     result = bind_parties(database, [{"problem": problem}, *[{"problem": problem}] * 400], key="k")
     assert len(json.dumps(result)) <= MAX_PROBLEMS_BYTES

@@ -26,7 +26,7 @@ ENSURE_ARGUMENTS = {"name": "Race Fund", "jurisdiction": "LU"}
 
 @pytest.fixture
 def database_file(tmp_path: Path) -> Path:
-    """An existing store."""
+    """A SQLite file of parties that has one company."""
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     OnboardingVerbs(database).create_limited_company("k", name="Kite Ltd", jurisdiction="GB")
     database.dispose()
@@ -71,7 +71,7 @@ async def test_lookup_without_a_response_of_the_server_is_retried() -> None:
     assert "\n" not in failure.message
 
 
-async def test_verb_on_a_read_only_database_fails_at_once_without_the_statement(database_file: Path) -> None:
+async def test_verb_on_a_read_only_database_is_not_retried_and_hides_the_statement(database_file: Path) -> None:
     url = f"sqlite:///file:{database_file}?mode=ro&uri=true"
     tools = ToolRegistry.of(*onboarding_tools(url))
     failure = await _failure(tools, "cbu.ensure", ENSURE_ARGUMENTS)
@@ -81,7 +81,7 @@ async def test_verb_on_a_read_only_database_fails_at_once_without_the_statement(
 
 
 class _DriverError(Exception):
-    """An error of a PostgreSQL driver: the first line, and details with values."""
+    """An error of a PostgreSQL driver. Its text is a message and a line of details with values."""
 
     class diag:
         message_primary = 'duplicate key value violates unique constraint "party_once"'
@@ -97,18 +97,18 @@ def test_details_of_postgresql_that_quote_values_are_omitted() -> None:
     assert error.value.__cause__ is None
 
 
-def test_no_error_of_the_engine_has_the_values_of_a_statement(database_file: Path) -> None:
+def test_database_errors_omit_the_values_of_a_statement(database_file: Path) -> None:
     database = EntityDatabase(f"sqlite:///{database_file}")
     raw_messages: list[str] = []
 
-    def work(session: Session) -> None:
+    def insert_into_missing_table(session: Session) -> None:
         with pytest.raises(OperationalError) as error:
             session.execute(text("INSERT INTO nowhere VALUES (:name)"), {"name": "Sarah Chen"})
         raw_messages.append(str(error.value))
         raise error.value
 
     with pytest.raises(DatabaseUnavailable, match="the database reports an error: no such table: nowhere"):
-        database.write(work)
+        database.write(insert_into_missing_table)
     database.dispose()
     assert "INSERT INTO nowhere" in raw_messages[0]
     assert "Sarah Chen" not in raw_messages[0]

@@ -1,4 +1,4 @@
-"""Lookups and references that an argument accepts, and the problems of others, which name parts of the document."""
+"""Lookups and references that an argument accepts, and the problems of rejected ones, with pointers to their places."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,9 +39,9 @@ TOOLS = {
         ToolDeclaration(
             "join", input_schema=schema(one_id=FUND, two_id=ORGANISATION | {"x-dagwright-other-than": "one_id"})
         ),
-        ToolDeclaration("tell", input_schema=schema(cbu_id=FUND, text=TEXT)),
+        ToolDeclaration("notify", input_schema=schema(cbu_id=FUND, text=TEXT)),
         ToolDeclaration("any", input_schema=schema(cbu_id=TEXT)),
-        ToolDeclaration("untold"),
+        ToolDeclaration("undeclared"),
     )
 } | RESOLVER.tools()
 
@@ -79,7 +79,7 @@ def test_lookup_of_an_unaccepted_type_is_rejected(entity_type: str, kind: str) -
     ]
 
 
-@pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("tell", "text")])
+@pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("notify", "text")])
 def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: str) -> None:
     assert problems_of_intents(intent(verb, lookups={key: lookup("fund")})) == [
         (
@@ -91,8 +91,8 @@ def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: s
     ]
 
 
-@pytest.mark.parametrize("verb", ["any", "untold"])
-def test_tool_without_declared_parties_takes_any(verb: str) -> None:
+@pytest.mark.parametrize("verb", ["any", "undeclared"])
+def test_tool_without_declared_parties_accepts_any_reference_or_lookup(verb: str) -> None:
     subscription = intent("subscribe", refs={"cbu-id": "@result_2"})
     assert problems_of_intents(subscription, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
     assert problems_of_intents(intent(verb, lookups={"cbu_id": lookup("person")})) == []
@@ -148,7 +148,7 @@ def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
         {"lookups": {"one-id": lookup("fund"), "two-id": lookup("fund")}},
     ],
 )
-def test_party_that_must_differ_from_another_parameter_is_rejected(groups: dict[str, Any]) -> None:
+def test_equal_parties_are_rejected_if_they_must_differ(groups: dict[str, Any]) -> None:
     ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **groups))
     expected = ("invalid_arguments", "join: 'two-id' is the same entity as 'one-id', and must be a different entity")
     assert (code, message) == expected
@@ -164,16 +164,16 @@ def test_party_that_must_differ_from_another_parameter_is_rejected(groups: dict[
         {"params": {"one-id": "fund_1"}},
     ],
 )
-def test_two_party_arguments_are_accepted(groups: dict[str, Any]) -> None:
+def test_different_parties_are_accepted(groups: dict[str, Any]) -> None:
     assert problems_of_intents(intent("make-fund"), intent("make-fund"), intent("join", **groups)) == []
 
 
-def test_two_parties_that_were_not_read_are_not_compared() -> None:
+def test_parties_of_invalid_references_are_not_compared() -> None:
     refs = {"one-id": "result 1", "two-id": "result 1"}
     assert [code for code, _, _, _ in problems_of_intents(intent("join", refs=refs))] == ["invalid_reference"] * 2
 
 
-def test_other_formats_are_checked_where_they_name_an_id() -> None:
+def test_references_to_ids_are_checked_in_plans() -> None:
     def plan(reference: str) -> dict[str, Any]:
         nodes = [
             {"id": "a", "tool": "make-fund"},
@@ -188,7 +188,7 @@ def test_other_formats_are_checked_where_they_name_an_id() -> None:
     assert problems_of(plan("b.result.cbu_id"), tools=TOOLS) == ()
 
 
-def test_keyword_names_kinds_of_parties() -> None:
+def test_entity_keyword_must_list_kinds_of_parties() -> None:
     tools = {"t": ToolDeclaration("t", input_schema=schema(x={"type": "string", "x-dagwright-entity": ["funds"]}))}
     tools |= RESOLVER.tools()
     (problem,) = problems_of({"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}, tools=tools)

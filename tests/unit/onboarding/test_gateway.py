@@ -24,27 +24,29 @@ def gateway(database: EntityDatabase) -> EntityGateway:
     return EntityGateway(database)
 
 
-def add(database: EntityDatabase, *keys: NaturalKey) -> list[str]:
+def add_parties(database: EntityDatabase, *keys: NaturalKey) -> list[str]:
     return database.write(lambda session: [add_party(session, key).id for key in keys])
 
 
-def person(jurisdiction: str, born: str = "") -> NaturalKey:
-    return NaturalKey(PartyKind.PERSON, "John Smith", jurisdiction, born)
+def person(jurisdiction: str, date_of_birth: str = "") -> NaturalKey:
+    return NaturalKey(PartyKind.PERSON, "John Smith", jurisdiction, date_of_birth)
 
 
-def reasons(gateway: EntityGateway, search_text: str, jurisdiction: str | None) -> list[list[tuple[str | None, str]]]:
-    actual = gateway.find(search_text, "person", jurisdiction=jurisdiction)
-    return [[(each.jurisdiction, each.reason) for each in parties] for parties in (actual.hits, actual.near)]
+def jurisdictions_and_reasons(
+    gateway: EntityGateway, search_text: str, jurisdiction: str | None
+) -> list[list[tuple[str | None, str]]]:
+    findings = gateway.find(search_text, "person", jurisdiction=jurisdiction)
+    return [[(party.jurisdiction, party.reason) for party in parties] for parties in (findings.hits, findings.near)]
 
 
 def test_latest_roles_distinguish_parties(
     database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
 ) -> None:
-    first, second = add(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))
+    first, second = add_parties(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))
     for number in range(4):
         fund = verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Fund {number}", "LU"))
         verbs.assign_role(f"role-{number}", cbu_id=fund.id, entity_id=first, role="DIRECTOR")
-    roles = {actual.id: actual.roles for actual in gateway.find("John Smith", "person").hits}
+    roles = {party.id: party.roles for party in gateway.find("John Smith", "person").hits}
     assert roles == {first: ("DIRECTOR at Fund 3", "DIRECTOR at Fund 2", "DIRECTOR at Fund 1"), second: ()}
 
 
@@ -52,12 +54,12 @@ def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: En
     rows = "Kite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
     (tmp_path / "parties.csv").write_text(f"name,kind,jurisdiction,lei\n{rows}")
     load_parties(database, tmp_path / "parties.csv")
-    entries = [(actual.jurisdiction, actual.identifiers) for actual in gateway.find("kite", "company").hits]
+    entries = [(party.jurisdiction, party.identifiers) for party in gateway.find("kite", "company").hits]
     assert entries == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
 
 
 @pytest.mark.parametrize(
-    ("jurisdiction", "hits", "near"),
+    ("jurisdiction", "hits", "near_matches"),
     [
         ("GB", [("GB", "exact name")], []),
         (" gb", [("GB", "exact name")], []),
@@ -71,21 +73,21 @@ def test_jurisdiction_narrows_the_hits(
     gateway: EntityGateway,
     jurisdiction: str | None,
     hits: list[tuple[str | None, str]],
-    near: list[tuple[str | None, str]],
+    near_matches: list[tuple[str | None, str]],
 ) -> None:
-    add(database, person("GB"), person("US-DE"), person(""))
-    assert reasons(gateway, "john smith", jurisdiction) == [hits, near]
+    add_parties(database, person("GB"), person("US-DE"), person(""))
+    assert jurisdictions_and_reasons(gateway, "john smith", jurisdiction) == [hits, near_matches]
 
 
-def test_jurisdiction_narrows_parts_of_names_too(database: EntityDatabase, gateway: EntityGateway) -> None:
-    add(database, person("GB"), person("US-DE"))
-    assert reasons(gateway, "Smith", "US") == [[("US-DE", "contains all these words")], []]
-    assert reasons(gateway, "Jo Smi", "GB") == [[("GB", "words start with these")], []]
-    assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
+def test_jurisdiction_narrows_partial_matches(database: EntityDatabase, gateway: EntityGateway) -> None:
+    add_parties(database, person("GB"), person("US-DE"))
+    assert jurisdictions_and_reasons(gateway, "Smith", "US") == [[("US-DE", "contains all these words")], []]
+    assert jurisdictions_and_reasons(gateway, "Jo Smi", "GB") == [[("GB", "words start with these")], []]
+    assert jurisdictions_and_reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
 
 
 def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway: EntityGateway) -> None:
-    (party_id,) = add(database, person(""))
+    (party_id,) = add_parties(database, person(""))
     assert gateway.get(party_id) == KnownParty(party_id, "John Smith", "person", None, is_active=True)
 
     def change(session: Session) -> None:
@@ -93,7 +95,7 @@ def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway:
 
     database.write(change)
     assert gateway.get(party_id) == KnownParty(party_id, "John Smyth", "person", "GB", is_active=False)
-    assert [gateway.get(party_id) for party_id in ("person_none", "", "no id at all" * 20)] == [None] * 3
+    assert [gateway.get(unknown_id) for unknown_id in ("person_none", "", "no id at all" * 20)] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,11 @@ def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway:
         ("director", "product", []),
     ],
 )
-def test_term_hits(
+def test_products_and_roles_are_found_by_name_or_alias(
     gateway: EntityGateway, search_text: str, entity_type: str, hits: list[tuple[str, str, str]]
 ) -> None:
     actual = gateway.find(search_text, entity_type, jurisdiction="LU").hits
-    assert [(each.id, each.name, each.reason) for each in actual] == hits
+    assert [(term.id, term.name, term.reason) for term in actual] == hits
 
 
 def test_aliases_refer_to_existing_codes() -> None:
@@ -129,7 +131,7 @@ def test_aliases_refer_to_existing_codes() -> None:
     assert set(RESOLVER.terms) <= set(RESOLVER.types.values())
 
 
-def test_term_is_found_by_its_code(gateway: EntityGateway) -> None:
+def test_product_or_role_is_found_by_its_code(gateway: EntityGateway) -> None:
     assert gateway.get("FUND_ACCOUNTING") == KnownParty(
         "FUND_ACCOUNTING", "Fund accounting", "product", None, is_active=True
     )

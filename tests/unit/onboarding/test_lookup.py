@@ -19,7 +19,7 @@ PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 def example_database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EntityDatabase]:
-    """The parties of the example; nothing in this module changes them."""
+    """A database with the parties of the example, for tests that do not change the parties."""
     url = f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}"
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_cluster").new_database()
@@ -29,9 +29,9 @@ def example_database(
     database.dispose()
 
 
-def hit_names(database: EntityDatabase, search_text: str, *, entity_type: str) -> list[tuple[str, str | None, str]]:
+def hit_details(database: EntityDatabase, search_text: str, *, entity_type: str) -> list[tuple[str, str | None, str]]:
     findings = database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-    return [(actual.name, actual.jurisdiction, actual.reason) for actual in findings.hits]
+    return [(party.name, party.jurisdiction, party.reason) for party in findings.hits]
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def hit_names(database: EntityDatabase, search_text: str, *, entity_type: str) -
         ("Nobody Known", "entity", []),
     ],
 )
-def test_search_hits(
+def test_search_finds_parties_and_states_the_reason(
     example_database: EntityDatabase, search_text: str, entity_type: str, expected: list[tuple[str, str | None, str]]
 ) -> None:
-    assert sorted(hit_names(example_database, search_text, entity_type=entity_type)) == sorted(expected)
+    assert sorted(hit_details(example_database, search_text, entity_type=entity_type)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_part_of_a_name_binds_no_party(
     example_database: EntityDatabase, search_text: str, entity_type: str, expected_name: str
 ) -> None:
     findings = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-    assert ([actual.name for actual in findings.hits], findings.unambiguous_match) == ([expected_name], None)
+    assert ([party.name for party in findings.hits], findings.unambiguous_match) == ([expected_name], None)
 
 
 @pytest.mark.parametrize(
@@ -141,18 +141,18 @@ def test_part_of_a_name_binds_no_party(
         ("Same", "LU", ["fund"]),
     ],
 )
-def test_several_kinds_are_searched_at_once_and_no_other(
+def test_only_the_requested_kinds_are_searched(
     database: EntityDatabase, tmp_path: Path, search_text: str, jurisdiction: str | None, expected: list[str]
 ) -> None:
     rows = [f"Same Name,{kind}" for kind in ("person,LU", "company,GB", "fund,LU")]
-    search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
+    search = search_in_rows(database, tmp_path, *rows, header="name,kind,jurisdiction")
     assert sorted(hit.kind for hit in search(search_text, "company or fund", jurisdiction).hits) == expected
 
 
-def loaded_from(
+def search_in_rows(
     database: EntityDatabase, folder: Path, *rows: str, header: str = "name,kind,aliases,status"
 ) -> Callable[..., Findings]:
-    """Load rows; return the search."""
+    """Load rows, and return a function that searches the database."""
     (folder / "rows.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
     assert not load_parties(database, folder / "rows.csv").refused
 
@@ -169,12 +169,14 @@ Summary = tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]
 
 def summary_of(findings: Findings) -> Summary:
     """Return the names and reasons of the hits, the name of the bound party, and the inactive parties."""
-    hits, inactive = ([(each.name, each.reason) for each in parties] for parties in (findings.hits, findings.inactive))
+    hits, inactive = (
+        [(party.name, party.reason) for party in parties] for parties in (findings.hits, findings.inactive)
+    )
     return hits, findings.unambiguous_match.name if findings.unambiguous_match is not None else None, inactive
 
 
 def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
-    search = loaded_from(
+    search = search_in_rows(
         database,
         tmp_path,
         "John Smith,person,,inactive",
@@ -184,15 +186,15 @@ def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, t
         "Old Mill,fund,,inactive",
         "New Mill,fund,Old Mill,",
     )
-    for text, kind, inactive, active in (
+    for text, kind, inactive_name, active_name in (
         ("John Smith", "person", "John Smith", "John Smithson"),
         ("kite ltd", "company", "Kite Ltd", "Kite GmbH"),
         ("Old Mill", "entity", "Old Mill", "New Mill"),
     ):
         findings = search(text, kind)
-        assert [[actual.name for actual in parties] for parties in (findings.inactive, findings.hits)] == [
-            [inactive],
-            [active],
+        assert [[party.name for party in parties] for parties in (findings.inactive, findings.hits)] == [
+            [inactive_name],
+            [active_name],
         ]
         assert findings.unambiguous_match is None
     assert search("John Smith", "company").inactive == ()
@@ -202,7 +204,7 @@ def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, t
 
 
 def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tmp_path: Path) -> None:
-    search = loaded_from(
+    search = search_in_rows(
         database,
         tmp_path,
         "Kite GmbH,company,,",
@@ -236,7 +238,7 @@ def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tm
 
 
 def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase, tmp_path: Path) -> None:
-    search = loaded_from(
+    search = search_in_rows(
         database,
         tmp_path,
         "Blue Harbour S.à r.l.,company,,",
@@ -278,25 +280,28 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
 
 
 def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
-    rows = [f"John Smith,person,{where}" for where in ("GB,inactive", "IE,")]
-    findings = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
+    rows = [f"John Smith,person,{jurisdiction_and_status}" for jurisdiction_and_status in ("GB,inactive", "IE,")]
+    findings = search_in_rows(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.unambiguous_match is not None
-    assert (findings.unambiguous_match.jurisdiction, [each.jurisdiction for each in findings.inactive]) == (
+    assert (findings.unambiguous_match.jurisdiction, [party.jurisdiction for party in findings.inactive]) == (
         "IE",
         ["GB"],
     )
 
 
-def test_legal_form_binds_only_among_names_that_were_all_read(
+def test_legal_form_binds_only_if_all_similar_names_were_read(
     database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     max_names = 20
     assert max_names < MAX_NAMES
     for module in (lookup, name_search):
         monkeypatch.setattr(module, "MAX_NAMES", max_names)
-    all_read, not_all_read = ["Kite SARL,company,LU", *_kite_companies(max_names - 2)], _kite_companies(max_names - 1)
-    for rows, is_bound in ((all_read, True), (not_all_read, False)):
-        search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
+    rows_within_limit, rows_over_limit = (
+        ["Kite SARL,company,LU", *_kite_companies(max_names - 2)],
+        _kite_companies(max_names - 1),
+    )
+    for rows, is_bound in ((rows_within_limit, True), (rows_over_limit, False)):
+        search = search_in_rows(database, tmp_path, *rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").unambiguous_match is not None) == is_bound
 
 
@@ -313,7 +318,7 @@ def _kite_companies(count: int) -> list[str]:
 def test_party_of_another_type_is_a_near_match_only(example_database: EntityDatabase) -> None:
     findings = example_database.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
-    near_matches = [(actual.name, actual.kind, actual.reason) for actual in findings.near]
+    near_matches = [(party.name, party.kind, party.reason) for party in findings.near]
     assert near_matches == [("John Smith", "person", "is a person")]
 
 
@@ -370,17 +375,17 @@ def test_legal_form_is_separated_in_any_spelling(form: str) -> None:
 
 def test_legal_forms_are_removed_and_reported(database: EntityDatabase, tmp_path: Path) -> None:
     rows = ("Zoë Rock S.à r.l.,company", "Rock Zoe Partners,company", "Kim Se,person", "Kim Lee,person")
-    loaded_from(database, tmp_path, *rows, header="name,kind")
+    search_in_rows(database, tmp_path, *rows, header="name,kind")
     for search_text, reason in (
         ("Zoe Rock Sarl", "same name without the legal form"),
         ("ZOË ROCK LIMITED", "the name with another legal form"),
         ("zoe rock", "same name without the legal form"),
     ):
-        assert hit_names(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
-    assert [name for name, _, _ in hit_names(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]
+        assert hit_details(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
+    assert [name for name, _, _ in hit_details(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]
 
 
 @pytest.mark.parametrize("text", ["Ann\nLee", " Ann \t Lee ", "Ann \u202eLee\u202c", "\u2066Ann Lee\u2069"])
-def test_name_is_stored_on_one_line_and_as_it_is_read(text: str) -> None:
+def test_name_has_no_line_breaks_or_direction_marks(text: str) -> None:
     assert clean_name(text) == "Ann Lee"
     assert name_key(text) == name_key("Ann Lee")

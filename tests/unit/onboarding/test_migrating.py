@@ -31,12 +31,12 @@ pytestmark = pytest.mark.waits
 
 REVISIONS = PARTIES.revisions
 
-MIGRATIONS = PARTIES.folder
+MIGRATIONS_FOLDER = PARTIES.folder
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
 """Some tables of a store from the time before migrations."""
-EFFECT_COLUMNS_SINCE = ("changes", "undone_at")
+ADDED_EFFECT_COLUMNS = ("changes", "undone_at")
 
-INDEXES_OF_SEARCHES = ("party_search_by_words", "search_word_by_trigram")
+INDEXES_WITHOUT_MODEL = ("party_search_by_words", "search_word_by_trigram")
 """Indexes of PostgreSQL that no model declares."""
 
 
@@ -47,19 +47,19 @@ def open_database(url: str) -> None:
 
 
 def test_revisions_are_the_files_in_a_single_sequence() -> None:
-    script = ScriptDirectory(str(MIGRATIONS))
+    script = ScriptDirectory(str(MIGRATIONS_FOLDER))
     assert [revision.revision for revision in reversed(list(script.walk_revisions()))] == list(REVISIONS)
-    assert [path.name[1:5] for path in sorted(MIGRATIONS.glob("versions/v*.py"))] == list(REVISIONS)
+    assert [path.name[1:5] for path in sorted(MIGRATIONS_FOLDER.glob("versions/v*.py"))] == list(REVISIONS)
 
 
 def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> None:
     """A change of a model needs a revision, because existing stores get their changes from revisions only."""
 
     def differences(session: Session) -> list[object]:
-        def is_a_model(_object: object, name: str | None, sort: str, _is_there: bool, _other: object) -> bool:
-            return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_SEARCHES
+        def is_compared(_object: object, name: str | None, object_type: str, _is_there: bool, _other: object) -> bool:
+            return name in Base.metadata.tables if object_type == "table" else name not in INDEXES_WITHOUT_MODEL
 
-        options = {"compare_type": True, "include_object": is_a_model}
+        options = {"compare_type": True, "include_object": is_compared}
         context = MigrationContext.configure(session.connection(), opts=options)
         return list(compare_metadata(context, Base.metadata))
 
@@ -79,7 +79,7 @@ TRIGRAM_STATEMENTS = {
         "CREATE INDEX party_search_by_trigram ON party_search USING gin (words gin_trgm_ops)",
     ),
 }
-"""Statements that complete the search tables of a store which searched names by their trigrams."""
+"""Statements that create the search tables and indexes of an older store, which searched names by trigrams."""
 
 
 def make_trigram_store(url: str) -> None:
@@ -109,7 +109,7 @@ def make_earlier_store(url: str) -> None:
     with engine.begin() as connection:
         Base.metadata.create_all(connection, tables=[Base.metadata.tables[name] for name in EARLIER_TABLES])
         connection.execute(text("DROP INDEX party_identifier_by_value"))
-        for column in EFFECT_COLUMNS_SINCE:
+        for column in ADDED_EFFECT_COLUMNS:
             connection.execute(text(f"ALTER TABLE effect DROP COLUMN {column}"))
         connection.execute(
             text(
@@ -128,8 +128,8 @@ def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: C
     for _ in range(2):
         database = EntityDatabase(database_url)
         for search_text in ("kite", "ag kite", "mill old"):
-            actual = EntityGateway(database).find(search_text, "company").hits
-            assert [(party.id, party.name) for party in actual] == [("kite", "Kite AG")], search_text
+            hits = EntityGateway(database).find(search_text, "company").hits
+            assert [(party.id, party.name) for party in hits] == [("kite", "Kite AG")], search_text
         assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
         with pytest.raises(ValueError, match=r"this cbu\.ensure cannot be undone: its changes were not recorded"):
             OnboardingVerbs(database).undo("key")
@@ -140,7 +140,7 @@ def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: C
     engine.dispose()
 
 
-PARTIES_OF_0004 = (
+PARTIES_OF_REVISION_0004 = (
     ("kite", "Kite", "active", "kite"),
     ("kite-gone", "Kite SARL", "inactive", None),
     ("blue", "Blue Harbour S.à r.l.", "active", "blue harbour"),
@@ -155,13 +155,13 @@ An inactive party had no core, or, if it was written last, a core without search
 """
 
 
-def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def make_store_of_revision_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
         open_database(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
-        for party_id, name, status, core in PARTIES_OF_0004:
+        for party_id, name, status, core in PARTIES_OF_REVISION_0004:
             connection.execute(
                 text(
                     "INSERT INTO party VALUES (:id, 'company', :name, :key, '', '', '', :status, '2026-01-01 00:00:00')"
@@ -183,7 +183,10 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
                     },
                 )
         active_words = {
-            word for _, name, status, _ in PARTIES_OF_0004 if status == "active" for word in words_of(name_key(name))
+            word
+            for _, name, status, _ in PARTIES_OF_REVISION_0004
+            if status == "active"
+            for word in words_of(name_key(name))
         }
         for word in sorted(active_words):
             connection.execute(text("INSERT INTO search_word (word) VALUES (:word)"), {"word": word})
@@ -191,15 +194,15 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.dispose()
 
 
-def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_store_of_0004(database_url, monkeypatch)
+def test_migrated_store_of_revision_0004_finds_names(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_store_of_revision_0004(database_url, monkeypatch)
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 2)
     database = EntityDatabase(database_url)
 
     def lookup(search_text: str) -> tuple[str | None, list[str]]:
-        actual = EntityGateway(database).find(search_text, "company")
-        return actual.unambiguous_match.id if actual.unambiguous_match is not None else None, [
-            each.id for each in actual.inactive
+        findings = EntityGateway(database).find(search_text, "company")
+        return findings.unambiguous_match.id if findings.unambiguous_match is not None else None, [
+            party.id for party in findings.inactive
         ]
 
     assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
@@ -209,12 +212,12 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     assert lookup("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
     assert lookup("Castle Rook S.A.") == (None, ["rook-gone"])
     near_matches = EntityGateway(database).find("Harbor Blue", "company").near
-    assert [each.name for each in near_matches] == ["Blue Harbour S.à r.l."]
+    assert [party.name for party in near_matches] == ["Blue Harbour S.à r.l."]
     assert database.index_missing_names() == 0
     database.dispose()
 
 
-def test_store_of_a_newer_version_is_rejected_in_one_sentence_and_left_as_it_is(database_url: str) -> None:
+def test_store_of_a_newer_version_is_rejected_and_unchanged(database_url: str) -> None:
     open_database(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
@@ -229,7 +232,7 @@ def test_store_of_a_newer_version_is_rejected_in_one_sentence_and_left_as_it_is(
     engine.dispose()
 
 
-def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
+def test_names_are_migrated_in_batches_and_a_kill_loses_one_batch(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_earlier_store(database_url)
@@ -242,15 +245,15 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
             )
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 5)
     monkeypatch.setattr(migrations, "_LOG_INTERVAL_S", 0)
-    # Independent of the level that a command of another test in this process has set.
+    # Commands in other tests of this process may have set another level.
     caplog.set_level("WARNING", logger=migrations.__name__)
-    parts: list[IndexProgress | None] = []
+    batch_progress: list[IndexProgress | None] = []
 
-    def index_or_stop(connection: Connection, so_far: IndexProgress | None) -> IndexProgress | None:
-        parts.append(so_far)
-        if len(parts) == 3:
+    def index_or_stop(connection: Connection, progress: IndexProgress | None) -> IndexProgress | None:
+        batch_progress.append(progress)
+        if len(batch_progress) == 3:
             raise KeyboardInterrupt
-        return index_next_batch(connection, so_far)
+        return index_next_batch(connection, progress)
 
     pauses_s: list[float] = []
     with monkeypatch.context() as patch:
@@ -260,7 +263,7 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
             open_database(database_url)
     message = "migrating the database to this version: {} of 22 names indexed"
     assert caplog.messages == [message.format(count) for count in (5, 10)]
-    # Other writers get the lock of SQLite between two parts.
+    # Other writers get the lock of SQLite between two batches.
     assert pauses_s == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10
@@ -273,7 +276,7 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
     database.dispose()
 
 
-def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_migration_leaves_the_store_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_migration(connection: Connection, script: object, schema: object) -> None:
         connection.execute(text("CREATE TABLE half (id INTEGER)"))
         raise OSError("no space left")
@@ -288,9 +291,9 @@ def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monk
     engine.dispose()
 
 
-def test_revisions_import_nothing_that_changes_with_the_program() -> None:
-    """A revision defines a table of its time; the models define the current one."""
-    for path in MIGRATIONS.glob("versions/v*.py"):
+def test_revisions_do_not_import_the_models() -> None:
+    """A revision defines the tables of its version. The models define the current tables."""
+    for path in MIGRATIONS_FOLDER.glob("versions/v*.py"):
         tree = ast.parse(path.read_text())
         names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         assert [name for name in names if (name or "").startswith("dagwright_onboarding.models")] == []

@@ -19,8 +19,8 @@ from dagwright_onboarding.verb_catalogue import CATALOGUE_FILE, catalogue_text
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
 
-MANCO = {"verb": "entity.create-limited-company", "params": {"name": "ManCo", "jurisdiction": "LU"}}
-FUND = {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}}
+MANCO_INTENT = {"verb": "entity.create-limited-company", "params": {"name": "ManCo", "jurisdiction": "LU"}}
+FUND_INTENT = {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}}
 
 
 def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
@@ -43,8 +43,10 @@ def test_examples_pass(example: str) -> None:
 
 def test_company_holds_roles_but_subscribes_to_nothing() -> None:
     role = intent("cbu.assign-role", refs={"cbu-id": "@result_1", "entity-id": "@result_2"}, role="DIRECTOR")
-    assert problems_of(MANCO, FUND, role) == ()
-    (problem,) = problems_of(MANCO, FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY"))
+    assert problems_of(MANCO_INTENT, FUND_INTENT, role) == ()
+    (problem,) = problems_of(
+        MANCO_INTENT, FUND_INTENT, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
+    )
     assert (problem.pointer, problem.message, problem.hint) == (
         "/intents/2/refs/cbu-id",
         "cbu.add-product: 'cbu-id' takes a fund, and @result_1 is the result of entity.create-limited-company, "
@@ -95,15 +97,15 @@ def test_value_outside_of_the_accepted_values_is_rejected(verb: str, invalid: di
 
 
 def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
-    [unknown_argument] = problems_of(FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
+    [unknown_argument] = problems_of(FUND_INTENT, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
     assert (unknown_argument.message, unknown_argument.hint) == (
         "cbu.add-product: unknown argument 'prod'",
         "did you mean 'product'?",
     )
-    dashes = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
-    (missing_argument, misspelt) = sorted(problems_of(dashes), key=lambda problem: problem.message)
+    intent_with_typo = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
+    (missing_argument, misspelled_argument) = sorted(problems_of(intent_with_typo), key=lambda problem: problem.message)
     assert missing_argument.message == 'cbu.assign-role: "cbu-id" is a required property'
-    assert misspelt.hint == "did you mean 'entity-id'?"
+    assert misspelled_argument.hint == "did you mean 'entity-id'?"
     for params, missing_name in (({"product": "CUSTODY"}, "cbu-id"), ({"some_product": "CUSTODY"}, "cbu_id")):
         actual = {problem.message for problem in problems_of({"verb": "cbu.add-product", "params": params})}
         assert f'cbu.add-product: "{missing_name}" is a required property' in actual
@@ -112,28 +114,30 @@ def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
 def test_role_of_persons_is_given_to_persons_only() -> None:
     company = intent("entity.create-limited-company", name="Kite Ltd", jurisdiction="GB")
 
-    def find_problems(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
+    def find_problems(role: str, *, ref: str | None = None, lookup_type: str | None = None) -> list[tuple[str, str]]:
         refs = {"cbu-id": "@result_1"} | ({} if ref is None else {"entity-id": ref})
-        lookups = None if looked_up is None else {"entity-id": {"search_text": "Kite", "entity_type": looked_up}}
+        lookups = None if lookup_type is None else {"entity-id": {"search_text": "Kite", "entity_type": lookup_type}}
         role_intent = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
-        return [(problem.pointer, problem.message) for problem in problems_of(FUND, company, role_intent)]
+        return [(problem.pointer, problem.message) for problem in problems_of(FUND_INTENT, company, role_intent)]
 
-    takes = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
-    assert find_problems("COMPLIANCE_OFFICER", looked_up="company") == [
-        ("/intents/2/lookups/entity-id/entity_type", f"{takes} 'Kite' is looked up as a company")
+    message_start = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
+    assert find_problems("COMPLIANCE_OFFICER", lookup_type="company") == [
+        ("/intents/2/lookups/entity-id/entity_type", f"{message_start} 'Kite' is looked up as a company")
     ]
-    result = "@result_2 is the result of entity.create-limited-company, a company"
-    assert find_problems("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {result}")]
+    company_result = "@result_2 is the result of entity.create-limited-company, a company"
+    assert find_problems("COMPLIANCE_OFFICER", ref="@result_2") == [
+        ("/intents/2/refs/entity-id", f"{message_start} {company_result}")
+    ]
     for entity_type in ("person", "entity"):
-        assert find_problems("COMPLIANCE_OFFICER", looked_up=entity_type) == []
-    assert find_problems("INVESTOR", looked_up="company") == []
+        assert find_problems("COMPLIANCE_OFFICER", lookup_type=entity_type) == []
+    assert find_problems("INVESTOR", lookup_type="company") == []
     assert find_problems("INVESTOR", ref="@result_2") == []
 
 
 def test_fund_cannot_have_a_role_at_itself_or_a_link_to_itself() -> None:
     refs = {"cbu-id": "@result_1", "entity-id": "@result_1"}
     intents = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
-    actual = problems_of(FUND, *intents)
+    actual = problems_of(FUND_INTENT, *intents)
     assert [(problem.pointer, problem.message) for problem in actual] == [
         (
             f"/intents/{number}/refs/entity-id",
@@ -148,7 +152,7 @@ PARAMETERS = [(verb, name) for verb, details in VERBS.items() for name in detail
 
 
 def is_rejected(*intents: dict[str, Any], path: str) -> bool:
-    """Return whether `check` rejects the value at a pointer of the last intent; other problems are ignored."""
+    """Return whether `check` rejects the value at a path of the last intent. Other problems are ignored."""
     return any(problem.pointer.startswith(f"/intents/{len(intents) - 1}/{path}") for problem in problems_of(*intents))
 
 
@@ -157,15 +161,15 @@ def test_catalogue_file_is_up_to_date() -> None:
 
 
 def test_every_verb_is_in_the_prompt_and_its_undo_is_not() -> None:
-    hidden = {"onboarding.undo", "find_party", "bind_parties"}
-    assert list(VERBS) == [name for name in TOOLS if name not in hidden]
-    for name, result in VERBS.items():
-        assert result["effects"] == TOOLS[name].effects
-        assert result.get("undo") == TOOLS[name].undo
-        assert result.get("sets", "@").removeprefix("@") == (TOOLS[name].sets or "")
+    hidden_tools = {"onboarding.undo", "find_party", "bind_parties"}
+    assert list(VERBS) == [name for name in TOOLS if name not in hidden_tools]
+    for name, details in VERBS.items():
+        assert details["effects"] == TOOLS[name].effects
+        assert details.get("undo") == TOOLS[name].undo
+        assert details.get("sets", "@").removeprefix("@") == (TOOLS[name].sets or "")
 
 
-def test_verb_is_in_the_prompt_with_everything_a_reader_needs() -> None:
+def test_catalogue_entry_has_the_parameters_result_and_undo_of_its_verb() -> None:
     product = VERBS["cbu.add-product"]
     assert product == {
         "description": "Subscribe a fund to a product.",

@@ -23,14 +23,14 @@ def add_person(database: EntityDatabase, name: str) -> str:
     return database.write(lambda session: ensure_party(session, key)[0].id)
 
 
-def test_company_is_made_once_and_found_under_another_key(verbs: OnboardingVerbs) -> None:
+def test_company_is_created_once_and_found_under_another_key(verbs: OnboardingVerbs) -> None:
     name = "Apex ManCo S.à r.l."
     first, repeated_result = (verbs.create_limited_company("k1", name=name, jurisdiction="lu") for _ in range(2))
-    other_spelling = verbs.create_limited_company("k2", name=" APEX  manco s.a r.l. ", jurisdiction="LU")
-    elsewhere = verbs.create_limited_company("k3", name=name, jurisdiction="IE")
+    company_with_other_spelling = verbs.create_limited_company("k2", name=" APEX  manco s.a r.l. ", jurisdiction="LU")
+    irish_company = verbs.create_limited_company("k3", name=name, jurisdiction="IE")
     assert repeated_result == first
     assert asdict(first) == {"id": first.id, "kind": "company", "name": name, "jurisdiction": "LU", "created": True}
-    assert (other_spelling, elsewhere.id == first.id) == (replace(first, created=False), False)
+    assert (company_with_other_spelling, irish_company.id == first.id) == (replace(first, created=False), False)
 
 
 def test_cbu_is_linked_to_the_requested_parties(verbs: OnboardingVerbs) -> None:
@@ -70,19 +70,19 @@ def test_role_and_product_are_given_once(database: EntityDatabase, verbs: Onboar
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
     role = verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
     product = verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
-    at_fund = {"cbu_id": fund.id, "cbu_name": "Fund", "created": True}
-    of_person = {"entity_id": person, "entity_name": "John Smith"}
-    assert asdict(role) == {"id": role.id, "role": "DIRECTOR", **of_person, **at_fund}
-    assert asdict(product) == {"id": product.id, "product": "CUSTODY", **at_fund}
-    before = read_overview(database)
+    fund_fields = {"cbu_id": fund.id, "cbu_name": "Fund", "created": True}
+    person_fields = {"entity_id": person, "entity_name": "John Smith"}
+    assert asdict(role) == {"id": role.id, "role": "DIRECTOR", **person_fields, **fund_fields}
+    assert asdict(product) == {"id": product.id, "product": "CUSTODY", **fund_fields}
+    overview_before = read_overview(database)
     assert verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR") == role
     same_role = verbs.assign_role("k4", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
     assert same_role == replace(role, created=False)
     assert verbs.add_product("k5", cbu_id=fund.id, product="CUSTODY") == replace(product, created=False)
-    assert changed_rows(before, read_overview(database)) == []
+    assert changed_rows(overview_before, read_overview(database)) == []
 
 
-WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
+INVALID_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("cbu-id: no party has the id 'fund_x'", "cbu.add-product", {"cbu_id": "fund_x", "product": "CUSTODY"}),
     ("cbu-id: no party has the id 'a\\x00b'", "cbu.add-product", {"cbu_id": "a\0b", "product": "CUSTODY"}),
     ("'CUSTODIE'; did you mean 'CUSTODY'?", "cbu.add-product", {"cbu_id": "FUND", "product": "CUSTODIE"}),
@@ -114,23 +114,26 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
     ("the name has 301 characters", "entity.create-limited-company", {"name": "n" * 301, "jurisdiction": "LU"}),
 ]
-"""The expected text, and the call; `FUND`, `CO` and `MAN` are replaced by the ids of such parties."""
+"""Expected part of the message, verb and arguments.
+
+The test replaces `FUND`, `CO` and `MAN` by the ids of a fund, a company and a person.
+"""
 
 
-def test_wrong_arguments_are_reported_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_invalid_arguments_are_reported_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     ids = {
         "MAN": add_person(database, "John Smith"),
         "CO": verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU").id,
         "FUND": verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", "fund")).id,
     }
-    before = read_overview(database)
+    overview_before = read_overview(database)
     functions = {spec.name: spec.function for spec in onboarding_tools(database)}
-    for message, tool_name, arguments in WRONG_CALLS:
+    for message, tool_name, arguments in INVALID_CALLS:
         function = functions[tool_name]
         assert function is not None
         with tool_context(idempotency_key="k3"), pytest.raises(ValueError, match=re.escape(message)):
             function(**{name: ids.get(value, value) for name, value in arguments.items()})
-    assert changed_rows(before, read_overview(database)) == []
+    assert changed_rows(overview_before, read_overview(database)) == []
 
 
 def test_key_of_a_verb_is_rejected_for_another_verb(verbs: OnboardingVerbs) -> None:
@@ -142,7 +145,9 @@ def test_key_of_a_verb_is_rejected_for_another_verb(verbs: OnboardingVerbs) -> N
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
 
 
-def test_parallel_calls_with_different_keys_make_one_row(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_parallel_calls_with_different_keys_create_a_single_row(
+    database: EntityDatabase, verbs: OnboardingVerbs
+) -> None:
     person = add_person(database, "John Smith")
 
     def onboard(number: int) -> tuple[bool, bool, bool, bool]:
@@ -158,7 +163,7 @@ def test_parallel_calls_with_different_keys_make_one_row(database: EntityDatabas
     assert dict(read_overview(database).counts) == dict.fromkeys(RowKind, 1)
 
 
-def test_parallel_attempts_under_one_key_get_one_result(verbs: OnboardingVerbs) -> None:
+def test_parallel_attempts_with_the_same_key_get_the_same_result(verbs: OnboardingVerbs) -> None:
     with ThreadPoolExecutor(8) as threads:
         results = list(threads.map(lambda _: verbs.ensure_cbu("k", CbuRequest("Fund", "LU")), range(16)))
     assert results == [results[0]] * 16
@@ -174,15 +179,15 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
     ]
     read_verbs = {name for name, spec in specs.items() if spec.declaration.effects != "idempotent"}
     assert read_verbs == {"cbu.get", "find_party"}
-    ensure = specs["cbu.ensure"]
-    assert ensure.function is not None
-    arguments = ensure.bind({"name": "Apex Capital Fund", "jurisdiction": "LU", "client-type": "fund"})
+    ensure_tool = specs["cbu.ensure"]
+    assert ensure_tool.function is not None
+    arguments = ensure_tool.bind({"name": "Apex Capital Fund", "jurisdiction": "LU", "client-type": "fund"})
     with tool_context(idempotency_key="dw1_a"):
-        first = ensure.function(**arguments)
-        repeated_result = ensure.function(**arguments)
+        first = ensure_tool.function(**arguments)
+        repeated_result = ensure_tool.function(**arguments)
     with tool_context(idempotency_key="dw1_b"):
-        other_key = ensure.function(**arguments)
-    assert (first.created, repeated_result, other_key.created) == (True, first, False)
+        result_of_other_key = ensure_tool.function(**arguments)
+    assert (first.created, repeated_result, result_of_other_key.created) == (True, first, False)
 
 
 @pytest.mark.parametrize(
@@ -194,18 +199,18 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
         ("x", "invalid database URL"),
     ],
 )
-def test_url_of_an_unshared_store_is_rejected(url: str, message: str) -> None:
+def test_unsupported_database_url_is_rejected(url: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EntityDatabase(url)
 
 
 def test_changes_are_reported_row_by_row(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     add_person(database, "John Smith")
-    before = read_overview(database)
+    overview_before = read_overview(database)
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
     verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
-    changes = changed_rows(before, read_overview(database))
+    changes = changed_rows(overview_before, read_overview(database))
     assert [(change.change, change.row.kind, change.row.subject, change.row.detail) for change in changes] == [
         (RowChange.ADDED, RowKind.COMPANY, "ManCo", "LU, active"),
         (RowChange.ADDED, RowKind.FUND, "Fund", "LU, fund, active"),
@@ -214,7 +219,7 @@ def test_changes_are_reported_row_by_row(database: EntityDatabase, verbs: Onboar
     ]
 
 
-def test_people_of_one_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVerbs) -> None:
+def test_persons_with_the_same_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVerbs) -> None:
     older = verbs.create_person("k1", name="John Smith", jurisdiction="gb", date_of_birth="1950-03-01")
     younger = verbs.create_person("k2", name="John Smith", jurisdiction="GB", date_of_birth="1990-03-01")
     same_person = verbs.create_person("k3", name="JOHN  Smith", jurisdiction="GB", date_of_birth="1950-03-01")
@@ -238,23 +243,23 @@ def test_possible_duplicate_of_a_person_is_not_created(verbs: OnboardingVerbs) -
 def test_two_funds_are_related_to_each_other_by_one_link(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     first = verbs.ensure_cbu("k1", CbuRequest("Fund A", "LU"))
     second = verbs.ensure_cbu("k2", CbuRequest("Fund B", "LU"))
-    before = read_overview(database)
+    overview_before = read_overview(database)
     link = verbs.link("k3", cbu_id=first.id, entity_id=second.id, link="RELATED")
-    ends = {"cbu_id": first.id, "cbu_name": "Fund A", "entity_id": second.id, "entity_name": "Fund B"}
-    assert asdict(link) == {**ends, "id": link.id, "link": "RELATED", "created": True}
-    back = verbs.link("k4", cbu_id=second.id, entity_id=first.id, link="RELATED")
-    assert (back.id, back.created) == (link.id, False)
-    assert [change.change for change in changed_rows(before, read_overview(database))] == [RowChange.ADDED]
+    link_fields = {"cbu_id": first.id, "cbu_name": "Fund A", "entity_id": second.id, "entity_name": "Fund B"}
+    assert asdict(link) == {**link_fields, "id": link.id, "link": "RELATED", "created": True}
+    reverse_link = verbs.link("k4", cbu_id=second.id, entity_id=first.id, link="RELATED")
+    assert (reverse_link.id, reverse_link.created) == (link.id, False)
+    assert [change.change for change in changed_rows(overview_before, read_overview(database))] == [RowChange.ADDED]
     assert verbs.get_cbu(first.id).related_to == [second.id]
     assert verbs.get_cbu(second.id).related_to == [first.id]
     assert verbs.unlink("k5", cbu_id=second.id, entity_id=first.id, link="RELATED").id == link.id
-    assert read_overview(database) == before
+    assert read_overview(database) == overview_before
 
 
 @pytest.mark.parametrize("link", LINKS)
 def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: OnboardingVerbs, link: str) -> None:
     ids = [verbs.create_limited_company(name, name=name, jurisdiction="LU").id for name in ("One", "Two", "Three")]
-    before = read_overview(database)
+    overview_before = read_overview(database)
     created_link = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
     assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(created_link, created=False)
     actual = verbs.get_cbu(ids[0])
@@ -266,29 +271,29 @@ def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: Onboard
     assert verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link) == removal
     repeated_removal = verbs.unlink("k5", cbu_id=ids[0], entity_id=ids[1], link=link)
     assert (repeated_removal.id, repeated_removal.removed) == (None, False)
-    assert read_overview(database) == before
+    assert read_overview(database) == overview_before
 
 
 def test_role_and_product_are_removed_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
     person = verbs.create_person("k2", name="Ann Lee")
-    before = read_overview(database)
+    overview_before = read_overview(database)
     role = verbs.assign_role("k3", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     product = verbs.add_product("k4", cbu_id=fund.id, product="CUSTODY")
-    no_role = verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
-    no_product = verbs.remove_product("k6", cbu_id=fund.id, product="CUSTODY")
-    at_fund = {"cbu_id": fund.id, "cbu_name": "Fund", "removed": True}
-    of_person = {"entity_id": person.id, "entity_name": "Ann Lee"}
-    assert asdict(no_role) == {"id": role.id, "role": "DIRECTOR", **of_person, **at_fund}
-    assert asdict(no_product) == {"id": product.id, "product": "CUSTODY", **at_fund}
-    assert read_overview(database) == before
+    role_removal = verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
+    product_removal = verbs.remove_product("k6", cbu_id=fund.id, product="CUSTODY")
+    fund_fields = {"cbu_id": fund.id, "cbu_name": "Fund", "removed": True}
+    person_fields = {"entity_id": person.id, "entity_name": "Ann Lee"}
+    assert asdict(role_removal) == {"id": role.id, "role": "DIRECTOR", **person_fields, **fund_fields}
+    assert asdict(product_removal) == {"id": product.id, "product": "CUSTODY", **fund_fields}
+    assert read_overview(database) == overview_before
     assert verbs.remove_role("k7", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR").removed is False
     assert verbs.remove_product("k8", cbu_id=fund.id, product="CUSTODY").removed is False
-    assert verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR") == no_role
+    assert verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR") == role_removal
     assert verbs.assign_role("k9", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR").created
 
 
-def test_cbu_is_found_with_everything_that_depends_on_it(verbs: OnboardingVerbs) -> None:
+def test_cbu_has_its_links_roles_and_products(verbs: OnboardingVerbs) -> None:
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
     people = [verbs.create_person(name, name=name).id for name in ("Zoe", "Ann")]
@@ -322,21 +327,21 @@ def test_several_parties_are_created_atomically(database: EntityDatabase, verbs:
     verbs.create_person("k2", name="John Smith", date_of_birth="1950-03-01")
     log = EffectLog(database)
 
-    def once(key: str, *more: NewParty) -> list[PartyResult]:
+    def create_new_parties(key: str, *more: NewParty) -> list[PartyResult]:
         return log.run_once(
             key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW_PARTIES, *more])
         )
 
-    before = read_overview(database)
+    overview_before = read_overview(database)
     with pytest.raises(ValueError, match="jurisdiction: required for the company 'Other'"):
-        once("k3", NewParty(PartyKind.COMPANY, "Other"))
-    assert read_overview(database) == before
-    parties = once("k3")
+        create_new_parties("k3", NewParty(PartyKind.COMPANY, "Other"))
+    assert read_overview(database) == overview_before
+    parties = create_new_parties("k3")
     expected = [("person", "John Smith", None, True), ("company", "ManCo", "LU", False), ("fund", "Apex", "LU", True)]
     assert [(party.kind, party.name, party.jurisdiction, party.created) for party in parties] == expected
     assert parties[1].id == manco.id
-    assert once("k3") == parties
+    assert create_new_parties("k3") == parties
     assert verbs.get_cbu(parties[2].id).client_type == "fund"
     reverted = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
     assert verbs.undo("k3").reverted == reverted
-    assert read_overview(database) == before
+    assert read_overview(database) == overview_before

@@ -19,7 +19,7 @@ from dagwright_onboarding.party_commands import find, load, migrate
 
 pytestmark = pytest.mark.waits
 
-PARTIES = """\
+PARTIES_CSV = """\
 name,kind,jurisdiction,lei
 Kite Harbour Ltd,company,GB,635400BLACKROCKMAN14
 Kite Castle Ltd,company,IE,
@@ -35,14 +35,14 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path / 'parties.db'}")
-    (tmp_path / "parties.csv").write_text(PARTIES, encoding="utf-8")
+    (tmp_path / "parties.csv").write_text(PARTIES_CSV, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call a command; return its exit code, stdout and stderr."""
+    """Return a function that calls a command, and returns the exit code, stdout and stderr."""
 
     def run_command(command: Callable[..., int], argument: Any, *, is_json: bool = False) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -82,12 +82,12 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     code, out, err = run(load, "-")
     assert (code, out) == (1, "standard input: 0 added, 0 updated, 0 unchanged, 1 rejected\n")
     assert "line 2: rejected" in err
-    for content, result in (
+    for content, message in (
         (b"", "standard input: the first line must name the columns"),
         (b"name,\xff\n", "not UTF-8"),
     ):
         set_stdin(content)
-        with pytest.raises(CommandError, match=result):
+        with pytest.raises(CommandError, match=message):
             load("-", Output())
 
 
@@ -101,14 +101,14 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("row_by_row")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run: Run, signum: signal.Signals) -> None:
-    before = signal.getsignal(signum)
+    handler_before = signal.getsignal(signum)
     with monkeypatch.context() as patch:
         patch.setattr(EntityDatabase, "pause_between_writes", lambda _: signal.raise_signal(signum))
         with pytest.raises(CommandError) as error:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
     assert (str(error.value), error.value.status, error.value.status.exit_code) == (message, "interrupted", 130)
-    assert signal.getsignal(signum) is before
+    assert signal.getsignal(signum) is handler_before
     assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 rejected\n")
 
 
@@ -142,8 +142,10 @@ def test_find_shows_what_a_lookup_finds(run: Run) -> None:
     load("parties.csv", Output())
     code, out, _ = run(find, ("kite harbour", "company", None))
     [line] = out.splitlines()
-    actual = "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): same name without the legal form; id company_"
-    assert (code, line[: len(actual)]) == (0, actual)
+    expected_start = (
+        "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): same name without the legal form; id company_"
+    )
+    assert (code, line[: len(expected_start)]) == (0, expected_start)
     code, out, _ = run(find, ("kite", "company", None))
     assert (code, len(out.splitlines())) == (1, 2)
     code, out, _ = run(find, ("kite castle", "company", "IE"), is_json=True)
@@ -165,12 +167,12 @@ def test_find_distinguishes_persons_and_marks_inactive_ones(run: Run) -> None:
     load(_write("persons.csv", HEADER, *rows), Output())
     code, out, _ = run(find, ("Ann Lee", "person", None))
     entries = [line.partition("; id ")[0] for line in out.splitlines()]
-    active = [f"Ann Lee (person, GB, born {year}-01-01): exact name" for year in (1970, 1980)]
-    inactive = ["inactive, not found by lookups:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
-    assert (code, sorted(entries[:2]), entries[2:]) == (1, active, inactive)
+    active_lines = [f"Ann Lee (person, GB, born {year}-01-01): exact name" for year in (1970, 1980)]
+    inactive_lines = ["inactive, not found by lookups:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
+    assert (code, sorted(entries[:2]), entries[2:]) == (1, active_lines, inactive_lines)
     code, out, _ = run(find, ("Ann Lee", "person", "IE"))
     entries = [line.partition("; id ")[0] for line in out.splitlines()]
-    assert (code, entries[0], entries[-2:]) == (1, "no match; near matches:", inactive)
+    assert (code, entries[0], entries[-2:]) == (1, "no match; near matches:", inactive_lines)
 
 
 def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None:
@@ -179,25 +181,25 @@ def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None
     duplicate_note = "added next to person 'Ann Lee' (GB), born 1970-01-01; possible duplicate, lookups will ask"
     assert (code, err) == (0, f"persons.csv, line 3: {duplicate_note}\n")
     code, out, _ = run(load, _write("persons.csv", HEADER, "Ben Ray,person,GB,,"))
-    inactive = "inactive parties that stay inactive, because their rows have no status: 1"
-    assert (code, out) == (0, f"persons.csv: 0 added, 0 updated, 1 unchanged\n{inactive}\n")
+    inactive_note = "inactive parties that stay inactive, because their rows have no status: 1"
+    assert (code, out) == (0, f"persons.csv: 0 added, 0 updated, 1 unchanged\n{inactive_note}\n")
 
 
 def test_load_reports_renamed_parties(run: Run) -> None:
-    def rows(file: str, id: str, name: str) -> str:
+    def write_row(file: str, id: str, name: str) -> str:
         return _write(file, "id,name,kind,jurisdiction", f"{id},{name},person,ES")
 
-    actual = [run(load, rows("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")]
+    actual = [run(load, write_row("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")]
     rename_note = "persons.csv, line 2: person 'Maria López' (ES) was renamed from 'Maria García'"
     added_line, updated_line = (
-        f"persons.csv: {words}, 0 unchanged\n" for words in ("1 added, 0 updated", "0 added, 1 updated")
+        f"persons.csv: {counts}, 0 unchanged\n" for counts in ("1 added, 0 updated", "0 added, 1 updated")
     )
     assert actual == [(0, added_line), (0, f"{updated_line}{rename_note}\n")]
     code, out, _ = run(load, "persons.csv", is_json=True)
     assert (code, json.loads(out)["renamed"]) == (0, [])
     # Lookups still find the party by this name.
-    assert run(load, rows("other.csv", "ann", "Ann Lee"))[0] == 0
-    code, _, err = run(load, rows("other.csv", "ann", "Maria García"))
+    assert run(load, write_row("other.csv", "ann", "Ann Lee"))[0] == 0
+    code, _, err = run(load, write_row("other.csv", "ann", "Maria García"))
     duplicate_note = "renamed to the name of person 'Maria López' (ES); possible duplicate, lookups will ask"
     assert (code, err) == (0, f"other.csv, line 2: {duplicate_note}\n")
 

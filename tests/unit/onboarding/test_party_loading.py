@@ -27,7 +27,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 
 def find_names(database: EntityDatabase, search_text: str) -> list[str]:
     findings = database.read(lambda session: find_parties(session, search_text, entity_type="company"))
-    return [actual.name for actual in findings.hits]
+    return [party.name for party in findings.hits]
 
 
 def write_parties(folder: Path, content: str | bytes) -> Path:
@@ -41,16 +41,16 @@ Load = Callable[[str | bytes], LoadReport]
 
 @pytest.fixture
 def load(database: EntityDatabase, tmp_path: Path) -> Load:
-    """Load a file with a content."""
+    """Return a function that loads a file with the given content."""
     return lambda content: load_parties(database, write_parties(tmp_path, content))
 
 
 def test_example_loads_completely_and_a_second_load_changes_nothing(database: EntityDatabase) -> None:
     assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(32, 0, 0, (), ())
-    before = read_overview(database)
+    overview_before = read_overview(database)
     assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(0, 0, 32, (), ())
-    assert read_overview(database) == before
-    assert [before.counts[kind] for kind in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
+    assert read_overview(database) == overview_before
+    assert [overview_before.counts[kind] for kind in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
 
 
 def test_rejected_rows_are_reported_by_line(database: EntityDatabase) -> None:
@@ -155,8 +155,8 @@ def test_row_that_may_be_an_existing_party_is_reported(load: Load) -> None:
 def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, database: EntityDatabase) -> None:
     header = "name,kind,status\n"
     load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
-    blank = load(f"{header}Kite AG,company,\nRook AG,company,\n")
-    assert (blank.unchanged, blank.left_inactive, find_names(database, "Kite AG")) == (2, 1, [])
+    blank_report = load(f"{header}Kite AG,company,\nRook AG,company,\n")
+    assert (blank_report.unchanged, blank_report.left_inactive, find_names(database, "Kite AG")) == (2, 1, [])
     second_report = load(f"{header}Kite AG,company,active\n")
     assert (second_report.updated, second_report.left_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
@@ -171,7 +171,7 @@ def test_broken_quote_rejects_only_its_row(load: Load) -> None:
     assert (last_report.added, last_report.refused) == (2, (RefusedRow(3, "invalid CSV: unclosed quote"),))
 
 
-def test_row_that_is_not_utf_8_is_rejected_alone(load: Load) -> None:
+def test_only_rows_that_are_not_utf_8_are_rejected(load: Load) -> None:
     content = b"\xef\xbb\xbfname,kind,note\nJos\xe9,person,\nAnn Lee,person,\nBen Ray,person,caf\xe9\n"
     report = load(content)
     reason = "not UTF-8 (byte 0xe9); save the file as UTF-8"
@@ -191,8 +191,8 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
     )
     assert report == LoadReport(0, 2, 0, (), (), renamed=renamed_rows)
     assert load_parties(database, renames) == LoadReport(0, 0, 2, (), ())
-    actual = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
-    assert [(hit.id, hit.name, hit.reason) for hit in actual.hits] == [("kite", "Rook AG", "other name")]
+    findings = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
+    assert [(hit.id, hit.name, hit.reason) for hit in findings.hits] == [("kite", "Rook AG", "other name")]
     assert find_names(database, "Rook AG") == ["Rook AG"]
 
 
@@ -219,8 +219,10 @@ def test_id_renames_its_party_only(load: Load) -> None:
         RefusedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
         RefusedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
     )
-    fund = load(f"{HEADER_WITH_ID}kite,Kite Fund,fund,CH,,\n")
-    assert fund.refused == (RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),)
+    fund_report = load(f"{HEADER_WITH_ID}kite,Kite Fund,fund,CH,,\n")
+    assert fund_report.refused == (
+        RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),
+    )
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (3, 1, 4, 2)])
@@ -228,14 +230,17 @@ def test_chain_of_renames_needs_one_load(
     load: Load, database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     names = ["", "Alpha", "Beta", "Gamma", "Delta"]
-    rows = [f"p{at},{names[at]},company,CH,,\n" for at in (1, 2, 3)]
+    rows = [f"p{number},{names[number]},company,CH,,\n" for number in (1, 2, 3)]
     load(HEADER_WITH_ID + "".join(rows))
     # p4 is new, and has the former name of p1.
-    rows_by_number = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
-    chain = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[at] for at in order))
+    rows_by_number = {
+        **{number: f"p{number},{names[number + 1]},company,CH,,\n" for number in (1, 2, 3)},
+        4: "p4,Alpha,company,CH,,\n",
+    }
+    chain = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[number] for number in order))
     report = load_parties(database, chain)
     assert (report.added, report.updated, report.refused) == (1, 3, ())
-    assert [row.line for row in report.renamed] == sorted(2 + order.index(at) for at in (1, 2, 3))
+    assert [row.line for row in report.renamed] == sorted(2 + order.index(number) for number in (1, 2, 3))
     assert [row.line for row in report.duplicates] == sorted(row.line for row in report.duplicates)
     second_report = load_parties(database, chain)
     assert (second_report.added, second_report.updated, second_report.unchanged, second_report.refused) == (0, 0, 4, ())
@@ -314,21 +319,21 @@ HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,born,status"
 LEIS = ("635400BLACKROCKMAN14", "771200BLACKROCKMAN14")
 
 
-def text_of(rows: list[str]) -> bytes:
+def file_content(rows: list[str]) -> bytes:
     return "\n".join([HEADER, *rows]).encode()
 
 
 def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> None:
-    load_party_file(database, read_parties(text_of([",Ann Lee,person,,,,,,"]), name="one"))
+    load_party_file(database, read_parties(file_content([",Ann Lee,person,,,,,,"]), name="one"))
     statements: list[str] = []
     event.listen(database._ready_engine(), "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
     rows = [f"p{n},Person{n} Lee{n},person,GB,,Former{n},,1980-01-01," for n in range(200)]
-    report = load_party_file(database, read_parties(text_of(rows), name="many"))
+    report = load_party_file(database, read_parties(file_content(rows), name="many"))
     assert report.added == 200
-    # Each further name takes one statement; row by row, it took more than ten.
+    # Each further name takes one statement. A load row by row would take over ten statements for each name.
     assert len(statements) < 300
     statements.clear()
-    report = load_party_file(database, read_parties(text_of(rows), name="again"))
+    report = load_party_file(database, read_parties(file_content(rows), name="again"))
     assert report.unchanged == 200
     assert len(statements) < 30
 
@@ -341,25 +346,27 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
         kind = dice.choice(("person", "company", "fund"))
         party_id = dice.choice(("", "", f"i{dice.randrange(8)}"))
         name = dice.choice([*names, *(f"Only{number}{letter}" for letter in "abcdef")])
-        where, born = dice.choice(("", "GB", "LU")), dice.choice(("", "1980-01-01")) if kind == "person" else ""
-        aliases, former = ("|".join(dice.sample(names, dice.choice((0, 0, 1, 2)))) for _ in range(2))
+        jurisdiction, born = dice.choice(("", "GB", "LU")), dice.choice(("", "1980-01-01")) if kind == "person" else ""
+        aliases, former_names = ("|".join(dice.sample(names, dice.choice((0, 0, 1, 2)))) for _ in range(2))
         lei = dice.choice(("", "", *LEIS)) if kind != "person" else ""
         status = dice.choice(("", "", "active", "inactive"))
-        rows.append(f"{party_id},{name},{kind},{where},{aliases},{former},{lei},{born},{status}")
+        rows.append(f"{party_id},{name},{kind},{jurisdiction},{aliases},{former_names},{lei},{born},{status}")
     return rows
 
 
-def content(session: Session) -> list[object]:
+def store_content(session: Session) -> list[object]:
     """Return the content of a store without random ids."""
     parties = {party.id: party for party in session.scalars(select(Party))}
-    facts = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
+    facts = {key: (party.kind, party.name, party.jurisdiction, party.distinguisher) for key, party in parties.items()}
     return [
-        sorted((*facts[key], each.client_type, each.status, key[:1] == "i" and key) for key, each in parties.items()),
-        sorted((*facts[each.party_id], each.name, each.use) for each in session.scalars(select(PartyName))),
-        sorted((*facts[each.party_id], each.value) for each in session.scalars(select(PartyIdentifier))),
         sorted(
-            (*facts[each.party_id], each.use, each.core, each.tokens, each.word_count)
-            for each in session.scalars(select(PartySearch))
+            (*facts[key], party.client_type, party.status, key[:1] == "i" and key) for key, party in parties.items()
+        ),
+        sorted((*facts[row.party_id], row.name, row.use) for row in session.scalars(select(PartyName))),
+        sorted((*facts[row.party_id], row.value) for row in session.scalars(select(PartyIdentifier))),
+        sorted(
+            (*facts[row.party_id], row.use, row.core, row.tokens, row.word_count)
+            for row in session.scalars(select(PartySearch))
         ),
     ]
 
@@ -368,22 +375,24 @@ def without_random_ids(report: LoadReport) -> LoadReport:
     """Return a report without random ids, and without fields that are derived from them."""
     refused_rows = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
     return replace(
-        report, refused=refused_rows, duplicates=tuple(replace(twin, other="") for twin in report.duplicates)
+        report, refused=refused_rows, duplicates=tuple(replace(duplicate, other="") for duplicate in report.duplicates)
     )
 
 
 @pytest.mark.parametrize("seed", range(max(2, examples(6))))
-def test_batched_load_equals_a_load_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_batched_load_has_the_result_of_a_load_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     dice = random.Random(seed)
-    first, second = (read_parties(text_of(random_rows(dice, 30)), name="some") for _ in range(2))
+    first, second = (read_parties(file_content(random_rows(dice, 30)), name="some") for _ in range(2))
     files = [first, first, second, first]
 
     def load_files(name: str) -> tuple[list[LoadReport], list[object]]:
         database = EntityDatabase(f"sqlite:///{tmp_path / name}.db")
         reports = [without_random_ids(load_party_file(database, file)) for file in files]
-        actual = database.read(content)
+        content_after = database.read(store_content)
         database.dispose()
-        return reports, actual
+        return reports, content_after
 
     batch_results = load_files("together")
     monkeypatch.setattr(party_loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))

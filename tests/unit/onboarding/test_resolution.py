@@ -25,7 +25,7 @@ _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
 @pytest.fixture(scope="module")
 def example_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]:
-    """The parties of the example; nothing in this module changes them."""
+    """A database with the parties of the example, for tests that do not change the parties."""
     database = EntityDatabase(f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}")
     load_parties(database, _PARTIES)
     yield database
@@ -46,7 +46,7 @@ def store(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
 
 
 def load(database: EntityDatabase, folder: Path, *rows: str) -> EntityGateway:
-    """Load rows; the first one has the names of the columns."""
+    """Load rows. The first row has the names of the columns."""
     (folder / "parties.csv").write_text("\n".join(rows), encoding="utf-8")
     assert not load_parties(database, folder / "parties.csv").refused
     return EntityGateway(database)
@@ -56,23 +56,25 @@ class Conversation:
     """A lookup with questions, whose tool is called again with each answer."""
 
     def __init__(self, gateway: EntityGateway, *request: str) -> None:
-        self._search = PartyResolver(gateway, LookupRequest(*request), is_interactive=True)
+        self._resolver = PartyResolver(gateway, LookupRequest(*request), is_interactive=True)
         self._checkpoint: Any = None
         self.result: Any = None
         self.question: Any = self._resolve()
 
     def answer(self, **answer: Any) -> Any:
-        """Answer the last question; return the next one, or the result."""
+        """Answer the last question, and return the next question or the result."""
         self.question = self._resolve(answer)
         return self.question or self.result
 
     def select(self, option_id: str) -> Any:
-        [chosen] = [option for option in self.question["options"] if option == option_id or option["id"] == option_id]
-        return self.answer(selected=[chosen])
+        [chosen_option] = [
+            option for option in self.question["options"] if option == option_id or option["id"] == option_id
+        ]
+        return self.answer(selected=[chosen_option])
 
     def _resolve(self, *answers: Any) -> Any:
         try:
-            self.result = self._search.resolve(answers, self._checkpoint)
+            self.result = self._resolver.resolve(answers, self._checkpoint)
             return None
         except AskPerson as error:
             self._checkpoint = error.checkpoint
@@ -90,7 +92,7 @@ def id_of(database: EntityDatabase, name: str) -> str:
     return database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
 
 
-def test_one_hit_is_bound_with_its_reason(gateway: EntityGateway, example_database: EntityDatabase) -> None:
+def test_single_hit_is_bound_with_its_reason(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     assert Conversation(gateway, "J. Smith", "person").result == {
         "entity": {
             "id": id_of(example_database, "John Smith"),
@@ -159,14 +161,14 @@ def test_none_of_these_asks_for_a_name(
     gateway: EntityGateway, example_database: EntityDatabase, *, is_written: bool
 ) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
-    reply = conversation.answer(text="none of these") if is_written else conversation.select(NONE_OF_THESE)
-    assert (reply["type"], reply["prompt"]) == (
+    next_question = conversation.answer(text="none of these") if is_written else conversation.select(NONE_OF_THESE)
+    assert (next_question["type"], next_question["prompt"]) == (
         "CLARIFICATION",
         "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier or the id of a party, or "
         "'create new'.",
     )
-    reply = conversation.answer(text="7")
-    assert (reply["type"], "Garcia (person" in reply["prompt"]) == ("CLARIFICATION", False)
+    next_question = conversation.answer(text="7")
+    assert (next_question["type"], "Garcia (person" in next_question["prompt"]) == ("CLARIFICATION", False)
     assert conversation.answer(text="Meridian")["type"] == "CLARIFICATION"
     assert conversation.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
 
@@ -175,12 +177,12 @@ def test_id_of_another_type_is_answered_with_a_new_question(
     gateway: EntityGateway, example_database: EntityDatabase
 ) -> None:
     conversation = Conversation(gateway, "Nobody Known", "fund")
-    reply = conversation.answer(text=id_of(example_database, "Sarah Chen"))
-    assert reply["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
+    next_question = conversation.answer(text=id_of(example_database, "Sarah Chen"))
+    assert next_question["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
     assert conversation.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
     assert conversation.answer(text="Apex Fund")["entity"]["id"] == id_of(example_database, "Apex Fund")
-    anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(example_database, "Sarah Chen"))
-    assert anybody["entity"]["kind"] == "person"
+    result = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(example_database, "Sarah Chen"))
+    assert result["entity"]["kind"] == "person"
 
 
 def test_product_is_never_offered_for_creation(gateway: EntityGateway) -> None:
@@ -191,8 +193,8 @@ def test_product_is_never_offered_for_creation(gateway: EntityGateway) -> None:
     )
     assert conversation.answer(text="create new")["prompt"].startswith("No product found for product 'create new'")
     assert conversation.answer(text="FUND_ACCOUNTING")["entity"]["id"] == "FUND_ACCOUNTING"
-    several = Conversation(gateway, "fund", "product").question["options"]
-    assert [each["id"] for each in several][-1] == "none of these"
+    options = Conversation(gateway, "fund", "product").question["options"]
+    assert [option["id"] for option in options][-1] == "none of these"
 
 
 def test_code_is_bound_to_the_kind_that_is_looked_up(gateway: EntityGateway) -> None:
@@ -202,9 +204,9 @@ def test_code_is_bound_to_the_kind_that_is_looked_up(gateway: EntityGateway) -> 
 
 def test_company_needs_a_jurisdiction_to_be_created(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "Zenith", "company")
-    reply = conversation.answer(text="CREATE NEW")
-    assert reply["schema"]["required"] == ["jurisdiction"]
-    assert reply["schema"]["properties"]["name"]["default"] == "Zenith"
+    next_question = conversation.answer(text="CREATE NEW")
+    assert next_question["schema"]["required"] == ["jurisdiction"]
+    assert next_question["schema"]["properties"]["name"]["default"] == "Zenith"
     result = conversation.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
     assert result["create"] == {"kind": "company", "name": "Zenith S.A.", "jurisdiction": "LU"}
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
@@ -218,42 +220,44 @@ def test_person_of_an_unknown_name_is_created_without_a_question(gateway: Entity
 
 def test_invalid_name_is_requested_again(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "x" * 10_000, "person")
-    reply = conversation.answer(text=CREATE_NEW)
-    assert reply["schema"]["required"] == ["name"]
-    assert len(reply["prompt"]) < 1_000
+    next_question = conversation.answer(text=CREATE_NEW)
+    assert next_question["schema"]["required"] == ["name"]
+    assert len(next_question["prompt"]) < 1_000
     assert conversation.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
 
 
 def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
-    for expected, kind in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
-        question = Conversation(gateway, expected, "person").answer(text="y" * 200_000)
-        assert question["type"] == kind
+    for search_text, question_type in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
+        question = Conversation(gateway, search_text, "person").answer(text="y" * 200_000)
+        assert question["type"] == question_type
         assert len(question["prompt"]) < 2_000
 
 
 def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
     options, apex = conversation.question["options"], id_of(example_database, "Apex Fund")
-    for message, reason in (
+    for text, reason in (
         ("7", "No party found for person '7'."),
         (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
         ("?!", "search_text '?!' has no letter or digit."),
     ):
-        reply = conversation.answer(text=message)
-        assert reply["options"] == options
-        assert reply["prompt"] == f"{reason} Which person is meant by 'Maria Garcia'? Or enter another name."
-    reply = conversation.answer(text="Sarah Cohen")
-    assert reply["options"] == options
-    assert "near: Sarah Chen (person, HK" in reply["prompt"]
+        next_question = conversation.answer(text=text)
+        assert next_question["options"] == options
+        assert next_question["prompt"] == f"{reason} Which person is meant by 'Maria Garcia'? Or enter another name."
+    next_question = conversation.answer(text="Sarah Cohen")
+    assert next_question["options"] == options
+    assert "near: Sarah Chen (person, HK" in next_question["prompt"]
     assert conversation.select(id_of(example_database, "Maria García"))["entity"]["name"] == "Maria García"
 
 
 def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "Sarah Cohen", "person")
     near_names = conversation.question["prompt"].partition("near: ")[2].partition(". ")[0]
-    for message in ("7", "Nobody Known"):
-        reply = conversation.answer(text=message)
-        assert reply["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near_names}. ")
+    for text in ("7", "Nobody Known"):
+        next_question = conversation.answer(text=text)
+        assert next_question["prompt"].startswith(
+            f"No party found for person {text!r}. Near 'Sarah Cohen': {near_names}. "
+        )
     assert conversation.answer(text="Sarah Cohen")["prompt"].count(near_names) == 1
 
 
@@ -262,18 +266,18 @@ def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, examp
     assert conversation.question["prompt"].startswith(
         "No party found for company or fund 'John Smith'; near: John Smith (person"
     )
-    john = conversation.answer(text=id_of(example_database, "John Smith"))
-    assert john["prompt"].startswith("'John Smith' is a person, but the lookup is for a company or fund. ")
-    kinds = conversation.answer(text=CREATE_NEW)
-    assert (kinds["type"], kinds["options"]) == ("SELECTION", ["company", "fund"])
+    next_question = conversation.answer(text=id_of(example_database, "John Smith"))
+    assert next_question["prompt"].startswith("'John Smith' is a person, but the lookup is for a company or fund. ")
+    kind_question = conversation.answer(text=CREATE_NEW)
+    assert (kind_question["type"], kind_question["options"]) == ("SELECTION", ["company", "fund"])
 
 
 def test_options_are_those_of_the_newest_text_with_hits(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "entity")
     options = conversation.answer(text="Meridian Global")["options"]
-    reply = conversation.answer(text="7")
-    assert reply["options"] == options
-    assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in reply["prompt"]
+    next_question = conversation.answer(text="7")
+    assert next_question["options"] == options
+    assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in next_question["prompt"]
 
 
 @pytest.mark.parametrize(
@@ -294,40 +298,40 @@ def test_non_interactive_run_asks_no_person(gateway: EntityGateway, text: str, k
 def test_search_text_is_not_used_as_the_name_of_a_new_party(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "John Quincy", "person")
     conversation.answer(text="213800MERIDIANFUND38")
-    reply = conversation.answer(text="Create new")
-    assert reply["type"] == "INFORMATION"
-    assert reply["schema"]["properties"]["name"]["default"] == "John Quincy"
+    next_question = conversation.answer(text="Create new")
+    assert next_question["type"] == "INFORMATION"
+    assert next_question["schema"]["properties"]["name"]["default"] == "John Quincy"
     assert conversation.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
 def test_existing_person_is_not_created_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "Sarah Chen", "person", "SG")
-    reply = conversation.answer(text="create new")
-    assert "A person called 'Sarah Chen' already exists" in reply["prompt"]
+    next_question = conversation.answer(text="create new")
+    assert "A person called 'Sarah Chen' already exists" in next_question["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
-    reply = conversation.answer(**details)
+    next_question = conversation.answer(**details)
     sarah = id_of(example_database, "Sarah Chen")
     message = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
-    assert reply["prompt"] == message
-    assert [option["id"] for option in reply["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
+    assert next_question["prompt"] == message
+    assert [option["id"] for option in next_question["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
     # Another party with this name can still be created.
     assert conversation.select(CREATE_NEW)["type"] == "INFORMATION"
-    assert conversation.answer(**details)["options"] == reply["options"]
+    assert conversation.answer(**details)["options"] == next_question["options"]
     assert conversation.select(sarah)["entity"]["name"] == "Sarah Chen"
 
 
-def test_person_who_is_inactive_is_not_created_again_nor_offered(store: EntityDatabase, tmp_path: Path) -> None:
+def test_inactive_person_is_neither_created_again_nor_offered(store: EntityDatabase, tmp_path: Path) -> None:
     gateway = load(store, tmp_path, "name,kind,born,status", "Eve Gone,person,1970-01-01,inactive")
     conversation = Conversation(gateway, "Eve Gone", "person")
     conversation.answer(text=CREATE_NEW)
-    reply = conversation.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
+    next_question = conversation.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
     message = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
-    assert reply["type"] == "CLARIFICATION"
-    assert reply["prompt"].startswith(f"{message}{id_of(store, 'Eve Gone')}) is inactive. Which party is meant")
+    assert next_question["type"] == "CLARIFICATION"
+    assert next_question["prompt"].startswith(f"{message}{id_of(store, 'Eve Gone')}) is inactive. Which party is meant")
 
 
 @pytest.mark.parametrize(
-    ("invalid", "problem"),
+    ("invalid_fields", "problem"),
     [
         ({"name": " "}, "' ' is not a name: it has no letter or digit"),
         ({"date_of_birth": "2999-01-01"}, "'2999-01-01' is not a date of birth from 1800-01-01 to 2099-12-31"),
@@ -335,27 +339,29 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(store: EntityDa
         ({"jurisdiction": "XX"}, "jurisdiction 'XX' is not an ISO 3166 code"),
     ],
 )
-def test_invalid_details_do_not_fit_the_form(gateway: EntityGateway, invalid: dict[str, str], problem: str) -> None:
+def test_invalid_details_do_not_fit_the_form(
+    gateway: EntityGateway, invalid_fields: dict[str, str], problem: str
+) -> None:
     schema = Conversation(gateway, "Maria Garcia", "person").select(CREATE_NEW)["schema"]
     question = {"type": "INFORMATION", "prompt": "…", "schema": schema}
     request = request_of(question, "r", task="r", purpose="raised", at=0)
-    valid = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
-    assert normalize_checked_answer(request, {"data": valid}) == {"data": valid}
+    valid_fields = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
+    assert normalize_checked_answer(request, {"data": valid_fields}) == {"data": valid_fields}
     with pytest.raises(BadAnswer, match=re.escape(problem)):
-        normalize_checked_answer(request, {"data": {**valid, **invalid}})
+        normalize_checked_answer(request, {"data": {**valid_fields, **invalid_fields}})
 
 
 def test_chosen_party_that_became_inactive_is_not_bound(store: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
-    first, _ = store.write(lambda session: [add_party(session, key).id for key in keys])
+    first_id, _ = store.write(lambda session: [add_party(session, key).id for key in keys])
     conversation = Conversation(EntityGateway(store), "Eva Twin", "person")
 
     def deactivate(session: Session) -> None:
-        session.get_one(Party, first).status = PartyStatus.INACTIVE
+        session.get_one(Party, first_id).status = PartyStatus.INACTIVE
 
     store.write(deactivate)
-    reply = conversation.answer(selected=[{"id": first}])
-    assert reply["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
+    next_question = conversation.answer(selected=[{"id": first_id}])
+    assert next_question["prompt"].startswith(f"'Eva Twin' ({first_id}) is inactive. Which person is meant")
 
 
 def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityDatabase, tmp_path: Path) -> None:
@@ -365,24 +371,27 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityData
     ]
     gateway = load(store, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
 
-    def problem(*expected: str) -> Any:
-        return problem_of(gateway, *expected)
+    def problem(*request: str) -> Any:
+        return problem_of(gateway, *request)
 
-    one_place, two_places = problem("Paul Twin", "person"), problem("Eva Twin", "person")
-    parts = problem("Rook Fund", "fund")
-    assert [each["hint"] for each in (one_place, two_places, parts)] == [
+    same_jurisdiction_problem, two_jurisdictions_problem = problem("Paul Twin", "person"), problem("Eva Twin", "person")
+    partial_name_problem = problem("Rook Fund", "fund")
+    assert [
+        problem_of_party["hint"]
+        for problem_of_party in (same_jurisdiction_problem, two_jurisdictions_problem, partial_name_problem)
+    ] == [
         "Name the party by its id, as search_text or in the text of the request.",
         "Name the party by its id, as search_text or in the text of the request, or add its jurisdiction.",
         "Name the party by its id or its whole name or its LEI, as search_text or in the text of the request.",
     ]
-    product = problem("fund accountng", "product")
-    assert product["message"] == (
+    product_problem = problem("fund accountng", "product")
+    assert product_problem["message"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING)."
     )
-    assert product["hint"].startswith("Use a name or a code of the catalogue")
+    assert product_problem["hint"].startswith("Use a name or a code of the catalogue")
     # Each of these names means exactly one party.
-    for candidate in one_place["candidates"]:
-        assert candidate["id"] in one_place["message"]
+    for candidate in same_jurisdiction_problem["candidates"]:
+        assert candidate["id"] in same_jurisdiction_problem["message"]
         assert problem(candidate["id"], "person") is None
     assert problem("Eva Twin", "person", "IE") is None
     assert [problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
@@ -395,11 +404,11 @@ def test_repeated_question_names_inactive_parties(store: EntityDatabase, tmp_pat
         message = f"{name} (person, GB, {id_of(store, name)}) is inactive. "
         conversation = Conversation(gateway, name, "person")
         kind = conversation.question["type"]
-        for text, first in (("7", f"No party found for person '7'. {message}"), (name, message)):
-            reply = conversation.answer(text=text)
-            assert reply["type"] == kind
-            assert reply["prompt"].startswith(first)
-            assert reply["prompt"].count("is inactive") == 1
-        reply = conversation.answer(text=id_of(store, name))
-        assert reply["prompt"].startswith(f"{name!r} ({id_of(store, name)}) is inactive. ")
-        assert reply["prompt"].count("is inactive") == 1
+        for text, prompt_start in (("7", f"No party found for person '7'. {message}"), (name, message)):
+            next_question = conversation.answer(text=text)
+            assert next_question["type"] == kind
+            assert next_question["prompt"].startswith(prompt_start)
+            assert next_question["prompt"].count("is inactive") == 1
+        next_question = conversation.answer(text=id_of(store, name))
+        assert next_question["prompt"].startswith(f"{name!r} ({id_of(store, name)}) is inactive. ")
+        assert next_question["prompt"].count("is inactive") == 1

@@ -1,4 +1,4 @@
-"""The search index: it contains every stored name, for any way of writing it, and no other name."""
+"""The search index contains each stored name after additions, changes and removals, and no other names."""
 
 from pathlib import Path
 
@@ -28,21 +28,21 @@ def find_names(database: EntityDatabase, search_text: str, *, entity_type: str =
     return [hit.name for hit in search(database, search_text, entity_type=entity_type).hits]
 
 
-def add(database: EntityDatabase, *names: str, kind: PartyKind = PartyKind.COMPANY) -> list[str]:
+def add_parties(database: EntityDatabase, *names: str, kind: PartyKind = PartyKind.COMPANY) -> list[str]:
     return database.write(lambda session: [add_party(session, NaturalKey(kind, name)).id for name in names])
 
 
-def add_many(database: EntityDatabase, folder: Path, *names: str, kind: PartyKind = PartyKind.COMPANY) -> None:
-    """Add parties from a file, which is faster than one by one."""
+def add_from_file(database: EntityDatabase, folder: Path, *names: str, kind: PartyKind = PartyKind.COMPANY) -> None:
+    """Add parties from a file. This is faster than separate additions."""
     rows = "".join(f"{name},{kind}\n" for name in names)
     (folder / "many.csv").write_text(f"name,kind\n{rows}", encoding="utf-8")
     load_parties(database, folder / "many.csv")
 
 
 def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabase) -> None:
-    add(database, "First Harbour")
+    add_parties(database, "First Harbour")
 
-    def write(session: Session) -> None:
+    def insert_rows(session: Session) -> None:
         party = {"kind": "company", "name": "Late Harbour", "name_key": "late harbour"}
         # Statements instead of objects: the ORM does not notify the index.
         session.execute(insert(Party).values(party | {"id": "late", "status": "active"}))
@@ -50,7 +50,7 @@ def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabas
         name = {"party_id": "late", "name": "Old Mill Ltd", "name_key": "old mill ltd", "use": "former"}
         session.execute(insert(PartyName).values(name))
 
-    database.write(write)
+    database.write(insert_rows)
     assert find_names(database, "harbour") == ["First Harbour"]
     assert [database.index_missing_names() for _ in range(2)] == [3, 0]
     assert find_names(database, "harbour") == ["First Harbour", "Late Harbour"]
@@ -58,14 +58,14 @@ def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabas
 
 
 def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) -> None:
-    (party_id,) = add(database, "Kite Harbour")
+    (party_id,) = add_parties(database, "Kite Harbour")
 
     def rename(name: str) -> None:
-        def work(session: Session) -> None:
+        def set_name(session: Session) -> None:
             party = session.get_one(Party, party_id)
             party.name, party.name_key = name, name_key(name)
 
-        database.write(work)
+        database.write(set_name)
 
     rename("Rook Castle")
     assert (find_names(database, "castle rook"), find_names(database, "harbour")) == (["Rook Castle"], [])
@@ -77,25 +77,25 @@ def test_removed_name_is_not_found(database: EntityDatabase, tmp_path: Path) -> 
     load_parties(database, tmp_path / "parties.csv")
     assert find_names(database, "lagoon") == ["Kite AG"]
 
-    def work(session: Session) -> None:
+    def delete_name(session: Session) -> None:
         session.delete(session.query(PartyName).one())
 
-    database.write(work)
+    database.write(delete_name)
     assert find_names(database, "lagoon") == []
 
 
 def test_change_that_is_rolled_back_is_not_in_the_index(database: EntityDatabase) -> None:
-    def work(session: Session) -> None:
+    def add_and_fail(session: Session) -> None:
         add_party(session, NaturalKey(PartyKind.COMPANY, "Kite Harbour"))
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        database.write(work)
+        database.write(add_and_fail)
     assert find_names(database, "harbour") == []
 
 
 def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> None:
-    add(database, "Kite Harbour")
+    add_parties(database, "Kite Harbour")
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
     findings = search(database, "Harbour Kite")
     assert (findings.hits, findings.near) == ((), ())
@@ -148,8 +148,12 @@ def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, 
         ('"Plain" OR', []),
     ],
 )
-def test_short_and_odd_words_are_found(database: EntityDatabase, search_text: str, names: list[str] | None) -> None:
-    add(database, "J Smith", "a_b Holdings", "axb Holdings", "AT&T Networks", "東京 海上", "Plain Ltd", "Limited Ltd")
+def test_short_words_and_special_characters_are_found(
+    database: EntityDatabase, search_text: str, names: list[str] | None
+) -> None:
+    add_parties(
+        database, "J Smith", "a_b Holdings", "axb Holdings", "AT&T Networks", "東京 海上", "Plain Ltd", "Limited Ltd"
+    )
     if names is None:
         with pytest.raises(ValueError, match="has no letter or digit"):
             search(database, search_text)
@@ -157,15 +161,15 @@ def test_short_and_odd_words_are_found(database: EntityDatabase, search_text: st
         assert sorted(find_names(database, search_text)) == names
 
 
-def test_name_is_near_among_many_that_share_its_beginning(database: EntityDatabase, tmp_path: Path) -> None:
-    add_many(database, tmp_path, *(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle")
+def test_similar_name_is_found_among_many_other_names(database: EntityDatabase, tmp_path: Path) -> None:
+    add_from_file(database, tmp_path, *(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle")
     near_matches = search(database, "Rokwood Castel").near
     assert [(hit.name, hit.reason) for hit in near_matches] == [("Rookwood Castle", "different spelling")]
 
 
-def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityDatabase, tmp_path: Path) -> None:
+def test_misspelled_name_is_found_among_many_with_a_common_word(database: EntityDatabase, tmp_path: Path) -> None:
     other_names = [name for number in range(550) for name in (f"John Harbour {number}", f"Kite {number} Smithfield")]
-    add_many(database, tmp_path, *other_names, "John Smithfield", kind=PartyKind.PERSON)
+    add_from_file(database, tmp_path, *other_names, "John Smithfield", kind=PartyKind.PERSON)
     texts = {
         "letters swapped": "Jhon Smithfield",
         "a letter left out": "Jon Smithfield",
@@ -176,48 +180,52 @@ def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityData
         "a word too many": "Jon M Smithfield",
         "two errors in a long word": "Smythfeild, John",
     }
-    findings = {error: search(database, text, entity_type="person") for error, text in texts.items()}
-    assert {error: actual.hits for error, actual in findings.items()} == dict.fromkeys(texts, ())
-    assert {error: actual.near[0].name for error, actual in findings.items()} == dict.fromkeys(texts, "John Smithfield")
+    findings_by_error = {error: search(database, text, entity_type="person") for error, text in texts.items()}
+    assert {error: findings.hits for error, findings in findings_by_error.items()} == dict.fromkeys(texts, ())
+    assert {error: findings.near[0].name for error, findings in findings_by_error.items()} == dict.fromkeys(
+        texts, "John Smithfield"
+    )
 
 
 def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityDatabase) -> None:
-    add(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
+    add_parties(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
     words = ("kate", "smithfeild")
 
     def near_matches(session: Session) -> list[list[KnownName]]:
         return list(NameIndex(session, kinds=["company"]).similar_names(words, min_similarity=80))
 
-    actual = database.read(near_matches)
-    assert [len(names) <= 50 for names in actual] == [True] * len(actual)
-    assert {name_similarity(words, name.core) >= 80 for names in actual for name in names} == {True}
-    assert "Kate Smithfield Ltd" in [name.party_name for name in actual[0]]
+    name_lists = database.read(near_matches)
+    assert [len(names) <= 50 for names in name_lists] == [True] * len(name_lists)
+    assert {name_similarity(words, name.core) >= 80 for names in name_lists for name in names} == {True}
+    assert "Kate Smithfield Ltd" in [name.party_name for name in name_lists[0]]
 
 
-def test_name_is_near_whose_words_are_written_as_one_in_their_order(database: EntityDatabase) -> None:
-    add(database, "Smith Albert Ltd")
+def test_name_is_similar_if_two_words_are_written_as_one(database: EntityDatabase) -> None:
+    add_parties(database, "Smith Albert Ltd")
     near_matches = search(database, "SmithAlbert").near
     assert [(hit.name, hit.score) for hit in near_matches] == [("Smith Albert Ltd", 100.0)]
 
 
-def test_rare_kind_is_similar_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
-    add_many(database, tmp_path, *(f"Harbour {number}" for number in range(520)))
-    add(database, "Harbour Fund", kind=PartyKind.FUND)
+def test_similar_name_of_a_rare_kind_is_found_after_many_of_another_kind(
+    database: EntityDatabase, tmp_path: Path
+) -> None:
+    add_from_file(database, tmp_path, *(f"Harbour {number}" for number in range(520)))
+    add_parties(database, "Harbour Fund", kind=PartyKind.FUND)
     assert [hit.name for hit in search(database, "Harbuor Fnd", entity_type="fund").near] == ["Harbour Fund"]
 
 
-def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: EntityDatabase) -> None:
-    add(database, "Harbour Castle", "a_b Holdings")
+def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDatabase) -> None:
+    add_parties(database, "Harbour Castle", "a_b Holdings")
     statements: list[str] = []
 
     def names_with(*words: str) -> list[str]:
-        def work(session: Session) -> list[str]:
+        def find_names_and_record_statements(session: Session) -> list[str]:
             statements.clear()
             bind = session.get_bind()
             event.listen(bind, "before_cursor_execute", lambda _c, _u, statement, *_: statements.append(statement))
             return [name.party_name for name in NameIndex(session, kinds=None).names_with_prefixes(words)]
 
-        return database.read(work)
+        return database.read(find_names_and_record_statements)
 
     assert names_with("harb", "cast") == ["Harbour Castle"]
     assert names_with("a_b", "h") == ["a_b Holdings"]
@@ -225,14 +233,14 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
     assert not [statement for statement in statements if "party_search" in statement]
 
 
-def test_rare_kind_is_found_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
-    add_many(database, tmp_path, *(f"Harbour {number}" for number in range(1_050)))
-    add(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
+def test_name_of_a_rare_kind_is_found_after_many_of_another_kind(database: EntityDatabase, tmp_path: Path) -> None:
+    add_from_file(database, tmp_path, *(f"Harbour {number}" for number in range(1_050)))
+    add_parties(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
     assert find_names(database, "harbour", entity_type="fund") == ["Harbour Long Name Of A Fund"]
 
 
 @pytest.mark.postgres
-def test_postgres_without_the_right_to_have_trigrams_is_reported_with_a_remedy(request: pytest.FixtureRequest) -> None:
+def test_missing_extension_of_postgres_is_reported_with_a_fix(request: pytest.FixtureRequest) -> None:
     url = make_url(request.getfixturevalue("postgres_cluster").new_database())
     owner = create_engine(url)
     with owner.begin() as connection:

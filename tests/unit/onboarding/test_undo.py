@@ -27,7 +27,7 @@ Ids = Mapping[str, str]
 
 @pytest.fixture
 def ids(verbs: OnboardingVerbs) -> Ids:
-    """Parties that exist before the undone calls, with a role, a product and a link."""
+    """IDs of parties that exist before the undone calls. The fund has a role, a product and a link."""
     manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU").id
     other_id = verbs.create_limited_company("other", name="Other", jurisdiction="LU").id
     fund = verbs.ensure_cbu("fund", CbuRequest("Fund", "LU")).id
@@ -111,63 +111,65 @@ def verb(request: pytest.FixtureRequest, database: EntityDatabase, verbs: Onboar
 
 def test_every_verb_that_can_be_undone_names_its_undo() -> None:
     declarations = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
-    undone = {name: declaration.undo for name, declaration in declarations.items() if declaration.undo is not None}
-    assert undone == dict.fromkeys(undone, "onboarding.undo")
+    undo_by_verb = {
+        name: declaration.undo for name, declaration in declarations.items() if declaration.undo is not None
+    }
+    assert undo_by_verb == dict.fromkeys(undo_by_verb, "onboarding.undo")
     verbs = set(declarations) - set(RESOLVER.tools())
-    assert set(undone) - {RESOLVER.bind} == set(CALLS) == verbs - {"cbu.get", "onboarding.undo"}
+    assert set(undo_by_verb) - {RESOLVER.bind} == set(CALLS) == verbs - {"cbu.get", "onboarding.undo"}
 
 
 def test_undone_call_is_reverted_and_cannot_run_again(verb: Verb) -> None:
-    before = verb.overview()
+    overview_before = verb.overview()
     verb.call("k")
-    assert verb.overview() != before
-    undone = verb.undo("k")
-    assert undone == UndoResult("k", verb.name, CALLS[verb.name][1])
-    assert verb.overview() == before
-    assert verb.undo("k") == undone
+    assert verb.overview() != overview_before
+    undo_result = verb.undo("k")
+    assert undo_result == UndoResult("k", verb.name, CALLS[verb.name][1])
+    assert verb.overview() == overview_before
+    assert verb.undo("k") == undo_result
     with pytest.raises(ValueError, match=rf"this {verb.name} was undone at 20.*cannot run again"):
         verb.call("k")
-    assert verb.overview() == before
+    assert verb.overview() == overview_before
     verb.call("k2")
-    assert verb.overview() != before
+    assert verb.overview() != overview_before
 
 
 def test_undo_before_its_call_prevents_the_call(verb: Verb) -> None:
-    before = verb.overview()
+    overview_before = verb.overview()
     assert verb.undo("k") == UndoResult("k", None, [])
     assert verb.undo("k") == UndoResult("k", None, [])
     with pytest.raises(ValueError, match=rf"this {verb.name} was undone"):
         verb.call("k")
-    assert verb.overview() == before
+    assert verb.overview() == overview_before
 
 
 def test_undo_of_a_call_without_changes_does_nothing(verb: Verb) -> None:
     verb.call("k1")
-    after = verb.overview()
+    overview_after = verb.overview()
     verb.call("k2")
     assert verb.undo("k2") == UndoResult("k2", verb.name, [])
-    assert verb.overview() == after
+    assert verb.overview() == overview_after
 
 
 @pytest.mark.parametrize(
     "verb", [name for name in CALLS if "remove" not in name and "unlink" not in name], indirect=True
 )
 def test_call_is_not_undone_before_its_dependents(verb: Verb) -> None:
-    before = verb.overview()
+    overview_before = verb.overview()
     verb.call("k1")
-    after = verb.overview()
+    overview_after = verb.overview()
     verb.call("k2")
     with pytest.raises(ValueError, match=rf"cannot be undone: a {verb.name} has used it since"):
         verb.undo("k1")
-    assert verb.overview() == after
+    assert verb.overview() == overview_after
     verb.call("k1")
     verb.undo("k2")
     verb.undo("k1")
-    assert verb.overview() == before
+    assert verb.overview() == overview_before
 
 
-def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
-    before = read_overview(database)
+def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+    overview_before = read_overview(database)
     manco = verbs.create_limited_company("k1", name="Apex ManCo", jurisdiction="LU")
     fund = verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", manco_id=manco.id))
     person = verbs.create_person("k3", name="John Smith")
@@ -178,9 +180,9 @@ def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: Onboard
         verbs.undo("k2")
     for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
         verbs.undo(key)
-    assert read_overview(database) == before
-    actual = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
-    assert (actual.hits, actual.near) == ((), ())
+    assert read_overview(database) == overview_before
+    findings = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
+    assert (findings.hits, findings.near) == ((), ())
     assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
 
 
@@ -193,10 +195,10 @@ def test_changed_party_is_not_undone(database: EntityDatabase, verbs: Onboarding
         verbs.undo("k1")
 
 
-def test_client_type_is_restored_unless_used_since(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_client_type_is_restored_unless_a_later_call_uses_it(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     fund_key = NaturalKey(PartyKind.FUND, "Apex", "LU")
     database.write(lambda session: ensure_party(session, fund_key)[1])
-    before = read_overview(database)
+    overview_before = read_overview(database)
     verbs.ensure_cbu("k1", CbuRequest("Apex", "LU", "pension-fund"))
     verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", "pension-fund"))
     with pytest.raises(ValueError, match=r"the client_type of fund .* cannot be undone: a cbu\.ensure has used it"):
@@ -204,42 +206,44 @@ def test_client_type_is_restored_unless_used_since(database: EntityDatabase, ver
     verbs.undo("k2")
     verbs.ensure_cbu("k3", CbuRequest("Apex", "LU"))
     assert verbs.undo("k1").reverted == ["fund 'Apex' (LU) was reset"]
-    assert read_overview(database) == before
+    assert read_overview(database) == overview_before
 
 
 def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
-    with_all = read_overview(database)
+    overview_before = read_overview(database)
     removed_role = verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.undo("k1")
-    assert read_overview(database) == with_all
-    actual = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
-    assert (actual.id, actual.created) == (removed_role.id, False)
+    assert read_overview(database) == overview_before
+    restored_role = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    assert (restored_role.id, restored_role.created) == (removed_role.id, False)
 
 
 def test_row_that_was_recreated_is_kept(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
-    after = read_overview(database)
+    overview_after = read_overview(database)
     assert verbs.undo("k1").reverted == []
-    assert read_overview(database) == after
+    assert read_overview(database) == overview_after
 
 
-def test_link_is_not_restored_next_to_its_successor(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+def test_link_is_not_restored_if_another_link_has_replaced_it(
+    verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
+) -> None:
     verbs.unlink("k1", cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY")
     verbs.link("k2", cbu_id=ids["fund"], entity_id=ids["other"], link="MANAGEMENT_COMPANY")
-    after = read_overview(database)
+    overview_after = read_overview(database)
     with pytest.raises(ValueError, match=r"fund 'Fund' \(LU\) is already managed by company 'Other' \(LU\)"):
         verbs.undo("k1")
-    assert read_overview(database) == after
+    assert read_overview(database) == overview_after
 
 
 def test_undone_role_is_not_restored(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
-    before = read_overview(database)
+    overview_before = read_overview(database)
     verbs.assign_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
     verbs.remove_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
     assert verbs.undo("k1").reverted == []
     assert verbs.undo("k2").reverted == []
-    assert read_overview(database) == before
+    assert read_overview(database) == overview_before
 
 
 def test_call_without_recorded_changes_is_not_undone(verbs: OnboardingVerbs, database: EntityDatabase) -> None:
@@ -267,8 +271,8 @@ def test_undo_tool_accepts_the_arguments_of_a_compensation(database: EntityDatab
     arguments = {"name": "Apex", "jurisdiction": "LU"}
     result = call_tool("cbu.ensure", "k1", arguments)
     compensation = {"key": "k1", "arguments": arguments, "result": {"id": result.id}}
-    undone = call_tool("onboarding.undo", "k2", compensation)
-    assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) was removed"])
-    assert call_tool("onboarding.undo", "k2", compensation) == undone
+    undo_result = call_tool("onboarding.undo", "k2", compensation)
+    assert undo_result == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) was removed"])
+    assert call_tool("onboarding.undo", "k2", compensation) == undo_result
     assert call_tool("onboarding.undo", "k3", {"key": "k4", "arguments": {}, "result": None}).verb is None
     assert database.read(lambda session: session.get(Effect, "k2")) is None

@@ -31,8 +31,8 @@ url, session = sys.argv[1:]
 verbs = OnboardingVerbs(EntityDatabase(url))
 print("ready", flush=True)
 for line in sys.stdin:
-    made = verbs.ensure_cbu(f"{session}-{line.strip()}", CbuRequest(f"Apex {line.strip()}", "LU"))
-    print(made.id, made.created, flush=True)
+    fund = verbs.ensure_cbu(f"{session}-{line.strip()}", CbuRequest(f"Apex {line.strip()}", "LU"))
+    print(fund.id, fund.created, flush=True)
 """
 
 KILLED_PROGRAM = """
@@ -44,18 +44,18 @@ from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.verb_results import CbuRequest
 from dagwright_onboarding.verbs import OnboardingVerbs
 
-url, call, moment = sys.argv[1:]
+url, call, event_name = sys.argv[1:]
 database = EntityDatabase(url)
 verbs = OnboardingVerbs(database)
 manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU")
 
-def stop(*_):
+def wait_for_kill(*_):
     print("inside", flush=True)
     sys.stdin.readline()
 
 if call == "undo":
     verbs.ensure_cbu("k", CbuRequest("Apex", "LU", manco_id=manco.id))
-event.listen(Session, moment, stop)
+event.listen(Session, event_name, wait_for_kill)
 if call == "undo":
     verbs.undo("k")
 else:
@@ -91,7 +91,7 @@ def write_line(child: subprocess.Popen[str], text: str) -> None:
     child.stdin.flush()
 
 
-def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(database_url: str) -> None:
+def test_processes_that_create_the_same_fund_at_once_get_the_same_fund(database_url: str) -> None:
     with ExitStack() as stack:
         sessions = [stack.enter_context(process(SESSION_PROGRAM, database_url, name)) for name in "abc"]
         assert [read_line(session) for session in sessions] == ["ready"] * 3
@@ -110,15 +110,17 @@ def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(da
 
 
 @pytest.fixture
-def two_processes(database: EntityDatabase, database_url: str) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
-    """Verbs on two database objects, as in two processes, because one object permits one writing thread at a time."""
-    second = EntityDatabase(database_url)
-    yield OnboardingVerbs(database), OnboardingVerbs(second)
-    second.dispose()
+def verbs_of_two_databases(
+    database: EntityDatabase, database_url: str
+) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
+    """Verbs on two database objects, as in two processes: each object permits a single writing thread at a time."""
+    second_database = EntityDatabase(database_url)
+    yield OnboardingVerbs(database), OnboardingVerbs(second_database)
+    second_database.dispose()
 
 
 def run_concurrently(*calls: Callable[[], object]) -> list[object]:
-    """Return the result of each call, or the text of its ValueError, when all start together."""
+    """Start the calls at the same time. Return the result of each call, or the text of its `ValueError`."""
     barrier = Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:
@@ -132,52 +134,54 @@ def run_concurrently(*calls: Callable[[], object]) -> list[object]:
         return list(threads.map(run, calls))
 
 
-def test_fund_is_undone_or_used_but_never_both(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    first, second = two_processes
+def test_fund_is_undone_or_used_but_never_both(verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    first, second = verbs_of_two_databases
     for number in range(ROUNDS):
         fund = first.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
-        undone, product_result = run_concurrently(
+        undo_result, product_result = run_concurrently(
             partial(first.undo, f"fund-{number}"),
             partial(second.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
         )
-        if isinstance(undone, UndoResult):
-            assert undone.reverted == [f"fund 'Apex {number}' (LU) was removed"]
+        if isinstance(undo_result, UndoResult):
+            assert undo_result.reverted == [f"fund 'Apex {number}' (LU) was removed"]
             assert product_result == f"cbu-id: no party has the id {fund.id!r}"
         else:
-            assert undone == f"fund 'Apex {number}' (LU) cannot be undone: a cbu.add-product has used it since"
+            assert undo_result == f"fund 'Apex {number}' (LU) cannot be undone: a cbu.add-product has used it since"
             assert second.get_cbu(fund.id).products == ["CUSTODY"]
 
 
-def test_fund_that_was_returned_exists_after_any_undo(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    first, second = two_processes
+def test_fund_that_was_returned_exists_after_any_undo(
+    verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
+) -> None:
+    first, second = verbs_of_two_databases
     for number in range(ROUNDS):
         request = CbuRequest(f"Apex {number}", "LU")
         fund = first.ensure_cbu(f"a-{number}", request)
-        undone, actual = run_concurrently(
+        undo_result, second_result = run_concurrently(
             partial(first.undo, f"a-{number}"), partial(second.ensure_cbu, f"b-{number}", request)
         )
-        assert isinstance(actual, CbuResult)
-        assert second.get_cbu(actual.id).name == f"Apex {number}"
-        assert isinstance(undone, UndoResult) == actual.created == (actual.id != fund.id)
+        assert isinstance(second_result, CbuResult)
+        assert second.get_cbu(second_result.id).name == f"Apex {number}"
+        assert isinstance(undo_result, UndoResult) == second_result.created == (second_result.id != fund.id)
 
 
-def test_concurrent_undo_leaves_nothing(
-    database: EntityDatabase, two_processes: tuple[OnboardingVerbs, OnboardingVerbs]
+def test_concurrent_undo_leaves_no_changes(
+    database: EntityDatabase, verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs]
 ) -> None:
-    first, second = two_processes
+    first, second = verbs_of_two_databases
     before = read_overview(database)
     for number in range(ROUNDS):
-        ensure = partial(first.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
-        run_concurrently(ensure, *[partial(second.undo, f"k-{number}")] * 2)
+        create_fund = partial(first.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
+        run_concurrently(create_fund, *[partial(second.undo, f"k-{number}")] * 2)
         assert read_overview(database) == before
         with pytest.raises(ValueError, match="was undone"):
-            ensure()
+            create_fund()
 
 
-def test_related_funds_that_link_each_other_at_once_have_one_link(
-    two_processes: tuple[OnboardingVerbs, OnboardingVerbs],
+def test_concurrent_links_of_two_related_funds_create_a_single_link(
+    verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
 ) -> None:
-    first, second = two_processes
+    first, second = verbs_of_two_databases
     for number in range(ROUNDS):
         a, b = (first.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B"))
         run_concurrently(
@@ -187,21 +191,29 @@ def test_related_funds_that_link_each_other_at_once_have_one_link(
         assert first.get_cbu(a).related_to == [b]
 
 
-def test_concurrent_removals_of_a_role_remove_it_once(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    fund = two_processes[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
-    person = two_processes[0].create_person("person", name="Ann").id
+def test_concurrent_removals_of_a_role_remove_it_once(
+    verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
+) -> None:
+    fund = verbs_of_two_databases[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
+    person = verbs_of_two_databases[0].create_person("person", name="Ann").id
     role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
     for number in range(ROUNDS):
-        two_processes[0].assign_role(f"give-{number}", **role)
+        verbs_of_two_databases[0].assign_role(f"give-{number}", **role)
         calls = [
-            partial(verbs.remove_role, f"take-{side}-{number}", **role) for side, verbs in enumerate(two_processes)
+            partial(verbs.remove_role, f"take-{side}-{number}", **role)
+            for side, verbs in enumerate(verbs_of_two_databases)
         ]
-        assert sorted(str(getattr(each, "removed", each)) for each in run_concurrently(*calls)) == ["False", "True"]
+        assert sorted(str(getattr(result, "removed", result)) for result in run_concurrently(*calls)) == [
+            "False",
+            "True",
+        ]
 
 
-@pytest.mark.parametrize(("call", "moment"), [("ensure", "before_commit"), ("undo", "after_flush")])
-def test_process_killed_in_a_transaction_leaves_no_part_of_it(database_url: str, call: str, moment: str) -> None:
-    with process(KILLED_PROGRAM, database_url, call, moment) as child:
+@pytest.mark.parametrize(("call", "event_name"), [("ensure", "before_commit"), ("undo", "after_flush")])
+def test_process_killed_in_a_transaction_leaves_no_partial_change(
+    database_url: str, call: str, event_name: str
+) -> None:
+    with process(KILLED_PROGRAM, database_url, call, event_name) as child:
         assert read_line(child) == "inside"
     database = EntityDatabase(database_url)
     try:

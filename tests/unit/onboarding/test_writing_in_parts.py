@@ -20,16 +20,18 @@ from dagwright_onboarding.parties import NaturalKey, add_party
 from dagwright_onboarding.party_loading import load_parties
 
 
-def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_end_after_a_time_with_pauses_between_them(
+    database: EntityDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database.read(lambda session: session.execute(text("SELECT 1")))
     now, pauses_s = [0.0], list[float]()
     monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses_s.append))
 
-    def work(_: Session, number: int) -> int:
+    def double_number(_: Session, number: int) -> int:
         now[0] += entity_database.COMMIT_INTERVAL_S / 2.5
         return 2 * number
 
-    parts = list(database.write_in_parts(range(7), work))
+    parts = list(database.write_in_parts(range(7), double_number))
     assert parts == [[0, 2, 4], [6, 8, 10], [12]]
     # PostgreSQL has no lock that all writers wait for.
     is_sqlite = "sqlite" in str(database._url)
@@ -37,22 +39,22 @@ def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatc
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def database_path(tmp_path: Path) -> Path:
     return tmp_path / "parties.db"
 
 
-def test_other_writers_continue_during_a_long_load(path: Path) -> None:
-    loader, other_database = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
+def test_other_writers_continue_during_a_long_load(database_path: Path) -> None:
+    loader, other_database = EntityDatabase(f"sqlite:///{database_path}"), EntityDatabase(f"sqlite:///{database_path}")
     key = NaturalKey(PartyKind.FUND, "Apex", "LU")
     writer = threading.Thread(target=lambda: other_database.write(lambda session: add_party(session, key).id))
 
-    def work(session: Session, number: int) -> int:
+    def wait_and_return(session: Session, number: int) -> int:
         session.execute(text("SELECT 1"))
         time.sleep(0.005)
         return number
 
     done_count = 0
-    for part in loader.write_in_parts(range(4_000), work):
+    for part in loader.write_in_parts(range(4_000), wait_and_return):
         done_count += len(part)
         if writer.ident is None:
             writer.start()
@@ -64,35 +66,35 @@ def test_other_writers_continue_during_a_long_load(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loaded_rows", "describe_progress"),
+    ("loaded_rows", "progress_message"),
     [(0, "nothing was loaded"), (2, "2 of 3 rows were loaded and stay; load the file again for the rest")],
 )
-def test_locked_load_runs_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, loaded_rows: int, describe_progress: str
+def test_load_of_a_locked_database_can_be_repeated(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch, loaded_rows: int, progress_message: str
 ) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(entity_database, "COMMIT_INTERVAL_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
-    database = EntityDatabase(f"sqlite:///{path}")
+    database = EntityDatabase(f"sqlite:///{database_path}")
     database.read(lambda session: session.execute(text("SELECT 1")))
-    holder = sqlite3.connect(path, isolation_level=None)
-    gaps = iter(range(1, 3))
+    lock_holder = sqlite3.connect(database_path, isolation_level=None)
+    pause_numbers = iter(range(1, 3))
 
-    def hold(number: int) -> None:
+    def lock_before_row(number: int) -> None:
         if number == loaded_rows:
-            holder.execute("BEGIN IMMEDIATE")
+            lock_holder.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(EntityDatabase, "pause_between_writes", lambda _: hold(next(gaps)))
-    hold(0)
-    parties = path.with_suffix(".csv")
-    parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
+    monkeypatch.setattr(EntityDatabase, "pause_between_writes", lambda _: lock_before_row(next(pause_numbers)))
+    lock_before_row(0)
+    parties_file = database_path.with_suffix(".csv")
+    parties_file.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
     with pytest.raises(DatabaseUnavailable) as error:
-        load_parties(database, parties)
+        load_parties(database, parties_file)
     message = "the database reports an error: database is locked: another process has held the write lock for 30 s"
-    assert str(error.value) == f"{message}; {describe_progress}"
-    holder.execute("ROLLBACK")
-    gaps = iter((-1, -1))
-    report = load_parties(database, parties)
+    assert str(error.value) == f"{message}; {progress_message}"
+    lock_holder.execute("ROLLBACK")
+    pause_numbers = iter((-1, -1))
+    report = load_parties(database, parties_file)
     assert (report.added, report.unchanged) == (3 - loaded_rows, loaded_rows)
-    holder.close()
+    lock_holder.close()
     database.dispose()
