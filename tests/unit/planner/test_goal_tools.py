@@ -12,14 +12,14 @@ from dagwright.protocol.planned_nodes import UnparsedPlannedNodes
 from dagwright.protocol.run_start import extender_of
 from tests.support.plan_building import with_extender
 
-MANY = {
+MANY_TOOLS = {
     f"tool{number}": ToolDeclaration(f"tool{number}", Effects.READ, {"type": "object", "properties": {"a": {}}})
     for number in range(5_000)
 }
 
 
 def test_tools_of_a_goal_are_decoded_once_for_all_planned_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, _ = prepare_goal("Look.", MANY, PlanningOptions())
+    plan, _ = prepare_goal("Look.", MANY_TOOLS, PlanningOptions())
     assert plan.extender is not None
     scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
     decoded_counts: list[int] = []

@@ -37,17 +37,17 @@ from tests.support.onboarding import intent
 from tests.support.plan_building import with_extender
 
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations()
-CBU = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}
+SESSION_CONTEXT = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}
 
 
-FUND = intent("cbu.ensure", name="Apex", jurisdiction="LU", client_type="fund")
+FUND_INTENT = intent("cbu.ensure", name="Apex", jurisdiction="LU", client_type="fund")
 
 
-def custody(cbu: str) -> dict[str, Any]:
+def custody_intent(cbu: str) -> dict[str, Any]:
     return intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": cbu})
 
 
-CUSTODY = custody("@result_1")
+CUSTODY_INTENT = custody_intent("@result_1")
 
 
 def parse(message: Any, **context: Any) -> ParsedPlan:
@@ -64,7 +64,9 @@ def problems_in(message: Any, **context: Any) -> list[Problem]:
 
 def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
     actual = parse(
-        intents_response(FUND, CUSTODY, intent("cbu.add-product", product="FUND_ACCOUNTING", refs={"cbu-id": "@cbu"})),
+        intents_response(
+            FUND_INTENT, CUSTODY_INTENT, intent("cbu.add-product", product="FUND_ACCOUNTING", refs={"cbu-id": "@cbu"})
+        ),
         cbu="prt_9",
     )
     nodes = actual.planned_nodes.nodes
@@ -81,31 +83,37 @@ def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
 
 
 def test_document_of_a_repaired_plan_is_parsed_to_the_same_plan() -> None:
-    first = parse(f"Here it is:\n```json\n{json.dumps(intents_response({**FUND, 'verb': 'cbu.ensur'}, CUSTODY))}\n```")
-    assert first.document == intents_response(FUND, CUSTODY)
-    assert [note.code for note in first.notes] == ["fence", "tool"] or [note.code for note in first.notes][-1] == "tool"
-    second = parse(dict(first.document))
-    assert (second.planned_nodes, second.summary) == (first.planned_nodes, first.summary)
+    repaired_plan = parse(
+        f"Here it is:\n```json\n{json.dumps(intents_response({**FUND_INTENT, 'verb': 'cbu.ensur'}, CUSTODY_INTENT))}\n```"
+    )
+    assert repaired_plan.document == intents_response(FUND_INTENT, CUSTODY_INTENT)
+    assert [note.code for note in repaired_plan.notes] == ["fence", "tool"] or [
+        note.code for note in repaired_plan.notes
+    ][-1] == "tool"
+    reparsed_plan = parse(dict(repaired_plan.document))
+    assert (reparsed_plan.planned_nodes, reparsed_plan.summary) == (repaired_plan.planned_nodes, repaired_plan.summary)
 
 
 def test_summary_of_a_plan_has_the_explanation_in_one_line_and_the_nodes_in_order() -> None:
-    assert parse(intents_response(FUND, CUSTODY)).summary.splitlines() == [
+    assert parse(intents_response(FUND_INTENT, CUSTODY_INTENT)).summary.splitlines() == [
         "The model is 90% sure: “Does it.”",
         "Order: @result_1 → @result_2",
         "The plan has 2 nodes; 2 of them can change something.",
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
         '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
     ]
-    lines = parse(intents_response(FUND, explanation="Fine.\n- @result_2: nothing\u2028! x")).summary.splitlines()
+    lines = parse(
+        intents_response(FUND_INTENT, explanation="Fine.\n- @result_2: nothing\u2028! x")
+    ).summary.splitlines()
     assert len(lines) == 4
     assert lines[0] == "The model is 90% sure: “Fine.\\n- @result_2: nothing\\u2028! x”"
-    [*_, line] = parse(intents_response(custody("@cbu")), **CBU).summary.splitlines()
+    [*_, line] = parse(intents_response(custody_intent("@cbu")), **SESSION_CONTEXT).summary.splitlines()
     assert line.endswith('with {"product":"CUSTODY","cbu-id":"@cbu (Apex Capital Fund, prt_1)"}')
 
 
 def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
-    manco = {"search_text": "B", "entity_type": "company"}
-    actual = parse(intents_response({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
+    manco_lookup = {"search_text": "B", "entity_type": "company"}
+    actual = parse(intents_response({**FUND_INTENT, "lookups": {"manco-id": manco_lookup}}, CUSTODY_INTENT))
     plan = goal_from_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
     assert plan.extender is not None
     scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
@@ -123,7 +131,7 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "at", "message_part"),
+    ("message", "code", "pointer", "message_part"),
     [
         (
             intents_response(
@@ -134,7 +142,7 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
             "CircularDependencyError: @result_1 → @result_2 → @result_1",
         ),
         (
-            intents_response(custody("@fund")),
+            intents_response(custody_intent("@fund")),
             "missing_context",
             "/intents/0/refs/cbu-id",
             "intent 1: 'cbu-id' is @fund, which the session does not have",
@@ -152,14 +160,24 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
             "",
         ),
         *(
-            (intents_response(FUND, confidence=wrong), "invalid_field", "/confidence", "'confidence' must be a number")
-            for wrong in (-0.1, float("nan"), "high", True)
+            (
+                intents_response(FUND_INTENT, confidence=confidence),
+                "invalid_field",
+                "/confidence",
+                "'confidence' must be a number",
+            )
+            for confidence in (-0.1, float("nan"), "high", True)
         ),
-        (intents_response(FUND, confidence=92), "invalid_field", "/confidence", "must be a number from 0 to 1, not 92"),
+        (
+            intents_response(FUND_INTENT, confidence=92),
+            "invalid_field",
+            "/confidence",
+            "must be a number from 0 to 1, not 92",
+        ),
         (intents_response(explanation=" "), "empty_plan", "/intents", "there are no intents and no explanation"),
         ({"intents": []}, "empty_plan", "/intents", ""),
         ({"nodes": [{"id": "a", "tool": "cbu.ensure", "arguments": {"name": "x"}}]}, "invalid_field", "", ""),
-        ([FUND], "invalid_field", "", "is an object with the key 'intents'"),
+        ([FUND_INTENT], "invalid_field", "", "is an object with the key 'intents'"),
         ("I would make a fund.", "empty_plan", "", ""),
         ("", "empty_plan", "", ""),
         (
@@ -168,66 +186,73 @@ def test_approval_request_of_a_plan_with_lookups_shows_all_intents() -> None:
             "/intents/0",
             "cannot name secrets",
         ),
-        (intents_response(*[FUND] * 201), "too_large", "/intents", "there are 201 intents; at most 200 are allowed"),
+        (
+            intents_response(*[FUND_INTENT] * 201),
+            "too_large",
+            "/intents",
+            "there are 201 intents; at most 200 are allowed",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
 )
 def test_problems_are_reported_at_the_pointers_of_the_intents(
-    message: Any, code: str, at: str, message_part: str
+    message: Any, code: str, pointer: str, message_part: str
 ) -> None:
-    actual = [problem for problem in problems_in(message, cbu="prt_1") if (problem.code, problem.pointer) == (code, at)]
+    actual = [
+        problem for problem in problems_in(message, cbu="prt_1") if (problem.code, problem.pointer) == (code, pointer)
+    ]
     assert actual
     assert message_part in actual[0].message
 
 
 def test_missing_session_name_is_reported_with_the_existing_names() -> None:
-    message = intents_response(custody("@fund"))
+    message = intents_response(custody_intent("@fund"))
     assert [problem.hint for problem in problems_in(message, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for existing entities"
     ]
     assert problems_in(message)[0].hint == "the session has no names; use lookups for existing entities"
-    with_fund = intents_response(FUND, custody("@cbu"))
-    assert problems_in(with_fund)[0].message.endswith("before this request; this request makes @result_1")
+    response_with_fund = intents_response(FUND_INTENT, custody_intent("@cbu"))
+    assert problems_in(response_with_fund)[0].message.endswith("before this request; this request makes @result_1")
 
 
 def test_party_as_a_plain_value_or_param_reference_is_a_problem() -> None:
     [invented_id], [reference] = (
-        problems_in(intents_response(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id=value)))
+        problems_in(intents_response(FUND_INTENT, intent("cbu.add-product", product="CUSTODY", cbu_id=value)))
         for value in ("fund_123", "@result_1")
     )
     assert [problem.pointer for problem in (invented_id, reference)] == ["/intents/1/params/cbu-id"] * 2
     assert (invented_id.code, reference.code) == ("invalid_arguments", "invalid_reference")
     assert invented_id.message == "intent 2: 'cbu-id' is an entity, not a plain value"
     assert reference.hint == "write it under refs"
-    assert parse(intents_response({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned_nodes.nodes
+    assert parse(intents_response({**FUND_INTENT, "params": {"name": "Apex", "manco-id": None}})).planned_nodes.nodes
 
 
 def test_missing_confidence_is_zero_and_a_confidence_in_text_is_repaired() -> None:
-    for message in (intents_response(FUND, confidence=None), {"intents": [FUND]}):
+    for message in (intents_response(FUND_INTENT, confidence=None), {"intents": [FUND_INTENT]}):
         actual = parse(message)
         assert actual.model_fields["confidence"] == 0
         assert actual.summary.startswith("The model does not say how sure it is")
-    actual = parse(intents_response(FUND, confidence="0.92"))
+    actual = parse(intents_response(FUND_INTENT, confidence="0.92"))
     assert actual.model_fields["confidence"] == 0.92
     assert [note.message for note in actual.notes] == ["repaired: the confidence '0.92' was read as a number"]
 
 
-def test_strict_empty_and_large_answers_are_accepted_and_a_cut_off_answer_is_rejected() -> None:
-    strict = {**FUND, "params": json.dumps(FUND["params"]), "refs": "{}", "lookups": "null"}
-    assert [node.arguments["name"] for node in parse(json.dumps(intents_response(strict))).planned_nodes.nodes] == [
-        "Apex"
-    ]
-    assert [problem.pointer for problem in problems_in(json.dumps(intents_response(strict, confidence=1.5)))] == [
-        "/confidence"
-    ]
-    assert problems_in(intents_response({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
+def test_strict_empty_and_large_answers_are_accepted_and_a_truncated_answer_is_rejected() -> None:
+    strict_intent = {**FUND_INTENT, "params": json.dumps(FUND_INTENT["params"]), "refs": "{}", "lookups": "null"}
+    assert [
+        node.arguments["name"] for node in parse(json.dumps(intents_response(strict_intent))).planned_nodes.nodes
+    ] == ["Apex"]
+    assert [
+        problem.pointer for problem in problems_in(json.dumps(intents_response(strict_intent, confidence=1.5)))
+    ] == ["/confidence"]
+    assert problems_in(intents_response({**FUND_INTENT, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
     actual = parse(intents_response(explanation="It has custody already."))
     assert (actual.planned_nodes.nodes, actual.change_count) == ((), 0)
     assert actual.summary == "The model is 90% sure: “It has custody already.”\nThere is nothing to do."
-    text = json.dumps(intents_response(FUND, CUSTODY))
+    text = json.dumps(intents_response(FUND_INTENT, CUSTODY_INTENT))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
         assert {"truncated", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
-    actual = parse(intents_response(FUND, *[CUSTODY] * 199))
+    actual = parse(intents_response(FUND_INTENT, *[CUSTODY_INTENT] * 199))
     assert len(actual.planned_nodes.nodes) == 200
     assert len(json.dumps(actual.to_json())) < PLANNED_BYTES
 
@@ -237,7 +262,9 @@ def test_strict_empty_and_large_answers_are_accepted_and_a_cut_off_answer_is_rej
 
 def test_prompt_has_rules_verbs_session_turns_and_request_without_ids() -> None:
     tools = {"cbu.close": ToolDeclaration("cbu.close", Effects.IDEMPOTENT)}
-    rules, request = intents_messages("Close it.", verb_catalogue(tools), context=CBU, turns=["Made a fund."])
+    rules, request = intents_messages(
+        "Close it.", verb_catalogue(tools), context=SESSION_CONTEXT, turns=["Made a fund."]
+    )
     assert (rules.role, rules.content, request.role) == ("system", INTENTS_PROMPT, "user")
     assert (request.content or "").splitlines() == [
         "Verbs:",
@@ -252,7 +279,7 @@ def test_prompt_has_rules_verbs_session_turns_and_request_without_ids() -> None:
         "Request:",
         "Close it.",
     ]
-    assert "prt_1" not in str(intents_messages("Close it.", verb_catalogue(VERBS), context=CBU))
+    assert "prt_1" not in str(intents_messages("Close it.", verb_catalogue(VERBS), context=SESSION_CONTEXT))
 
 
 def test_name_and_turn_with_line_breaks_stay_on_one_line() -> None:
@@ -268,7 +295,7 @@ def test_name_and_turn_with_line_breaks_stay_on_one_line() -> None:
 
 
 def test_verbs_are_the_user_tools_that_read_or_change_data() -> None:
-    writer = agent_declaration(
+    agent = agent_declaration(
         AgentCard(type="llm", name="writer", description="Writes.", objective_template="{x}", prompt="You write.")
     )
     declarations = {
@@ -278,11 +305,13 @@ def test_verbs_are_the_user_tools_that_read_or_change_data() -> None:
         "plus": ToolDeclaration("plus", Effects.PURE),
         "wait": ToolDeclaration("wait", Effects.READ, task_queue="own"),
         "read_file": ToolDeclaration("read_file", Effects.READ),
-        writer.name: writer,
+        agent.name: agent,
     }
     assert [*intent_verbs(declarations)] == ["look", "close", "wait"]
-    built_in = load_toolset(Settings()).declarations()
-    assert [name.partition(".")[0] in ("cbu", "entity") for name in intent_verbs(built_in)].count(False) == 0
+    toolset_declarations = load_toolset(Settings()).declarations()
+    assert [name.partition(".")[0] in ("cbu", "entity") for name in intent_verbs(toolset_declarations)].count(
+        False
+    ) == 0
     assert frozenset(builtin_tools(ToolEnvironment(files_root=Path())).declarations()) == BUILTIN_TOOL_NAMES
     names = {tool["name"] for tool in goal_of().tools}
     assert "onboarding.undo" in names
@@ -311,11 +340,16 @@ def test_verb_catalogue_describes_parties_and_results() -> None:
 
 def test_response_format_accepts_valid_answers_and_rejects_invalid_answers() -> None:
     lookups = {"manco-id": {"search_text": "B", "entity_type": "company"}}
-    valid = [intents_response(FUND, CUSTODY, intent("cbu.ensure", name="B", lookups=lookups)), intents_response()]
-    invalid = [{}, {"intents": []}, *(intents_response(confidence=value) for value in (1.1, "0.5"))]
-    invalid += [intents_response({"verb": "x"}), intents_response(more=1)]
+    valid_answers = [
+        intents_response(FUND_INTENT, CUSTODY_INTENT, intent("cbu.ensure", name="B", lookups=lookups)),
+        intents_response(),
+    ]
+    invalid_answers = [{}, {"intents": []}, *(intents_response(confidence=value) for value in (1.1, "0.5"))]
+    invalid_answers += [intents_response({"verb": "x"}), intents_response(more=1)]
     validator = validator_of(intents_schema())
-    assert [validator.is_valid(each) for each in (*valid, *invalid)] == [True] * len(valid) + [False] * len(invalid)
+    assert [validator.is_valid(value) for value in (*valid_answers, *invalid_answers)] == [True] * len(
+        valid_answers
+    ) + [False] * len(invalid_answers)
 
 
 def test_response_format_is_strict_up_to_date_and_reversible() -> None:
@@ -352,16 +386,19 @@ def test_request_has_all_fields_of_the_profile() -> None:
     assert '- "Made Apex."' in json.dumps(plan.nodes[0].arguments).replace('\\"', '"')
 
 
-_WRONG_CONTEXTS: list[Any] = [[], {"a b": "x"}, {"result_1": "x"}, {"cbu": ""}]
+_INVALID_CONTEXTS: list[Any] = [[], {"a b": "x"}, {"result_1": "x"}, {"cbu": ""}]
 
 
 @pytest.mark.parametrize(
-    ("document", "at"),
+    ("document", "pointer"),
     [
         ({"profile": "rounds"}, "/profile"),
-        *(({"confidence": wrong}, "/confidence") for wrong in (2, "0.5", True)),
-        *(({"context": wrong}, "/context") for wrong in _WRONG_CONTEXTS),
-        *(({"context": {"cbu": wrong}}, "/context") for wrong in ({"name": "Apex"}, {"id": "x", "name": "n" * 501})),
+        *(({"confidence": invalid}, "/confidence") for invalid in (2, "0.5", True)),
+        *(({"context": invalid}, "/context") for invalid in _INVALID_CONTEXTS),
+        *(
+            ({"context": {"cbu": invalid}}, "/context")
+            for invalid in ({"name": "Apex"}, {"id": "x", "name": "n" * 501})
+        ),
         ({"turns": "one"}, "/turns"),
         ({"turns": [1]}, "/turns"),
         ({"max_replans": 1}, "/max_replans"),
@@ -369,10 +406,10 @@ _WRONG_CONTEXTS: list[Any] = [[], {"a b": "x"}, {"result_1": "x"}, {"cbu": ""}]
         ({"profile": "plan", "context": {"cbu": "x"}}, "/context"),
     ],
 )
-def test_invalid_field_of_a_request_is_reported_with_its_pointer(document: Any, at: str) -> None:
+def test_invalid_field_of_a_request_is_reported_with_its_pointer(document: Any, pointer: str) -> None:
     with pytest.raises(PlanInvalid) as invalid:
         goal_of(**document)
-    assert [problem.pointer for problem in invalid.value.problems] == [at]
+    assert [problem.pointer for problem in invalid.value.problems] == [pointer]
 
 
 def test_plan_is_not_streamed_if_it_may_need_approval() -> None:

@@ -16,7 +16,13 @@ from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_ids
 
-C, F, B, S, X = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
+COMPLETED, FAILED, BLOCKED, SKIPPED, CANCELLED = (
+    NodeStatus.COMPLETED,
+    NodeStatus.FAILED,
+    NodeStatus.BLOCKED,
+    NodeStatus.SKIPPED,
+    NodeStatus.CANCELLED,
+)
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
@@ -26,8 +32,8 @@ def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
     return state
 
 
-def make_node(node_id: str, *dependencies: int, join: str = "all", expected: int = 0, **fields: Any) -> CompiledNode:
-    return CompiledNode(node_id, dependencies=dependencies, join=(join, expected), **fields)  # type: ignore[arg-type]  # any join
+def make_node(node_id: str, *dependencies: int, join: str = "all", join_count: int = 0, **fields: Any) -> CompiledNode:
+    return CompiledNode(node_id, dependencies=dependencies, join=(join, join_count), **fields)  # type: ignore[arg-type]  # any join
 
 
 @pytest.mark.parametrize(
@@ -45,15 +51,15 @@ def test_unreachable_nodes_are_failed_nodes_and_nodes_that_need_them(
     replaced: list[str], expected: tuple[str, ...]
 ) -> None:
     state = state_of(
-        (make_node("a"), F),
-        (make_node("b"), F),
-        (make_node("c"), C),
-        (make_node("x", 0, 1, 2), B),
-        (make_node("y", 0, 1, join="any"), B),
-        (make_node("z", 3), B),
-        (make_node("t", 0, 1, join="at_least", expected=1), B),
-        (make_node("s", on_error="skip"), F),
-        (make_node("u", 7), S),
+        (make_node("a"), FAILED),
+        (make_node("b"), FAILED),
+        (make_node("c"), COMPLETED),
+        (make_node("x", 0, 1, 2), BLOCKED),
+        (make_node("y", 0, 1, join="any"), BLOCKED),
+        (make_node("z", 3), BLOCKED),
+        (make_node("t", 0, 1, join="at_least", join_count=1), BLOCKED),
+        (make_node("s", on_error="skip"), FAILED),
+        (make_node("u", 7), SKIPPED),
     )
     assert unreachable_ids(state, list(state.visible_nodes()), replaced) == expected
 
@@ -69,36 +75,38 @@ def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
 
     count = 1_000
     numbers = list(range(1, count))[::step]
-    nodes = {number: make_node(f"n{number}", before) for before, number in zip([0, *numbers], numbers, strict=False)}
-    state = state_of((make_node("a"), F), *((nodes[number], B) for number in range(1, count)))
-    steps = [*state.visible_nodes()]
+    nodes = {
+        number: make_node(f"n{number}", previous) for previous, number in zip([0, *numbers], numbers, strict=False)
+    }
+    state = state_of((make_node("a"), FAILED), *((nodes[number], BLOCKED) for number in range(1, count)))
+    visible_nodes = [*state.visible_nodes()]
     state.records = CountedRecords(state.records)
-    assert unreachable_ids(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
+    assert unreachable_ids(state, visible_nodes, ()) == ("a", *(f"n{number}" for number in range(1, count)))
     assert CountedRecords.visits < 4 * count
 
 
 def test_node_after_a_manually_cancelled_node_stays_unreachable() -> None:
-    state = state_of((make_node("a"), F), (make_node("b"), X), (make_node("c", 0, 1), B))
+    state = state_of((make_node("a"), FAILED), (make_node("b"), CANCELLED), (make_node("c", 0, 1), BLOCKED))
     assert unreachable_ids(state, list(state.visible_nodes()), ["a"]) == ("c",)
 
 
 def test_replan_reasons_are_failures_with_replan_and_guidance_texts() -> None:
-    def asks(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
+    def human_node(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
         return CompiledNode(node_id, kind="human", arguments={"type": kind})
 
     error = NodeError("tool_failed", "no\nway")
-    steps = [
-        (make_node("a", on_error="replan"), Record(F, error=error)),
-        (make_node("b"), Record(F, error=error)),
-        (make_node("c", on_error="replan"), Record(B)),
-        (asks("north"), Record(C, {"text": " Look north "})),
-        (asks("done"), Record(C, {"text": "see nodes", "nodes": ["x"]})),
-        (asks("blank"), Record(C, {"text": " "})),
-        (asks("many"), Record(C, [{"text": "one"}, {"text": "two"}, None])),
-        (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
-        (make_node("replanned", on_error="replan"), Record(F, error=error)),
+    visible_nodes = [
+        (make_node("a", on_error="replan"), Record(FAILED, error=error)),
+        (make_node("b"), Record(FAILED, error=error)),
+        (make_node("c", on_error="replan"), Record(BLOCKED)),
+        (human_node("north"), Record(COMPLETED, {"text": " Look north "})),
+        (human_node("done"), Record(COMPLETED, {"text": "see nodes", "nodes": ["x"]})),
+        (human_node("blank"), Record(COMPLETED, {"text": " "})),
+        (human_node("many"), Record(COMPLETED, [{"text": "one"}, {"text": "two"}, None])),
+        (human_node("other", "CLARIFICATION"), Record(COMPLETED, {"text": "so"})),
+        (make_node("replanned", on_error="replan"), Record(FAILED, error=error)),
     ]
-    actual = reasons_of(steps, handled_ids={"replanned"})
+    actual = reasons_of(visible_nodes, handled_ids={"replanned"})
     assert [(reason.node_id, reason.description) for reason in actual] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),
@@ -114,9 +122,9 @@ def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
     replan_context = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
-    def starts_early(node_id: str, of: str) -> bool:
+    def starts_early(node_id: str, argument: str) -> bool:
         return can_start_early(
-            [{"id": node_id, "tool": "look", "arguments": {"of": of}}], tools, replan_context=replan_context
+            [{"id": node_id, "tool": "look", "arguments": {"of": argument}}], tools, replan_context=replan_context
         )
 
     assert starts_early("n", "{{c.result}}")
@@ -129,8 +137,8 @@ def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
 
     def starts_early(depth: int) -> bool:
-        of = json.loads("[" * depth + "]" * depth)
-        return can_start_early([{"id": "n", "tool": "look", "arguments": {"of": of}}], tools)
+        argument = json.loads("[" * depth + "]" * depth)
+        return can_start_early([{"id": "n", "tool": "look", "arguments": {"of": argument}}], tools)
 
     assert [starts_early(3), starts_early(78), starts_early(79), starts_early(95)] == [True, True, False, False]
 
@@ -150,8 +158,8 @@ def test_replan_context_survives_serialization() -> None:
 
 
 def rename_ids(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
-    actual = rename_reserved_ids(Document({"nodes": list(nodes)}))
-    return None if actual is None else actual[0]["nodes"]
+    renaming = rename_reserved_ids(Document({"nodes": list(nodes)}))
+    return None if renaming is None else renaming[0]["nodes"]
 
 
 def test_renamed_id_is_replaced_in_references_and_dependencies_only() -> None:

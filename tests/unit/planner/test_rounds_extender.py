@@ -27,35 +27,39 @@ from tests.support.docs import ROOT
 from tests.support.plan_building import start_ready_tasks, with_extender
 from tests.support.rounds import WorkerTools, continue_with, done_response, failed_response, ref, sub_goal
 
-PAGE = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
-PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
-SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
-ASK = sub_goal(9, "clarify", question="Which?")
-Answers = Mapping[str, Any]
-FAILS: Answers = {"sg1": NodeError("tool_failed", "no")}
+ROUNDS_DOCUMENTATION = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
+PICK_MAERSK, PICK_EVERGREEN = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+ADD_UP = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
+CLARIFY = sub_goal(9, "clarify", question="Which?")
+WorkerResults = Mapping[str, Any]
+FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": NodeError("tool_failed", "no")}
 
 
 class Question:
     """A question in rounds with scripted model calls and worker tools.
 
     Args:
-        planner: the answers of the planner, in order.
-        workers: node id -> the outputs of the worker tool, or the error of the node.
+        planner_answers: the answers of the planner, in order.
+        worker_results: node id -> the outputs of the worker tool, or the error of the node.
     """
 
     def __init__(
-        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, options: RoundsOptions | None = None
+        self,
+        *planner_answers: Any,
+        worker_results: WorkerResults | None = None,
+        max_rounds: int = 10,
+        options: RoundsOptions | None = None,
     ) -> None:
         tools = WorkerTools().registry().declarations()
         self.plan = prepare_rounds("Compare.", tools, options or RoundsOptions(limits=RoundsLimits(max_rounds)))[0]
         self.scheduler = self._scheduler()
         self.scheduler.start(0.0)
-        self.at = 0.0
-        self.planner: Sequence[Any] = planner
-        self.workers: Answers = workers or {}
+        self.now = 0.0
+        self.planner_answers: Sequence[Any] = planner_answers
+        self.worker_results: WorkerResults = worker_results or {}
         self.prompts: dict[str, str] = {}
-        self.sizes: dict[str, int] = {}
-        self.known: dict[str, list[int]] = {}
+        self.argument_sizes: dict[str, int] = {}
+        self.known_ids: dict[str, list[int]] = {}
 
     def _scheduler(self) -> RunScheduler:
         scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
@@ -68,37 +72,37 @@ class Question:
         return [task.id for task in tasks]
 
     def start(self) -> list[Task]:
-        self.at += 1.0
-        return start_ready_tasks(self.scheduler, at=self.at)
+        self.now += 1.0
+        return start_ready_tasks(self.scheduler, at=self.now)
 
     def end(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            self.at += 1.0
-            answer = self._answer(task.id, task.arguments)
+            self.now += 1.0
+            answer = self._result_of(task.id, task.arguments)
             if isinstance(answer, NodeError):
-                self.scheduler.fail(task.id, answer, at=self.at)
+                self.scheduler.fail(task.id, answer, at=self.now)
             else:
-                self.scheduler.complete(task.id, answer, at=self.at)
+                self.scheduler.complete(task.id, answer, at=self.now)
 
-    def _answer(self, node: str, arguments: Mapping[str, Any]) -> Any:
+    def _result_of(self, node: str, arguments: Mapping[str, Any]) -> Any:
         if node.startswith("sg"):
-            outputs = self.workers.get(node)
+            outputs = self.worker_results.get(node)
             if outputs is None or isinstance(outputs, NodeError):
-                return outputs or {"status": "success", "outputs": self._slots(arguments)}
+                return outputs or {"status": "success", "outputs": self._default_outputs(arguments)}
             return {"status": "success", "outputs": outputs}
         if not node.startswith("plan"):
-            return _answer(node)
-        self.sizes[node] = encoded_size(arguments)
+            return _model_response(node)
+        self.argument_sizes[node] = encoded_size(arguments)
         self.prompts[node] = arguments["messages"][-1]["content"]
-        message, self.planner = self.planner[0], self.planner[1:]
+        message, self.planner_answers = self.planner_answers[0], self.planner_answers[1:]
         if isinstance(message, NodeError):
             return message
         context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
-        self.known[node] = [each.id for each in context.known]
-        return {**_answer(message), "read": parse_round(None, message, context)}
+        self.known_ids[node] = [sub_goal.id for sub_goal in context.known]
+        return {**_model_response(message), "read": parse_round(None, message, context)}
 
     @staticmethod
-    def _slots(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _default_outputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if "numbers" in arguments:
             return {"total": sum(arguments["numbers"])}
         return {"numbers": [1, 2]} if "name" in arguments else {"clarification": arguments["question"]}
@@ -117,19 +121,19 @@ class Question:
         self.scheduler = self._scheduler()
         restore_state(self.scheduler, state)
 
-    def planning(self) -> list[Task]:
-        """Continue until the second planner call, and return its task unfinished."""
+    def start_second_planner_call(self) -> list[Task]:
+        """Continue to the second planner call, and return its unfinished task."""
         for _ in range(3):
             self.step()
         return self.start()
 
     @property
-    def error(self) -> str:
+    def error_code(self) -> str:
         error = self.scheduler.state.error or self.scheduler.features.extension.goal_error()
         return error.code if error is not None else ""
 
 
-def _answer(text: str) -> dict[str, Any]:
+def _model_response(text: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
 
@@ -137,9 +141,9 @@ def _answer(text: str) -> dict[str, Any]:
 def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_ended() -> None:
     chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
-        continue_with(PICK, SUM, chain, OTHER),
+        continue_with(PICK_MAERSK, ADD_UP, chain, PICK_EVERGREEN),
         done_response(all=ref(4, "comparison")),
-        workers={"sg4": {"comparison": "x"}},
+        worker_results={"sg4": {"comparison": "x"}},
     )
     assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
     assert question.scheduler.status() is RunStatus.COMPLETED
@@ -147,7 +151,12 @@ def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all
 
 
 def test_question_continues_as_new_after_any_step() -> None:
-    answers = (continue_with(PICK, ASK), "No.", continue_with(OTHER), done_response(all=ref(9, "clarification")))
+    answers = (
+        continue_with(PICK_MAERSK, CLARIFY),
+        "No.",
+        continue_with(PICK_EVERGREEN),
+        done_response(all=ref(9, "clarification")),
+    )
     expected = Question(*answers).run()
     question = Question(*answers)
     steps = []
@@ -160,14 +169,14 @@ def test_question_continues_as_new_after_any_step() -> None:
 
 def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
     question = Question(
-        continue_with(PICK, SUM, ASK),
-        continue_with(OTHER),
-        continue_with(PICK),
+        continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
+        continue_with(PICK_EVERGREEN),
+        continue_with(PICK_MAERSK),
         done_response(all=ref(9, "clarification")),
-        workers=FAILS,
+        worker_results=FIRST_SUB_GOAL_FAILS,
     )
     assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
-    assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
+    assert question.known_ids == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
     assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in question.prompts["plan#3"]
     assert question.scheduler.status() is RunStatus.COMPLETED
 
@@ -176,36 +185,36 @@ def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list
     """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the planner and retried tasks."""
     new_sub_goal = sub_goal(5, "pick", name="MSC")
     question = Question(
-        continue_with(PICK, ASK),
-        continue_with(PICK, new_sub_goal),
+        continue_with(PICK_MAERSK, CLARIFY),
+        continue_with(PICK_MAERSK, new_sub_goal),
         done_response(all=ref(9, "clarification")),
-        workers=FAILS,
+        worker_results=FIRST_SUB_GOAL_FAILS,
     )
-    planning = question.planning()
-    question.workers = {}
-    assert [task.id for task in planning] == ["plan#2"]
-    apply_command(command, question.scheduler, at=question.at)
-    return question, planning, question.start()
+    planner_tasks = question.start_second_planner_call()
+    question.worker_results = {}
+    assert [task.id for task in planner_tasks] == ["plan#2"]
+    apply_command(command, question.scheduler, at=question.now)
+    return question, planner_tasks, question.start()
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_manually_restarted_sub_goal_does_not_delay_others(has_ended: bool) -> None:
-    question, planning, retried = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
-    assert [task.id for task in retried] == ["sg1#2"]
-    for tasks in (retried, planning) if has_ended else (planning, retried):
+    question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
+    assert [task.id for task in retried_tasks] == ["sg1#2"]
+    for tasks in (retried_tasks, planner_tasks) if has_ended else (planner_tasks, retried_tasks):
         question.end(tasks)
-    ran = [task for step in question.run() for task in step]
-    assert "sg5" in ran
+    ran_ids = [task for step in question.run() for task in step]
+    assert "sg5" in ran_ids
     assert question.scheduler.status() is RunStatus.COMPLETED
-    assert question.planner == ()
+    assert question.planner_answers == ()
 
 
 def test_manually_completed_sub_goal_is_not_started_again_by_the_planner() -> None:
-    question, planning, retried = retry_while_planning(RetryNode("sg1"))
-    assert [task.id for task in retried] == ["sg1"]
-    question.end([*retried, *planning])
-    ran = [task for step in question.run() for task in step]
-    assert [task for task in ran if task.startswith("sg")] == ["sg5"]
+    question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1"))
+    assert [task.id for task in retried_tasks] == ["sg1"]
+    question.end([*retried_tasks, *planner_tasks])
+    ran_ids = [task for step in question.run() for task in step]
+    assert [task for task in ran_ids if task.startswith("sg")] == ["sg5"]
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
@@ -215,54 +224,63 @@ def _document(question: Question) -> dict[str, Any]:
     return actual
 
 
-def _results(question: Question) -> list[list[tuple[int, str]]]:
+def _result_statuses(question: Question) -> list[list[tuple[int, str]]]:
     return [
-        [(result["sub_goal_id"], result["status"]) for result in each["results"]]
-        for each in _document(question)["rounds"]
+        [(result["sub_goal_id"], result["status"]) for result in round_document["results"]]
+        for round_document in _document(question)["rounds"]
     ]
 
 
 def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
-    other_sum = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
+    other_sum = {**ADD_UP, "inputs": {"numbers": ref(2, "numbers")}}
     answers = (
-        continue_with(PICK, SUM, ASK),
-        continue_with(PICK, OTHER),
+        continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
+        continue_with(PICK_MAERSK, PICK_EVERGREEN),
         continue_with(other_sum),
         failed_response("no"),
     )
-    question = Question(*answers, workers=workers)
+    question = Question(*answers, worker_results=workers)
     question.run()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
-    assert _results(question) == expected
+    assert _result_statuses(question) == expected
     # A skipped branch is not a failure.
-    question = Question(continue_with(PICK, SUM), continue_with(PICK), failed_response("no"), workers=FAILS)
+    question = Question(
+        continue_with(PICK_MAERSK, ADD_UP),
+        continue_with(PICK_MAERSK),
+        failed_response("no"),
+        worker_results=FIRST_SUB_GOAL_FAILS,
+    )
     question.run()
-    assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-    question = Question(continue_with(PICK, ASK), done_response(all=ref(9, "clarification")), workers=FAILS)
-    planning = question.planning()
-    apply_command(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
-    question.workers = {}
-    question.end(planning)
+    assert _result_statuses(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
+    question = Question(
+        continue_with(PICK_MAERSK, CLARIFY),
+        done_response(all=ref(9, "clarification")),
+        worker_results=FIRST_SUB_GOAL_FAILS,
+    )
+    planner_tasks = question.start_second_planner_call()
+    apply_command(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.now)
+    question.worker_results = {}
+    question.end(planner_tasks)
     question.run()
-    assert _results(question) == [[(1, "failed"), (9, "success"), (1, "success")], []]
+    assert _result_statuses(question) == [[(1, "failed"), (9, "success"), (1, "success")], []]
 
 
 def test_document_has_the_documented_fields() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
     question = Question(
-        continue_with(PICK, ASK, reasoning="First."),
+        continue_with(PICK_MAERSK, CLARIFY, reasoning="First."),
         done_response(all=ref(9, "clarification")),
         options=RoundsOptions(turns=turns),
     )
     question.run()
     actual = _document(question)
     documented = json.loads(
-        next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if '"phase"' in text)
+        next(text for text in re.findall(r"```text\n(.*?)```", ROUNDS_DOCUMENTATION, re.DOTALL) if '"phase"' in text)
     )
     assert [*documented] == [*actual]
-    for part in ("sub_goals", "messages", "rounds", "conversation_history"):
-        assert [*documented[part][0]] == [*actual[part][0]], part
+    for field in ("sub_goals", "messages", "rounds", "conversation_history"):
+        assert [*documented[field][0]] == [*actual[field][0]], field
     outputs: dict[int, Any] = {1: {"numbers": [1, 2]}, 9: {"clarification": "Which?"}}
     assert actual["rounds"][0]["results"] == [
         {"sub_goal_id": number, "status": "success", "outputs": output, "error": None, "message": None}
@@ -271,7 +289,7 @@ def test_document_has_the_documented_fields() -> None:
     assert actual["completed_outputs"] == {str(number): output for number, output in outputs.items()}
     (turn,) = actual["conversation_history"]
     assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
-    assert f"at most {SHOWN_TURN_CHARACTERS} characters" in PAGE
+    assert f"at most {SHOWN_TURN_CHARACTERS} characters" in ROUNDS_DOCUMENTATION
     assert [(message["role"], message["name"], message["content"]) for message in actual["messages"]] == [
         *(("user", "question", "Compare."), ("assistant", "intention", "intention"), ("assistant", "plan", "First.")),
         *(("tool", "sg1", "success"), ("tool", "sg9", "success")),
@@ -280,7 +298,9 @@ def test_document_has_the_documented_fields() -> None:
 
 
 def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
-    phases, statuses = (re.search(rf"^\| `{name}`.*$", PAGE, re.MULTILINE) for name in ("phase", "status"))
+    phases, statuses = (
+        re.search(rf"^\| `{name}`.*$", ROUNDS_DOCUMENTATION, re.MULTILINE) for name in ("phase", "status")
+    )
     assert phases is not None
     assert statuses is not None
     assert re.findall(r"`(\w+)`", phases[0].split("|")[2]) == [*get_args(RoundsPhase)]
@@ -288,10 +308,12 @@ def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
 
 
 def test_long_values_in_the_document_are_references() -> None:
-    short, long = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
-    with_long_param = sub_goal(2, "pick", name="é" * 1_000)
+    short_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
+    sub_goal_with_long_param = sub_goal(2, "pick", name="é" * 1_000)
     question = Question(
-        continue_with(PICK, with_long_param), failed_response("no"), workers={"sg1": short, "sg2": long}
+        continue_with(PICK_MAERSK, sub_goal_with_long_param),
+        failed_response("no"),
+        worker_results={"sg1": short_outputs, "sg2": long_outputs},
     )
     question.run()
     actual = _document(question)
@@ -299,40 +321,40 @@ def test_long_values_in_the_document_are_references() -> None:
     assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
     assert actual["completed_outputs"]["1"] == outputs
     first, second = actual["sub_goals"]
-    assert first["result"] == short
+    assert first["result"] == short_outputs
     assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
     expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]
     assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == expected
 
 
 def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
-    repeated = continue_with(PICK | {"id": 2})
+    repeated_answer = continue_with(PICK_MAERSK | {"id": 2})
     question = Question(
-        continue_with(PICK),
-        repeated,
-        continue_with(OTHER),
-        repeated,
-        continue_with(ASK),
+        continue_with(PICK_MAERSK),
+        repeated_answer,
+        continue_with(PICK_EVERGREEN),
+        repeated_answer,
+        continue_with(CLARIFY),
         done_response(all=ref(9, "clarification")),
     )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_with(PICK), repeated, repeated)
+    question = Question(continue_with(PICK_MAERSK), repeated_answer, repeated_answer)
     question.run()
-    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
+    assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
     assert "the same work was done in sub-goal 1, whose status is success" in question.scheduler.state.error.message
-    question = Question(*["No."] * 3, continue_with(ASK), *["No."] * 3, done_response(all=ref(9, "clarification")))
+    question = Question(*["No."] * 3, continue_with(CLARIFY), *["No."] * 3, done_response(all=ref(9, "clarification")))
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_with(ASK), *["No."] * 4)
+    question = Question(continue_with(CLARIFY), *["No."] * 4)
     question.run()
-    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
+    assert (question.scheduler.status(), question.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
 def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_error() -> None:
-    failing = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
-    question = Question(*[continue_with(PICK)] * 5, workers=failing)
+    failures = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
+    question = Question(*[continue_with(PICK_MAERSK)] * 5, worker_results=failures)
     steps = question.run()
     assert sum(step[0].startswith("sg1") for step in steps) == 3
     error = question.scheduler.state.error
@@ -341,7 +363,7 @@ def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_erro
 
 
 def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
-    question = Question(continue_with(PICK), failed_response("There is no such carrier."))
+    question = Question(continue_with(PICK_MAERSK), failed_response("There is no such carrier."))
     question.run()
     assert question.scheduler.status() is RunStatus.FAILED
     assert question.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
@@ -349,25 +371,30 @@ def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
 
 
 def test_failed_planner_call_keeps_the_deliverables() -> None:
-    lost = NodeError("model_unavailable", "no response")
-    question = Question(continue_with(ASK), lost)
+    failure = NodeError("model_unavailable", "no response")
+    question = Question(continue_with(CLARIFY), failure)
     question.run()
-    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
+    assert (question.scheduler.status(), question.error_code) == (
+        RunStatus.COMPLETED_WITH_FAILURES,
+        "model_unavailable",
+    )
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: no response", None)
-    question = Question(lost)
+    question = Question(failure)
     question.run()
-    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
+    assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "model_unavailable")
     question = Question()
     (task,) = question.start()
     question.scheduler.fail(task.id, NodeError("model_key_rejected", "no such key"), at=2.0)
-    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_rejected")
+    assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "model_key_rejected")
 
 
 @pytest.mark.parametrize("continues_as_new", [False, True])
-def test_answer_is_assembled_from_slots_in_order_without_a_call(*, continues_as_new: bool) -> None:
+def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continues_as_new: bool) -> None:
     workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
-    question = Question(continue_with(PICK, SUM, ASK), done_response("All is there.", **inputs), workers=workers)
+    question = Question(
+        continue_with(PICK_MAERSK, ADD_UP, CLARIFY), done_response("All is there.", **inputs), worker_results=workers
+    )
     while not question.scheduler.is_finished:
         question.step()
         if continues_as_new:
@@ -382,14 +409,18 @@ def test_answer_is_assembled_from_slots_in_order_without_a_call(*, continues_as_
 
 def test_assembled_answer_lists_incomplete_parts() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
-    second = sub_goal(8, "clarify", "The other one", question="Other?")
-    question = Question(continue_with(PICK, ASK, second), done_response(all=ref(9, "clarification")), workers=workers)
+    other_clarification = sub_goal(8, "clarify", "The other one", question="Other?")
+    question = Question(
+        continue_with(PICK_MAERSK, CLARIFY, other_clarification),
+        done_response(all=ref(9, "clarification")),
+        worker_results=workers,
+    )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
-    question = Question(continue_with(ASK), continue_with(OTHER), max_rounds=2)
+    question = Question(continue_with(CLARIFY), continue_with(PICK_EVERGREEN), max_rounds=2)
     question.run()
-    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
+    assert (question.scheduler.status(), question.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
     text, _ = question.scheduler.output()
     assert text.startswith("Which?\n\nIncomplete:\n- The work ended early: all 2 rounds are used")
     document = _document(question)
@@ -397,7 +428,7 @@ def test_assembled_answer_lists_incomplete_parts() -> None:
 
 
 def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
-    question = Question(continue_with(ASK), done_response(all=ref(9, "clarification")))
+    question = Question(continue_with(CLARIFY), done_response(all=ref(9, "clarification")))
     encoded = plan_to_json(question.plan)
     del encoded["extender"]["synthesis"]
     question.plan = plan_from_json(encoded)
@@ -409,9 +440,11 @@ def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
 
 def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
-    second = sub_goal(8, "clarify", question="Other?")
+    other_clarification = sub_goal(8, "clarify", question="Other?")
     question = Question(
-        continue_with(PICK, SUM, ASK, second), done_response(all=ref(9, "clarification")), workers=workers
+        continue_with(PICK_MAERSK, ADD_UP, CLARIFY, other_clarification),
+        done_response(all=ref(9, "clarification")),
+        worker_results=workers,
     )
     question.run()
     states = {
@@ -422,12 +455,12 @@ def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> N
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     document = _document(question)
-    ends = [(sub_goal["id"], sub_goal["status"]) for sub_goal in document["sub_goals"]]
-    assert ends == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
+    statuses = [(sub_goal["id"], sub_goal["status"]) for sub_goal in document["sub_goals"]]
+    assert statuses == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
 
 
 def test_document_has_the_phase_and_round_after_each_step() -> None:
-    question = Question(continue_with(PICK), continue_with(OTHER), failed_response("no"))
+    question = Question(continue_with(PICK_MAERSK), continue_with(PICK_EVERGREEN), failed_response("no"))
     phases = [_phase(question)]
     while not question.scheduler.is_finished:
         question.step()
@@ -440,34 +473,36 @@ def _phase(question: Question) -> str:
 
 
 def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
-    extender = Question(continue_with(PICK)).scheduler.features.extension.extender
+    extender = Question(continue_with(PICK_MAERSK)).scheduler.features.extension.extender
     assert extender is not None
-    names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
-    assert {name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in names} == names
-    question = Question(continue_with(PICK, SUM), failed_response("no"), workers=FAILS)
-    planning = question.planning()
+    accepts_result = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
+    assert {
+        name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in accepts_result
+    } == accepts_result
+    question = Question(continue_with(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS)
+    planner_tasks = question.start_second_planner_call()
     slots = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
     for result, message in (
         ("text", "the result of 'sg1' must be an object with the output slots of 'pick': numbers"),
         ({}, f"{slots}missing: 'numbers'"),
         ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
     ):
-        assert apply_command(SetResult("sg1", result), question.scheduler, at=question.at) == message
-    assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
-    question.end([*question.start(), *planning])
+        assert apply_command(SetResult("sg1", result), question.scheduler, at=question.now) == message
+    assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.now) is None
+    question.end([*question.start(), *planner_tasks])
     assert [sub_goal["status"] for sub_goal in _document(question)["sub_goals"]] == ["success", "success"]
 
 
 def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    question = Question(continue_with(*each), failed_response("enough"), workers=workers)
+    question = Question(continue_with(*each), failed_response("enough"), worker_results=workers)
     question.run()
     assert len(question.prompts["plan#2"]) < 70_000
     assert question.prompts["plan#2"].count('"preview": ') == 40
     rounds = (
-        continue_with(PICK, reasoning="First\nMaersk."),
-        continue_with(SUM, reasoning="Then the sum."),
+        continue_with(PICK_MAERSK, reasoning="First\nMaersk."),
+        continue_with(ADD_UP, reasoning="Then the sum."),
         failed_response("no"),
     )
     question = Question(*rounds)
@@ -491,10 +526,10 @@ def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
         for round_index in range(10)
     ]
     workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
-    question = Question(*rounds, failed_response("enough"), workers=workers, max_rounds=20)
+    question = Question(*rounds, failed_response("enough"), worker_results=workers, max_rounds=20)
     question.run()
     last = question.prompts["plan#11"]
-    assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
+    assert question.argument_sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
     # All sub-goals are listed, and the newest have the most detail.
     assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
     assert last.count('"preview": ') > 0

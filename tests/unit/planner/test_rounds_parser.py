@@ -30,23 +30,34 @@ from tests.support.rounds import continue_with, done_response, failed_response, 
 
 
 def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
-    """Return a worker tool with the untyped arguments `takes`."""
-    takes = more.pop("takes", ())
-    schema = {"type": "object", "properties": {each: {} for each in takes}, "additionalProperties": False}
+    """Return a worker tool whose untyped arguments are `argument_names`."""
+    argument_names = more.pop("argument_names", ())
+    schema = {
+        "type": "object",
+        "properties": {argument: {} for argument in argument_names},
+        "additionalProperties": False,
+    }
     card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
     return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
 
 
 WORKERS = {
-    each.name: each
-    for each in (
-        worker_tool("pick", "numbers", takes=("name",), same_as={"numbers": "all_results"}),
+    tool.name: tool
+    for tool in (
+        worker_tool("pick", "numbers", argument_names=("name",), same_as={"numbers": "all_results"}),
         worker_tool(
-            "add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",), same_as={"rest": "numbers"}
+            "add_up",
+            "total",
+            "rest",
+            argument_names=("numbers", "more"),
+            requires=("numbers",),
+            same_as={"rest": "numbers"},
         ),
-        worker_tool("show", "shown", goal_type="deliverable", takes=("total",)),
-        worker_tool("tell", "statement", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
-        worker_tool("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
+        worker_tool("show", "shown", goal_type="deliverable", argument_names=("total",)),
+        worker_tool(
+            "tell", "statement", goal_type="deliverable", argument_names=("all_results",), requires=("all_results",)
+        ),
+        worker_tool("think", "thought", goal_type="deliverable", argument_names=("about",), takes_sub_goal=True),
     )
 }
 
@@ -102,17 +113,23 @@ def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
         )
     )
     assert (actual["valid"], actual["action"], actual["reasoning"]) == (True, "continue", "Both.")
-    first_node = {
+    first_sub_goal = {
         "id": 1,
         "worker": "pick",
         "description": "the numbers",
         "outputs": ["numbers"],
         "goal_type": "support",
     }
-    second = {"id": 2, "worker": "add_up", "description": "", "outputs": ["total", "rest"], "goal_type": "support"}
+    second_sub_goal = {
+        "id": 2,
+        "worker": "add_up",
+        "description": "",
+        "outputs": ["total", "rest"],
+        "goal_type": "support",
+    }
     assert actual["sub_goals"] == [
-        {**first_node, "inputs": {}, "params": {"name": "Maersk"}},
-        {**second, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
+        {**first_sub_goal, "inputs": {}, "params": {"name": "Maersk"}},
+        {**second_sub_goal, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
     ]
 
 
@@ -188,15 +205,15 @@ def test_unambiguous_answer_is_parsed_in_every_form(answer: str) -> None:
             "/sub_goals/0/inputs/total/path",
         ),
         *(
-            (continue_with({**sub_goal(1, "pick"), field: wrong}), "invalid_field", f"/sub_goals/0/{field}")
-            for field, wrong in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
+            (continue_with({**sub_goal(1, "pick"), field: value}), "invalid_field", f"/sub_goals/0/{field}")
+            for field, value in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
         ),
         (continue_with(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
         (done_response(), "empty_plan", "/synthesis_inputs"),
         (failed_response(" "), "invalid_field", "/reasoning"),
     ],
 )
-def test_impossible_sub_goals_are_rejected_with_their_pointer(answer: str, code: str, pointer: str) -> None:
+def test_invalid_answers_are_rejected_with_their_pointer(answer: str, code: str, pointer: str) -> None:
     assert (code, pointer) in problems_of(answer)
 
 
@@ -229,11 +246,16 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
 
 def test_argument_names_are_normalized() -> None:
     existing = known_sub_goal(1, "pick", name="x")
-    with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (actual,) = parse(continue_with(with_input), existing)["sub_goals"]
+    sub_goal_with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
+    (actual,) = parse(continue_with(sub_goal_with_input), existing)["sub_goals"]
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
-    duplicate = {**with_input, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
-    assert problems_of(continue_with(duplicate), existing) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
+    sub_goal_with_duplicate_input = {
+        **sub_goal_with_input,
+        "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")},
+    }
+    assert problems_of(continue_with(sub_goal_with_duplicate_input), existing) == [
+        ("invalid_field", "/sub_goals/0/inputs/all_results")
+    ]
     (problem,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing)
     assert problem == ("repeated", "/sub_goals/0")
 
@@ -255,18 +277,20 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
     assert parse(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing)[
         "valid"
     ]
-    rejected = parse(continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing)
-    (problem,) = rejected["problems"]
+    rejected_answer = parse(
+        continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing
+    )
+    (problem,) = rejected_answer["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
     assert problem["message"] == "'add_up' requires 'numbers', but the reference is to the slot 'total'"
     assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
-    assert problem["message"] in rejected["repair"]
+    assert problem["message"] in rejected_answer["repair"]
     # The slots are also checked if both sub-goals start in the same answer.
-    new_sub_goals = continue_with(
+    answer = continue_with(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
-    assert problems_of(new_sub_goals, *existing) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
+    assert problems_of(answer, *existing) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
@@ -278,25 +302,28 @@ def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalS
 
 
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
-    with_input = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
+    dependent_sub_goal = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
-    assert problems_of(continue_with(with_input), *FAILED_AND_PENDING)[0] == expected
-    actual = parse(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
+    assert problems_of(continue_with(dependent_sub_goal), *FAILED_AND_PENDING)[0] == expected
+    actual = parse(continue_with(sub_goal(1, "pick", name="x"), dependent_sub_goal), *FAILED_AND_PENDING)
     assert [sub_goal["id"] for sub_goal in actual["sub_goals"]] == [1, 3]
-    pending = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
-    failed = sub_goal(1, "pick", name="x")
-    assert [sub_goal["id"] for sub_goal in parse(continue_with(failed, pending), *FAILED_AND_PENDING)["sub_goals"]] == [
-        1
-    ]
-    assert problems_of(continue_with(pending), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
-    replacement = continue_with(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
-    assert [sub_goal["id"] for sub_goal in parse(replacement, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
-    dependent = continue_with(sub_goal(3, "show", total=ref(2, "total")))
-    assert problems_of(dependent, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
+    pending_sub_goal = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
+    failed_sub_goal = sub_goal(1, "pick", name="x")
+    assert [
+        sub_goal["id"]
+        for sub_goal in parse(continue_with(failed_sub_goal, pending_sub_goal), *FAILED_AND_PENDING)["sub_goals"]
+    ] == [1]
+    assert problems_of(continue_with(pending_sub_goal), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
+    answer_with_replacement = continue_with(
+        sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers"))
+    )
+    assert [sub_goal["id"] for sub_goal in parse(answer_with_replacement, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
+    answer_with_dependent = continue_with(sub_goal(3, "show", total=ref(2, "total")))
+    assert problems_of(answer_with_dependent, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 
 
 @pytest.mark.parametrize(
-    ("existing", "new", "is_repeated"),
+    ("existing", "new_sub_goal", "is_repeated"),
     [
         (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
         (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
@@ -314,9 +341,9 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     ],
 )
 def test_sub_goal_with_the_same_work_is_a_repetition(
-    existing: KnownSubGoal, new: Mapping[str, Any], *, is_repeated: bool
+    existing: KnownSubGoal, new_sub_goal: Mapping[str, Any], *, is_repeated: bool
 ) -> None:
-    actual = parse(continue_with(new), existing)
+    actual = parse(continue_with(new_sub_goal), existing)
     assert (actual["valid"], actual.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
@@ -384,10 +411,10 @@ def test_unstorable_json_text_in_an_answer_is_rejected(params: str, code: str) -
 
 
 def test_too_deeply_nested_answer_is_rejected_in_every_form() -> None:
-    deep: Any = 1
+    deep_value: Any = 1
     for _ in range(MAX_DEPTH):
-        deep = [deep]
-    answer = {"action": "continue", "sub_goals": [sub_goal(1, "pick", name=deep)]}
+        deep_value = [deep_value]
+    answer = {"action": "continue", "sub_goals": [sub_goal(1, "pick", name=deep_value)]}
     assert [actual["problems"][0]["code"] for actual in parse_as_value_and_text(answer)] == ["too_large"] * 2
 
 
@@ -432,15 +459,17 @@ def test_any_text_of_a_planner_is_rejected(text: str) -> None:
 
 
 def test_newest_answer_has_up_to_10000_characters_and_earlier_answers_up_to_4000() -> None:
-    def reasoning_of(letter: str, length: int) -> str:
+    def response_of(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 
-    turns = [TurnSummary(1, "q" * 5_000, reasoning_of("a", 9_000)), TurnSummary(2, "And?", reasoning_of("b", 9_000))]
-    result = intention_messages("The first.", turns)[1].content or ""
-    _, older, newest, *_ = result.splitlines()
-    assert (older.count("q") < 5_000, "Which one?" in older, "[…cut]" in older) == (True, True, True)
-    assert 3_900 < older.count("a") < 4_000
-    assert reasoning_of("b", 9_000) in newest
-    longer = intention_messages("The first.", [TurnSummary(1, "Q", reasoning_of("c", 20_000))])[1].content or ""
-    assert 9_900 < longer.count("c") < 10_010
-    assert "Which one?" in longer
+    turns = [TurnSummary(1, "q" * 5_000, response_of("a", 9_000)), TurnSummary(2, "And?", response_of("b", 9_000))]
+    prompt = intention_messages("The first.", turns)[1].content or ""
+    _, older_turn, newest_turn, *_ = prompt.splitlines()
+    assert (older_turn.count("q") < 5_000, "Which one?" in older_turn, "[…cut]" in older_turn) == (True, True, True)
+    assert 3_900 < older_turn.count("a") < 4_000
+    assert response_of("b", 9_000) in newest_turn
+    text_of_long_turn = (
+        intention_messages("The first.", [TurnSummary(1, "Q", response_of("c", 20_000))])[1].content or ""
+    )
+    assert 9_900 < text_of_long_turn.count("c") < 10_010
+    assert "Which one?" in text_of_long_turn

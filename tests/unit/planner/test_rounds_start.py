@@ -18,8 +18,8 @@ from tests.support.rounds import WorkerTools
 DEFAULT_LIMITS = RoundsLimits(7, 30.0, 600.0)
 
 
-def limits_of(**message: Any) -> RoundsLimits:
-    document = {"goal": "How many?", "profile": "rounds", **message}
+def limits_of(**fields: Any) -> RoundsLimits:
+    document = {"goal": "How many?", "profile": "rounds", **fields}
     plan = rounds_from_document(document, WorkerTools().registry().declarations(), limits=DEFAULT_LIMITS)
     assert plan.extender is not None
     rounds = rounds_from_json(plan.extender)
@@ -29,14 +29,14 @@ def limits_of(**message: Any) -> RoundsLimits:
 def test_limits_of_a_question_default_to_the_settings(toolset: Toolset) -> None:
     assert limits_of() == DEFAULT_LIMITS
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
-    prepared = _prepare_rounds(toolset)
-    assert prepared.plan.extender is not None
-    assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 30.0
-    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
-    prepared = _prepare_rounds(toolset, options=RunStartOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
-    assert prepared.plan.extender is not None
-    assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 2.0
-    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
+    start_request = _prepare_rounds(toolset)
+    assert start_request.plan.extender is not None
+    assert rounds_from_json(start_request.plan.extender).worker_timeout_s == 30.0
+    assert (start_request.plan.deadline_s, start_request.source["max_rounds"]) == (600.0, 7)
+    start_request = _prepare_rounds(toolset, options=RunStartOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
+    assert start_request.plan.extender is not None
+    assert rounds_from_json(start_request.plan.extender).worker_timeout_s == 2.0
+    assert (start_request.plan.deadline_s, start_request.source["max_rounds"]) == (5_000.0, 3)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_invalid_limit_is_reported_with_its_location(name: str, value: Any) -> N
 
 @pytest.fixture
 def toolset(tmp_path: Path) -> Toolset:
-    """The toolset of a process whose settings have limits."""
+    """Return a toolset with limits for rounds in its settings."""
     settings = Settings(state_dir=tmp_path, max_rounds=7, worker_timeout_s=30, question_timeout_s=600)
     return replace(load_toolset(settings), user_tools=WorkerTools().registry())
 
 
-def _prepare_rounds(toolset: Toolset, **message: Any) -> StartRequest:
-    return prepare_request(TextRequest("How many?", profile="rounds", **message), toolset).start
+def _prepare_rounds(toolset: Toolset, **fields: Any) -> StartRequest:
+    return prepare_request(TextRequest("How many?", profile="rounds", **fields), toolset).start

@@ -13,20 +13,23 @@ from tests.support.plan_building import ids_of, start_ready_tasks
 AGENT = AgentSpec("helper", feedback_policy="on_request")
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
 AMOUNT_SCHEMA_TEXT = '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}'
-NESTED = '{"enum": [[1, 2], ["a|b]]"]]}'
+NESTED_SCHEMA_TEXT = '{"enum": [[1, 2], ["a|b]]"]]}'
 
 
-PLAIN = {"CLARIFICATION": "Which?", "APPROVAL": "May I?", "GUIDANCE": "How?", "INFORMATION": "How much?"}
+PROMPTS_BY_TYPE = {"CLARIFICATION": "Which?", "APPROVAL": "May I?", "GUIDANCE": "How?", "INFORMATION": "How much?"}
 
 
-def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "prompt": prompt, **more}
+def _question(request_type: str, prompt: str, **more: Any) -> dict[str, Any]:
+    return {"type": request_type, "prompt": prompt, **more}
 
 
 @pytest.mark.parametrize(
     ("marker", "question"),
     [
-        *((f"[[FEEDBACK {kind}: {prompt}]]", _question(kind, prompt)) for kind, prompt in PLAIN.items()),
+        *(
+            (f"[[FEEDBACK {request_type}: {prompt}]]", _question(request_type, prompt))
+            for request_type, prompt in PROMPTS_BY_TYPE.items()
+        ),
         ("[[FEEDBACK SELECTION: Which? | a | b]]", _question("SELECTION", "Which?", options=["a", "b"])),
         (
             f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]",
@@ -37,7 +40,7 @@ def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
             _question("INFORMATION", "How much?", schema=AMOUNT),
         ),
         (
-            f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED}]]",
+            f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED_SCHEMA_TEXT}]]",
             _question("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]}),
         ),
     ],
@@ -52,7 +55,7 @@ def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str,
     assert parse_answer(found_marker, AGENT).question == question
 
 
-def _agent() -> RunScheduler:
+def _started_agent() -> RunScheduler:
     scheduler = create_scheduler(agent_plan(AGENT, prompt="", results={}), {"objective": "Pay."})
     scheduler.features.extension.set_extender(AgentLoop(AGENT))
     scheduler.start(0.0)
@@ -67,33 +70,35 @@ def _request_of(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
 
 def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     invalid_marker = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
-    no_json = invalid_marker.replace('"nmber"', "")
+    marker_without_json = invalid_marker.replace('"nmber"', "")
     for marker, problem in (
-        (no_json, "the schema of an INFORMATION request is not a JSON object"),
+        (marker_without_json, "the schema of an INFORMATION request is not a JSON object"),
         (invalid_marker, "schema: "),
     ):
         message = parse_answer(f"Before. {marker}", AGENT)
         assert (message.text, message.question, problem in message.problem) == ("Before.", None, True)
         assert message.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
-    scheduler = _agent()
+    scheduler = _started_agent()
     start_ready_tasks(scheduler)
     scheduler.complete("turn1", _response(invalid_marker), at=1.0)
     (turn,) = start_ready_tasks(scheduler)
-    message_text = turn.arguments["messages"][-1]["content"]
-    assert message_text.startswith("No request was sent: invalid question of the tool: schema: ")
-    assert message_text.endswith("Ask again or answer without asking.")
+    prompt = turn.arguments["messages"][-1]["content"]
+    assert prompt.startswith("No request was sent: invalid question of the tool: schema: ")
+    assert prompt.endswith("Ask again or answer without asking.")
     scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {AMOUNT_SCHEMA_TEXT}]]"), at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == []
     assert _request_of(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
 
 
 def test_information_is_requested_by_a_tool_with_a_schema() -> None:
-    scheduler = _agent()
+    scheduler = _started_agent()
     (turn,) = start_ready_tasks(scheduler)
     (tool,) = turn.arguments["tools"]
     assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
-    texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)]
-    calls = [{"id": f"c{number}", "name": "ask_person", "arguments": text} for number, text in enumerate(texts)]
+    arguments = [
+        f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)
+    ]
+    calls = [{"id": f"c{number}", "name": "ask_person", "arguments": text} for number, text in enumerate(arguments)]
     scheduler.complete("turn1", _response(None, calls), at=1.0)
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None
