@@ -83,9 +83,8 @@ def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
 
 
 def test_document_of_a_repaired_plan_is_parsed_to_the_same_plan() -> None:
-    repaired_plan = parse(
-        f"Here it is:\n```json\n{json.dumps(intents_response({**FUND_INTENT, 'verb': 'cbu.ensur'}, CUSTODY_INTENT))}\n```"
-    )
+    response = json.dumps(intents_response({**FUND_INTENT, "verb": "cbu.ensur"}, CUSTODY_INTENT))
+    repaired_plan = parse(f"Here it is:\n```json\n{response}\n```")
     assert repaired_plan.document == intents_response(FUND_INTENT, CUSTODY_INTENT)
     assert [note.code for note in repaired_plan.notes] == ["fence", "tool"] or [
         note.code for note in repaired_plan.notes

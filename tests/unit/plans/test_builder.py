@@ -14,7 +14,7 @@ from dagwright.tools.errors import ToolLoadError
 from tests.support.shop_tools import articles, fetch, order, stock
 
 
-def nodes(plan: Plan) -> list[Any]:
+def node_documents(plan: Plan) -> list[Any]:
     actual = plan.to_dict()["nodes"]
     assert isinstance(actual, list)
     return actual
@@ -65,7 +65,7 @@ def test_node_document_has_every_option() -> None:
         item=all_articles.item["name"],
         amount=all_articles.index,
     )
-    assert nodes(plan)[-1] == {
+    assert node_documents(plan)[-1] == {
         "id": "all",
         "title": "Order all",
         "tool": "order",
@@ -101,12 +101,12 @@ def test_inputs_outputs_texts_and_secrets_become_references() -> None:
             "maximum": 9,
         }
     }
-    assert nodes(plan)[0]["arguments"] == {
+    assert node_documents(plan)[0]["arguments"] == {
         "item": "{{PLACEHOLDER_count}} lamps",
         "amount": "{{PLACEHOLDER_count}}",
         "note": r"\{{{{PLACEHOLDER_count}}}} \{{x}}",
     }
-    assert nodes(plan)[1]["arguments"]["headers"] == {"Authorization": "{{secret.TOKEN}}"}
+    assert node_documents(plan)[1]["arguments"]["headers"] == {"Authorization": "{{secret.TOKEN}}"}
     assert plan.output == {
         "ordered": "{{order.result}}",
         "all": "{{order.result..x}}",
@@ -119,14 +119,14 @@ def test_human_requests_agents_and_sub_plans_become_nodes(tmp_path: Path) -> Non
     inner = Plan("Inner")
     inner.output = inner.add(stock, item=inner.input("item"))
     plan = Plan()
-    which = plan.add(ask_human("Which?", options=["a", "b"], allow_text=True), id="which")
-    sub = plan.add(inner, item=which["selected"][0])
-    agent = plan.add_agent(f"Describe {sub}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
+    selection = plan.add(ask_human("Which?", options=["a", "b"], allow_text=True), id="which")
+    sub_plan = plan.add(inner, item=selection["selected"][0])
+    agent = plan.add_agent(f"Describe {sub_plan}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
     plan.add_agent("Check it", agent="critic", needs=[agent])
     file = tmp_path / "other.yaml"
     file.write_text(inner.to_yaml(), encoding="utf-8")
     plan.add(file, item="desk")
-    assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in nodes(plan)] == [
+    assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in node_documents(plan)] == [
         {"id": "which", "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "allow_text": True}},
         {"id": "Inner", "plan": inner.to_dict()},
         {
@@ -142,8 +142,8 @@ def test_human_requests_agents_and_sub_plans_become_nodes(tmp_path: Path) -> Non
 
 def test_call_and_add_build_the_same_node() -> None:
     plan, plan_with_call = Plan(), Plan()
-    for each in (plan, plan_with_call):
-        each.add(stock, item="lamp")
+    for target in (plan, plan_with_call):
+        target.add(stock, item="lamp")
     plan.add(order, id="o", when=plan["stock"]["is_new"], item="lamp", amount=plan["stock"]["left"])
     lamps = plan_with_call["stock"]
     plan_with_call.call(order, id="o", when=lamps["is_new"])("lamp", amount=lamps["left"].value)
@@ -168,11 +168,11 @@ CONDITIONS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "text"), CONDITIONS)
-def test_operators_on_handles_build_conditions(make: Callable[[Any], Any], text: str) -> None:
+@pytest.mark.parametrize(("make_condition", "text"), CONDITIONS)
+def test_operators_on_handles_build_conditions(make_condition: Callable[[Any], Any], text: str) -> None:
     plan = Plan()
-    plan.add(order, item="lamp", amount=1, when=make(plan.add(stock, item="lamp")))
-    assert nodes(plan)[-1]["when"].strip("()") == text.strip("()")
+    plan.add(order, item="lamp", amount=1, when=make_condition(plan.add(stock, item="lamp")))
+    assert node_documents(plan)[-1]["when"].strip("()") == text.strip("()")
     assert plan.check() == []
 
 
@@ -180,7 +180,7 @@ def test_condition_with_unusual_names_is_valid() -> None:
     plan = Plan()
     node = plan.add("any", id='odd "id"')
     plan.add(stock, item="lamp", when=node["in"][0]["odd key"] == plan.input("net", type=dict[str, int])["a"])
-    condition = nodes(plan)[-1]["when"]
+    condition = node_documents(plan)[-1]["when"]
     assert condition == 'nodes["odd \\"id\\""].result["in"][0]["odd key"] == inputs.net.a'
     assert [problem for problem in plan.check() if "when" in problem.message] == []
 
@@ -197,7 +197,7 @@ def rejection_of(operation: Callable[[Plan], object]) -> tuple[str, str, str | N
     return problem.pointer, problem.message, problem.hint
 
 
-REJECTED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
+REJECTED_OPERATIONS: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     (
         lambda plan: plan.add(stock, itm="lamp"),
         ("/nodes/2/arguments/itm", "stock: unknown argument 'itm'", "did you mean 'item'?"),
@@ -304,7 +304,7 @@ REJECTED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "expected"), REJECTED)
+@pytest.mark.parametrize(("operation", "expected"), REJECTED_OPERATIONS)
 def test_invalid_node_is_rejected_without_a_change_of_the_plan(
     operation: Callable[[Plan], object], expected: tuple[str, str, str | None]
 ) -> None:
@@ -354,13 +354,13 @@ def test_two_tools_with_the_same_name_are_rejected() -> None:
     from dagwright.tools import tool  # noqa: PLC0415 - shadows the decorator of the other tools
 
     @tool(name="stock")
-    def other(item: str) -> str:
+    def other_stock(item: str) -> str:
         return item
 
     with pytest.raises(ToolLoadError, match="two tools of the plan are called 'stock'"):
-        plan.add(other, item="x")
+        plan.add(other_stock, item="x")
     with pytest.raises(ToolLoadError, match="two of the given tools have this name"):
-        plan.check(tools=[stock, other])
+        plan.check(tools=[stock, other_stock])
 
 
 def test_plan_in_another_dialect_is_unchanged_and_read_only() -> None:

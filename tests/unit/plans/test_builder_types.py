@@ -43,7 +43,7 @@ async def shelf(name: str) -> Shelf | None:
 
 
 @tool(effects="read")
-async def measure(of: Shelf, amounts: list[int] | None = None, room: Room | None = None) -> float:
+async def measure(target: Shelf, amounts: list[int] | None = None, room: Room | None = None) -> float:
     """Measure a shelf."""
     return 1.5
 
@@ -72,15 +72,15 @@ class SamplePlan:
         self.lamp = self.plan.add(stock, item="lamp")
         self.shelf = self.plan.add(shelf, name="a")
         self.articles = self.plan.add(articles, shop="north")
-        self.mapped = self.plan.add(stock, for_each=["a", "b"], item=self.plan.item)
+        self.mapped_node = self.plan.add(stock, for_each=["a", "b"], item=self.plan.item)
         self.gross = self.plan.add(gross_plan(), net=self.net)
         self.check = self.plan.add(ask_human("Publish?"), id="check")
-        self.which = self.plan.add(ask_human("Where?", options=["web", "mail"]), id="which")
+        self.selection = self.plan.add(ask_human("Where?", options=["web", "mail"]), id="which")
         age = {"properties": {"age": {"type": "integer"}}}
         self.form = self.plan.add(ask_human("Age?", schema=age), id="form")
         self.text = self.plan.add_agent("Write", prompt="You write.", id="text")
         self.facts = self.plan.add_agent("Find", prompt="You find.", output_schema=age, id="facts")
-        self.untyped = self.plan.add("unknown")
+        self.untyped_node = self.plan.add("unknown")
 
     def stock(self, item: object = "x", **options: Any) -> object:
         """Add a node with a string argument."""
@@ -93,9 +93,9 @@ class SamplePlan:
 
 Operation = Callable[[SamplePlan], object]
 
-PARTS: list[tuple[Operation, str]] = [
+INVALID_PARTS: list[tuple[Operation, str]] = [
     (lambda sample: sample.check["aproved"], "'aproved': it has approved, reason"),
-    (lambda sample: sample.which["selcted"], "'selcted': it has selected"),
+    (lambda sample: sample.selection["selcted"], "'selcted': it has selected"),
     (lambda sample: sample.form["data"]["agee"], "'agee': it has age"),
     (lambda sample: sample.gross["grosss"], "'grosss': it has gross, all, note"),
     (lambda sample: sample.gross["all"][2], "2: it has fewer items"),
@@ -107,8 +107,8 @@ PARTS: list[tuple[Operation, str]] = [
     (lambda sample: sample.shelf["prices"][0]["gross"], "'gross': it has net"),
     (lambda sample: sample.shelf["prices"]["net"], "'net': it is list, not dict (write [0] for the first item)"),
     (lambda sample: sample.shelf["size"][2], "2: it has fewer items"),
-    (lambda sample: sample.mapped[0]["lefft"], "'lefft': it has name, left, is_new"),
-    (lambda sample: sample.mapped["left"], "'left': it is list, not dict (write [0] for the first item)"),
+    (lambda sample: sample.mapped_node[0]["lefft"], "'lefft': it has name, left, is_new"),
+    (lambda sample: sample.mapped_node["left"], "'left': it is list, not dict (write [0] for the first item)"),
     (lambda sample: sample.articles.item["lefft"], "'lefft': it has name, left, is_new"),
     (lambda sample: sample.lamp.error["mesage"], "'mesage': it has code, message, retryable, ref"),
     (lambda sample: Plan.parse(sample.plan.to_dict())["check"]["aproved"], "'aproved': it has approved, reason"),
@@ -118,14 +118,14 @@ PARTS: list[tuple[Operation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "message"), PARTS)
+@pytest.mark.parametrize(("operation", "message"), INVALID_PARTS)
 def test_missing_part_is_rejected(operation: Operation, message: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
         operation(SamplePlan())
     assert message in str(caught.value)
 
 
-TYPES: list[tuple[Operation, str]] = [
+INVALID_TYPES: list[tuple[Operation, str]] = [
     (
         lambda sample: sample.plan.add("http_request", ulr="x"),
         "http_request: unknown argument 'ulr' (did you mean 'url'?)",
@@ -136,16 +136,16 @@ TYPES: list[tuple[Operation, str]] = [
     (lambda sample: sample.order(None), "order: 'amount' takes int, not None"),
     (lambda sample: sample.stock(True), "stock: 'item' takes str, not bool True"),
     (
-        lambda sample: sample.plan.add(measure, of={"prices": [{"net": "x"}], "size": [1, "x"]}),
-        "'of'.prices[0].net takes float, not str",
+        lambda sample: sample.plan.add(measure, target={"prices": [{"net": "x"}], "size": [1, "x"]}),
+        "'target'.prices[0].net takes float, not str",
     ),
     (
-        lambda sample: sample.plan.add(measure, of={"prices": [{}], "size": [1, "x"]}),
-        "missing argument 'net' of 'of'.prices[0], of type float",
+        lambda sample: sample.plan.add(measure, target={"prices": [{}], "size": [1, "x"]}),
+        "missing argument 'net' of 'target'.prices[0], of type float",
     ),
     (
-        lambda sample: sample.plan.add(measure, of={"prices": [], "size": [1, "x"], "color": "gren"}),
-        """'of'.color: "gren" is not one of red, green (did you mean 'green'?)""",
+        lambda sample: sample.plan.add(measure, target={"prices": [], "size": [1, "x"], "color": "gren"}),
+        """'target'.color: "gren" is not one of red, green (did you mean 'green'?)""",
     ),
     (
         lambda sample: sample.stock(sample.lamp["is_new"]),
@@ -161,7 +161,7 @@ TYPES: list[tuple[Operation, str]] = [
         lambda sample: sample.order(sample.gross["note"]),
         "{{Gross.result.note}} is str, and 'amount' of 'order' takes int",
     ),
-    (lambda sample: sample.order(sample.which["selected"][0]), "is str, and 'amount' of 'order' takes int"),
+    (lambda sample: sample.order(sample.selection["selected"][0]), "is str, and 'amount' of 'order' takes int"),
     (
         lambda sample: sample.order(f"{sample.net} lamps"),
         "a text with references is str, and 'amount' of 'order' takes int",
@@ -177,11 +177,11 @@ TYPES: list[tuple[Operation, str]] = [
     ),
     (lambda sample: sample.stock(for_each=sample.lamp), "and for_each takes a list"),
     (
-        lambda sample: sample.plan.add(measure, of=sample.lamp),
-        "{{stock.result}} has no prices, which 'of' of 'measure' needs",
+        lambda sample: sample.plan.add(measure, target=sample.lamp),
+        "{{stock.result}} has no prices, which 'target' of 'measure' needs",
     ),
     (
-        lambda sample: sample.plan.add(measure, of=sample.shelf, amounts=sample.shelf["prices"]),
+        lambda sample: sample.plan.add(measure, target=sample.shelf, amounts=sample.shelf["prices"]),
         "{{shelf.result.prices}}[0] is dict, and [0] in 'amounts' of 'measure' is int",
     ),
     (lambda sample: sample.plan.add(gross_plan(), net=sample.articles), "and the sub-plan's input 'net' takes float"),
@@ -215,14 +215,14 @@ TYPES: list[tuple[Operation, str]] = [
     ),
     (lambda sample: sample.lamp.status == "complete", "is never 'complete': it is one of pending"),
     (
-        lambda sample: sample.which["selected"][0] == "wep",
+        lambda sample: sample.selection["selected"][0] == "wep",
         "is never 'wep': it is one of web, mail (did you mean 'web'?)",
     ),
     (lambda sample: sample.shelf["color"].is_in(["red", "gren"]), "is never 'gren': it is one of red, green"),
 ]
 
 
-@pytest.mark.parametrize(("operation", "message"), TYPES)
+@pytest.mark.parametrize(("operation", "message"), INVALID_TYPES)
 def test_value_of_another_type_is_rejected(operation: Operation, message: str) -> None:
     sample = SamplePlan()
     yaml_before = sample.plan.to_yaml()
@@ -242,7 +242,7 @@ def test_sub_plan_input_named_like_an_option_is_passed_in_arguments() -> None:
     assert plan.check() == []
 
 
-OPERATORS: list[tuple[Operation, str]] = [
+INVALID_OPERATORS: list[tuple[Operation, str]] = [
     (lambda sample: sample.articles.size() > "3", "int cannot be compared with str"),
     (lambda sample: sample.lamp["left"] == "3", "int cannot be compared with str"),
     (lambda sample: sample.lamp < 3, "dict cannot be compared with int"),
@@ -269,42 +269,46 @@ OPERATORS: list[tuple[Operation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "message"), OPERATORS)
+@pytest.mark.parametrize(("operation", "message"), INVALID_OPERATORS)
 def test_operator_rejects_a_wrong_type(operation: Operation, message: str) -> None:
     with pytest.raises((TypeError, PlanInvalid), match=message):
         operation(SamplePlan())
 
 
-ACCEPTED: list[Operation] = [
+ACCEPTED_OPERATIONS: list[Operation] = [
     lambda sample: sample.plan.add(ask_human("Which?", options=sample.articles), id="choice"),
     lambda sample: sample.order(sample.lamp["left"]),
-    lambda sample: sample.order(sample.untyped),
-    lambda sample: sample.stock(sample.untyped["any"][0]["part"], when=sample.untyped),
+    lambda sample: sample.order(sample.untyped_node),
+    lambda sample: sample.stock(sample.untyped_node["any"][0]["part"], when=sample.untyped_node),
     lambda sample: sample.plan.add(
-        measure, of=sample.shelf, amounts=[sample.lamp["left"]], room={"shelf": sample.shelf}
+        measure, target=sample.shelf, amounts=[sample.lamp["left"]], room={"shelf": sample.shelf}
     ),
     lambda sample: sample.plan.add(convert, value=sample.lamp["left"]),
     lambda sample: sample.stock(
-        sample.text, when=sample.check["approved"] & (sample.which["selected"].contains("web"))
+        sample.text, when=sample.check["approved"] & (sample.selection["selected"].contains("web"))
     ),
-    lambda sample: sample.stock(sample.which["selected"][0], when=sample.check["reason"] == None),  # noqa: E711 - a condition
+    lambda sample: sample.stock(sample.selection["selected"][0], when=sample.check["reason"] == None),  # noqa: E711 - a condition
     lambda sample: sample.order(sample.form["data"]["age"], when=sample.lamp.status.is_in(["completed", "skipped"])),
     lambda sample: sample.stock(when=(sample.lamp["left"] + 1.5 < sample.net) | sample.shelf["color"].is_in({"red"})),
     lambda sample: sample.order(
         sample.articles.item["left"], for_each=sample.articles, when=sample.articles.item["is_new"]
     ),
-    lambda sample: sample.stock("x", when=sample.mapped[0]["left"] > sample.mapped.size()),
+    lambda sample: sample.stock("x", when=sample.mapped_node[0]["left"] > sample.mapped_node.size()),
     lambda sample: sample.order(sample.plan.item["n"], for_each=[{"n": 1}, {"n": 2, "m": sample.lamp}]),
     lambda sample: sample.stock(needs=["a_later_node"], when="a_later_node.result > 1"),
 ]
 
 
-@pytest.mark.parametrize("operation", ACCEPTED)
+@pytest.mark.parametrize("operation", ACCEPTED_OPERATIONS)
 def test_value_of_the_declared_type_is_accepted(operation: Operation) -> None:
     sample = SamplePlan()
     operation(sample)
-    later = {"unknown_tool", "unknown_dependency"}
-    assert [each for each in sample.plan.check() if each.code not in later and "a_later_node" not in each.message] == []
+    ignored_codes = {"unknown_tool", "unknown_dependency"}
+    assert [
+        problem
+        for problem in sample.plan.check()
+        if problem.code not in ignored_codes and "a_later_node" not in problem.message
+    ] == []
     assert Plan.parse(sample.plan.to_yaml()) == sample.plan
 
 

@@ -19,27 +19,27 @@ from dagwright.plans.human_requests import ask_human
 from dagwright.plans.plan import Plan
 from tests.support.shop_tools import articles, order, stock
 
-HOSTILE = '<img src=x onerror="alert(1)">&\'\u202e\x00\ud800]]>'
+HOSTILE_TEXT = '<img src=x onerror="alert(1)">&\'\u202e\x00\ud800]]>'
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[list[Box], list[tuple[int, int]]]:
     count = draw(st.integers(1, 14))
-    sizes = [
+    boxes = [
         Box(draw(st.sampled_from([80.0, 120.0, 200.0])), draw(st.sampled_from([30.0, 46.0]))) for _ in range(count)
     ]
     pairs = list(combinations(range(count), 2))
     edges = draw(st.lists(st.sampled_from(pairs), max_size=30)) if pairs else []
-    names = draw(st.permutations(range(count)))
-    return sizes, [(names[source], names[target]) for source, target in edges]
+    permutation = draw(st.permutations(range(count)))
+    return boxes, [(permutation[source], permutation[target]) for source, target in edges]
 
 
 @given(graphs())
 def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, int]]]) -> None:
-    sizes, edges = graph
-    layout = layout_graph(sizes, edges)
-    assert [box.height for box in layout.boxes] == [box.height for box in sizes]
+    boxes, edges = graph
+    layout = layout_graph(boxes, edges)
+    assert [box.height for box in layout.boxes] == [box.height for box in boxes]
     for first, second in combinations(layout.boxes, 2):
         assert not _overlap(first, second)
     assert sorted((route.source, route.target) for route in layout.routes) == sorted(set(edges))
@@ -47,8 +47,8 @@ def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, 
         source, target = layout.boxes[route.source], layout.boxes[route.target]
         assert route.points[0] == (source.x + source.width, source.middle)
         assert route.points[-1] == (target.x, target.middle)
-        _assert_clear(layout, route.points)
-    assert layout_graph(sizes, edges) == layout
+        _assert_route_is_clear(layout, route.points)
+    assert layout_graph(boxes, edges) == layout
     assert all(0 <= box.x <= layout.width - box.width and box.y >= -1e-6 for box in layout.boxes)
     assert all(box.y + box.height <= layout.height + 1e-6 for box in layout.boxes)
 
@@ -58,7 +58,7 @@ def _overlap(first: Box, second: Box) -> bool:
     return not is_beside and min(first.y + first.height, second.y + second.height) - max(first.y, second.y) > 1e-6
 
 
-def _assert_clear(layout: Layout, points: Any) -> None:
+def _assert_route_is_clear(layout: Layout, points: Any) -> None:
     """Assert that an edge curves only between layers and passes above or below the boxes of each layer."""
     for number, ((x, y), (next_x, next_y)) in enumerate(pairwise(points)):
         for box in layout.boxes:
@@ -73,11 +73,11 @@ def _assert_clear(layout: Layout, points: Any) -> None:
 def test_ordering_avoids_crossings() -> None:
     # The nodes of two chains are listed alternately.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
-    first, second = (
+    first_chain, second_chain = (
         (layout.boxes[0], layout.boxes[3], layout.boxes[4]),
         (layout.boxes[1], layout.boxes[2], layout.boxes[5]),
     )
-    assert len({box.y for box in first}) == len({box.y for box in second}) == 1
+    assert len({box.y for box in first_chain}) == len({box.y for box in second_chain}) == 1
 
 
 def test_cycle_has_no_layout() -> None:
@@ -86,19 +86,19 @@ def test_cycle_has_no_layout() -> None:
 
 
 def plan_with_all_kinds() -> Plan:
-    plan = Plan(f"Refill {HOSTILE[:30]}")
+    plan = Plan(f"Refill {HOSTILE_TEXT[:30]}")
     all_articles = plan.add(articles, shop="north")
-    each_stock = plan.add(
-        stock, for_each=all_articles, item=all_articles.item["name"], id=HOSTILE[:-4], title=HOSTILE[:-4]
+    stock_per_article = plan.add(
+        stock, for_each=all_articles, item=all_articles.item["name"], id=HOSTILE_TEXT[:-4], title=HOSTILE_TEXT[:-4]
     )
-    plan.add(ask_human("Order?"), id="approve", needs=[each_stock])
+    plan.add(ask_human("Order?"), id="approve", needs=[stock_per_article])
     plan.add_agent("Write", prompt="x", needs=["approve"])
     plan.add(
         order,
         item="lamp",
         amount=1,
         id="a node with an ID that is far too long to be shown in a box",
-        needs=[each_stock],
+        needs=[stock_per_article],
     )
     return plan
 
@@ -116,8 +116,8 @@ def test_drawing_of_a_plan_is_well_formed_and_shows_every_node() -> None:
         *("✦", "agent", "agent"),
         *("›", "a node with an I…in a box", "order"),
     ]
-    names = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(drawing.to_svg()).iter()}
-    assert names == {"svg", "title", "style", "rect", "g", "path", "text"}
+    tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(drawing.to_svg()).iter()}
+    assert tags == {"svg", "title", "style", "rect", "g", "path", "text"}
     assert "<img" not in drawing.to_html()
     assert str(drawing).splitlines()[-1].endswith('order  after <img src=x onerror="alert(1)">&\'��')
 
@@ -131,9 +131,9 @@ GRAPH = {
     ],
     "edges": [["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"], ["gone", "d"]],
 }
-DOCUMENTS: dict[str, dict[str, Any]] = {
+NODE_DOCUMENTS: dict[str, dict[str, Any]] = {
     "a": {"attempts": 1, "started_at": "2026-01-01T00:00:00.000Z", "ended_at": "2026-01-01T00:00:03.200Z"},
-    "b": {"attempts": 3, "started_at": None, "ended_at": None, "error": {"message": HOSTILE}},
+    "b": {"attempts": 3, "started_at": None, "ended_at": None, "error": {"message": HOSTILE_TEXT}},
     "c": {"attempts": 0, "started_at": "2026-01-01T00:00:00.000Z", "ended_at": None},
     "c[x]": {"status": "completed"},
     "c[y]": {"status": "running"},
@@ -143,7 +143,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 
 def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
     now = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
-    drawing = draw_run(GRAPH, DOCUMENTS, title="Refill", status="running", now=now)
+    drawing = draw_run(GRAPH, NODE_DOCUMENTS, title="Refill", status="running", now=now)
     assert str(drawing).splitlines() == [
         "Refill: 4 nodes, running",
         "  ✓ a  stock completed 3.2 s",
@@ -170,18 +170,18 @@ def test_each_group_has_a_labelled_frame_for_any_edges(edges: list[list[str]]) -
     assert [text for text in texts_of(svg) if text in groups.values()] == ["first", "second"]
 
 
-def test_large_drawing_is_cut() -> None:
+def test_nodes_over_the_limit_of_a_drawing_are_omitted() -> None:
     nodes = [{"node_id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
     drawing = draw_run({"nodes": nodes, "edges": [["n0", f"n{MAX_NODES}"]]}, status="running")
     assert (len(drawing.nodes), drawing.omitted_count, drawing.edges) == (MAX_NODES, 5, [])
     assert str(drawing).endswith("… and 5 more nodes")
 
 
-def test_drawing_is_saved_by_its_suffix(tmp_path: Path) -> None:
+def test_drawing_is_saved_in_the_format_of_the_suffix(tmp_path: Path) -> None:
     drawing = plan_with_all_kinds().draw()
-    for suffix, start in (("svg", "<svg"), ("html", "<!doctype html>"), ("txt", "Refill")):
+    for suffix, content_start in (("svg", "<svg"), ("html", "<!doctype html>"), ("txt", "Refill")):
         drawing.save(tmp_path / f"plan.{suffix}")
-        assert (tmp_path / f"plan.{suffix}").read_text().startswith(start)
+        assert (tmp_path / f"plan.{suffix}").read_text().startswith(content_start)
     with pytest.raises(ValueError, match=r"a drawing is saved as \.svg, \.html, \.txt"):
         drawing.save(tmp_path / "plan.png")
 

@@ -14,7 +14,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
-_SUM = """
+_SUM_PLAN = """
 plan: 1
 title: A small sum
 metadata: {description: Adds one to a count.}
@@ -25,7 +25,7 @@ nodes:
   - {id: sum, tool: calculator, arguments: {expression: "{{PLACEHOLDER_count}} + 1"}}
 output: "{{sum.result}} {{PLACEHOLDER_unit}}"
 """
-_PLAIN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
+_PLAIN_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +36,27 @@ def tools() -> Mapping[str, ToolDeclaration]:
 Tools = Mapping[str, ToolDeclaration]
 
 
-def _folder(path: Path, **files: str) -> Path:
+def _write_files(path: Path, **files: str) -> Path:
     path.mkdir(exist_ok=True)
     for name, text in files.items():
         (path / name.replace("__", ".")).write_text(text, encoding="utf-8")
     return path
 
 
-def test_each_plan_file_is_a_template_named_after_it(tmp_path: Path, tools: Tools) -> None:
-    folder = _folder(tmp_path, sum__yaml=_SUM, plain__json=_PLAIN, notes__txt="no plan", __hidden__yaml="no: plan")
+def test_each_plan_file_is_a_template_named_after_the_file(tmp_path: Path, tools: Tools) -> None:
+    folder = _write_files(
+        tmp_path, sum__yaml=_SUM_PLAN, plain__json=_PLAIN_PLAN, notes__txt="no plan", __hidden__yaml="no: plan"
+    )
     (folder / "parts.yaml").mkdir()
     templates = load_templates(folder, tools)
     expected = [("plain", "plain.json", "plain", None), ("sum", "sum.yaml", "A small sum", "Adds one to a count.")]
-    assert [(name, each.file_name, each.title, each.description) for name, each in templates.items()] == expected
+    assert [
+        (name, template.file_name, template.title, template.description) for name, template in templates.items()
+    ] == expected
 
 
 def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: Tools) -> None:
-    templates = load_templates(_folder(tmp_path, sum__yaml=_SUM, plain__json=_PLAIN), tools)
+    templates = load_templates(_write_files(tmp_path, sum__yaml=_SUM_PLAN, plain__json=_PLAIN_PLAN), tools)
     schema = {"type": "object", "additionalProperties": False}
     properties = {
         "count": {"type": "integer", "description": "How many?"},
@@ -64,38 +68,40 @@ def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: 
     assert templates["sum"].source["dialect"] == "plan"
 
 
-MISSING = ("missing_input", "/inputs/count", "add it to the inputs")
-UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
+MISSING_INPUT = ("missing_input", "/inputs/count", "add it to the inputs")
+UNKNOWN_INPUT = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
 
 
 @pytest.mark.parametrize(
     ("inputs", "expected"),
     [
-        ({}, [MISSING]),
+        ({}, [MISSING_INPUT]),
         ({"count": "two"}, [("invalid_field", "/inputs/count", None)]),
-        ({"count": 2, "unti": "t"}, [UNKNOWN]),
-        ({"unti": "t"}, [UNKNOWN, MISSING]),
+        ({"count": 2, "unti": "t"}, [UNKNOWN_INPUT]),
+        ({"unti": "t"}, [UNKNOWN_INPUT, MISSING_INPUT]),
     ],
 )
 def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[str, Any], expected: list[Any]) -> None:
-    template = load_templates(_folder(tmp_path, sum__yaml=_SUM), tools)["sum"]
+    template = load_templates(_write_files(tmp_path, sum__yaml=_SUM_PLAN), tools)["sum"]
     with pytest.raises(PlanInvalid) as error:
         template.compile(inputs)
     assert [(problem.code, problem.pointer, problem.hint) for problem in error.value.problems] == expected
 
 
 def test_template_is_reloaded_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
-    folder = TemplateFolder(_folder(tmp_path, outer__yaml="plan: 1\nnodes: [{id: a, plan: parts/inner.json}]"), tools)
+    folder = TemplateFolder(
+        _write_files(tmp_path, outer__yaml="plan: 1\nnodes: [{id: a, plan: parts/inner.json}]"), tools
+    )
     assert [*folder.read().problems] == ["outer"]
-    _folder(tmp_path / "parts", inner__json=_BROKEN)
+    _write_files(tmp_path / "parts", inner__json=_BROKEN_PLAN)
     assert "unknown_tool" in folder.read().problems["outer"][0]
-    _folder(tmp_path / "parts", inner__json=_PLAIN)
+    _write_files(tmp_path / "parts", inner__json=_PLAIN_PLAN)
     assert [list(template.checked.sub_plans) for template in folder.read().templates.values()] == [[0]]
 
 
 def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> None:
-    folder = _folder(tmp_path, a__json=_PLAIN, a__yaml=_SUM, broken__yaml=_BROKEN)
-    (folder / "two words.yaml").write_text(_SUM, encoding="utf-8")
+    folder = _write_files(tmp_path, a__json=_PLAIN_PLAN, a__yaml=_SUM_PLAN, broken__yaml=_BROKEN_PLAN)
+    (folder / "two words.yaml").write_text(_SUM_PLAN, encoding="utf-8")
     with pytest.raises(TemplatesUnreadable) as error:
         load_templates(folder, tools)
     positions = [
@@ -110,10 +116,10 @@ def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> 
 
 
 def test_invalid_file_is_logged_and_other_templates_are_available(tmp_path: Path, tools: Tools) -> None:
-    folder = _folder(tmp_path, good__yaml=_SUM, broken__yaml="plan: 1\nnodes: [{id: a, tool: calculater}]")
+    folder = _write_files(tmp_path, good__yaml=_SUM_PLAN, broken__yaml="plan: 1\nnodes: [{id: a, tool: calculater}]")
     with capture_logs() as logs:
-        opened = open_templates(folder, tools)
-    assert list(opened.read().templates) == ["good"]
+        opened_folder = open_templates(folder, tools)
+    assert list(opened_folder.read().templates) == ["good"]
     assert [line["problem"].split(": ")[:2] for line in logs] == [["broken.yaml", "unknown_tool at /nodes/0/tool"]]
     with capture_logs() as logs, pytest.raises(TemplatesUnreadable, match="cannot be read: No such file or directory"):
         open_templates(tmp_path / "nowhere", tools)
@@ -127,34 +133,34 @@ def test_unusable_folders_are_rejected(tmp_path: Path, tools: Tools) -> None:
         load_templates(tmp_path / "nowhere", tools)
     nodes = ", ".join(f"{{id: n{number}, tool: nobody_{number}}}" for number in range(7))
     with pytest.raises(TemplatesUnreadable, match=r"many.yaml: and 2 more; `dagwright check many.yaml` lists all$"):
-        load_templates(_folder(tmp_path / "many", many__yaml=f"plan: 1\nnodes: [{nodes}]"), tools)
+        load_templates(_write_files(tmp_path / "many", many__yaml=f"plan: 1\nnodes: [{nodes}]"), tools)
     node = '{"id": "a", "tool": "http_request", "arguments": {"url": "http://localhost"}}'
     plan = f'{{"plan": 1, "metadata": {{"note": "{"x" * 1_000_000}"}}, "nodes": [{node}]}}'
     with pytest.raises(TemplatesUnreadable, match=r"large\.json: too_large"):
-        load_templates(_folder(tmp_path / "large", large__json=plan), tools)
+        load_templates(_write_files(tmp_path / "large", large__json=plan), tools)
 
 
-_BROKEN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "arguments": {}}]}'
+_BROKEN_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "arguments": {}}]}'
 
 
 def test_folder_is_reloaded_when_a_file_changes(tmp_path: Path, tools: Tools) -> None:
-    folder = TemplateFolder(_folder(tmp_path, sum__yaml=_SUM), tools)
+    folder = TemplateFolder(_write_files(tmp_path, sum__yaml=_SUM_PLAN), tools)
     first = folder.read()
     assert folder.read() is first
-    _folder(tmp_path, plain__json=_PLAIN, broken__json=_BROKEN)
+    _write_files(tmp_path, plain__json=_PLAIN_PLAN, broken__json=_BROKEN_PLAN)
     second = folder.read()
     assert [*second.templates] == ["plain", "sum"]
     assert second.templates["sum"] is first.templates["sum"]
     assert [line.partition(": ")[0] for line in second.problems["broken"]] == ["broken.json"]
-    _folder(tmp_path, sum__yaml=_SUM.replace("A small sum", "Another sum"), broken__json=_PLAIN)
+    _write_files(tmp_path, sum__yaml=_SUM_PLAN.replace("A small sum", "Another sum"), broken__json=_PLAIN_PLAN)
     (tmp_path / "plain.json").unlink()
     third = folder.read()
-    titles = {name: each.title for name, each in third.templates.items()}
+    titles = {name: template.title for name, template in third.templates.items()}
     assert (titles, third.problems) == ({"broken": "broken", "sum": "Another sum"}, {})
 
 
 def test_second_file_with_the_same_name_is_ignored(tmp_path: Path, tools: Tools) -> None:
-    folder = TemplateFolder(_folder(tmp_path, a__json=_PLAIN), tools)
-    _folder(tmp_path, a__yaml=_SUM)
+    folder = TemplateFolder(_write_files(tmp_path, a__json=_PLAIN_PLAN), tools)
+    _write_files(tmp_path, a__yaml=_SUM_PLAN)
     assert folder.read().templates["a"].file_name == "a.json"
     assert folder.read().problem_lines == ["a.yaml: a.json has the same name before its suffix; rename one of them"]

@@ -19,24 +19,24 @@ def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None
     default_s = sys.getswitchinterval()
     started, released = threading.Event(), threading.Event()
 
-    def work() -> None:
+    def hold_short_interval() -> None:
         with short_switch_interval:
             started.set()
             released.wait(10)
 
-    first = threading.Thread(target=work)
+    first_thread = threading.Thread(target=hold_short_interval)
     with short_switch_interval:
-        first.start()
+        first_thread.start()
         assert started.wait(10)
     interval_s = sys.getswitchinterval()
     released.set()
-    first.join()
+    first_thread.join()
     assert (interval_s, sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_s)
     assert default_s > SWITCH_INTERVAL_S
 
 
-async def _block_loop(until: threading.Event) -> None:
-    until.wait(30)
+async def _block_loop(unblock_event: threading.Event) -> None:
+    unblock_event.wait(30)
 
 
 async def test_blocked_loop_is_logged_once_and_a_free_loop_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ async def test_synchronous_client_works_inside_a_running_loop() -> None:
         assert loop.run(_thread_name()) == "dagwright"
 
 
-def test_error_of_a_coroutine_and_use_of_a_closed_loop_raise() -> None:
+def test_loop_raises_errors_of_coroutines_and_rejects_calls_after_its_end() -> None:
     async def fail() -> None:
         raise LookupError("no")
 
@@ -103,7 +103,7 @@ async def _raise_error() -> None:
 def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
     events: list[str] = []
 
-    async def long() -> None:
+    async def send_interrupts() -> None:
         try:
             while True:
                 # Send the signal repeatedly: a signal just before the main thread waits does not wake that thread.
@@ -117,7 +117,7 @@ def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
     previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with LoopThread() as loop, pytest.raises(KeyboardInterrupt):
-            loop.run(long())
+            loop.run(send_interrupts())
     finally:
         signal.signal(signal.SIGINT, previous_handler)
     assert events == ["cleaned up"]

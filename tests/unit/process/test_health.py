@@ -19,7 +19,7 @@ _PROBE = Path(__file__).parents[3] / "docker" / "probe.py"
 
 
 @asynccontextmanager
-async def _serving(check: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
+async def _health_server(check: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
     listener = open_socket("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     async with serving_health(listener, Readiness({"temporal": check})):
@@ -39,21 +39,28 @@ async def test_failed_check_fails_readiness_but_not_liveness(monkeypatch: pytest
         if problems:
             raise OSError(problems[0])
 
-    async with _serving(check) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
-        ready = await http.get("/readyz")
+    async with _health_server(check) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        ready_response = await http.get("/readyz")
         problems.append("the server at 10.0.0.1 does not answer")
-        unready, alive = await http.get("/readyz"), await http.get("/livez")
+        unready_response, liveness_response = await http.get("/readyz"), await http.get("/livez")
         problems.clear()
         repeated_response = await http.get("/readyz")
-    assert (ready.status_code, ready.json()) == (200, {"status": "ok", "checks": {"temporal": "ok"}})
+    assert (ready_response.status_code, ready_response.json()) == (200, {"status": "ok", "checks": {"temporal": "ok"}})
     # The endpoint needs no key, so the reason is only in the log.
-    assert (unready.status_code, unready.json()) == (503, {"status": "unavailable", "checks": {"temporal": "failed"}})
-    assert (unready.headers["retry-after"], alive.status_code, repeated_response.status_code) == ("2", 200, 200)
+    assert (unready_response.status_code, unready_response.json()) == (
+        503,
+        {"status": "unavailable", "checks": {"temporal": "failed"}},
+    )
+    assert (unready_response.headers["retry-after"], liveness_response.status_code, repeated_response.status_code) == (
+        "2",
+        200,
+        200,
+    )
 
 
 async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LOOP_TIMEOUT_S", 0.2)
-    async with _serving(_pass_check) as port:
+    async with _health_server(_pass_check) as port:
         # This call blocks the event loop until the probe ends.
         probe_while_blocked = _probe(port, "/livez")
         probe_while_free = await asyncio.to_thread(_probe, port, "/livez")
@@ -81,9 +88,9 @@ async def _pass_check() -> None:
 
 
 def test_probe_fails_on_an_unused_port_and_imports_only_light_modules() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        result = _probe(unused.getsockname()[1], "/livez")
+    with socket.socket() as unused_socket:
+        unused_socket.bind(("127.0.0.1", 0))
+        result = _probe(unused_socket.getsockname()[1], "/livez")
     assert (result.returncode, result.stderr[:13]) == (1, "no response: ")
-    imported = _probe(1, "/livez", "-X", "importtime").stderr
-    assert not [name for name in ("temporalio", "dagwright", "asyncio", "ssl") if name in imported]
+    import_log = _probe(1, "/livez", "-X", "importtime").stderr
+    assert not [name for name in ("temporalio", "dagwright", "asyncio", "ssl") if name in import_log]

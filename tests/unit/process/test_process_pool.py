@@ -60,10 +60,10 @@ def _is_alive(pid: int) -> bool:
 
 
 async def test_process_is_reused_and_ends_with_the_pool(pool: ProcessPool, tmp_path: Path) -> None:
-    first, second = [await pool.run(_write_pid_and_sleep, str(tmp_path / "pid"), 0.0) for _ in range(2)]
-    assert (first == second, first != os.getpid(), _is_alive(first)) == (True, True, True)
+    first_pid, second_pid = [await pool.run(_write_pid_and_sleep, str(tmp_path / "pid"), 0.0) for _ in range(2)]
+    assert (first_pid == second_pid, first_pid != os.getpid(), _is_alive(first_pid)) == (True, True, True)
     await pool.close()
-    assert not _is_alive(first)
+    assert not _is_alive(first_pid)
 
 
 async def test_error_of_a_function_is_raised_and_a_process_that_died_is_replaced(pool: ProcessPool) -> None:
@@ -78,30 +78,30 @@ async def test_error_of_a_function_is_raised_and_a_process_that_died_is_replaced
 
 
 async def test_idle_process_that_has_ended_is_replaced(pool: ProcessPool) -> None:
-    first = await pool.run(os.getpid)
-    (idle,) = pool._idle_processes
-    os.kill(first, signal.SIGKILL)
-    await idle.wait()
-    assert await pool.run(os.getpid) != first
+    first_pid = await pool.run(os.getpid)
+    (idle_process,) = pool._idle_processes
+    os.kill(first_pid, signal.SIGKILL)
+    await idle_process.wait()
+    assert await pool.run(os.getpid) != first_pid
 
 
 async def test_function_is_repeated_once_when_its_reused_process_ends(pool: ProcessPool, tmp_path: Path) -> None:
-    first = await pool.run(os.getpid)
+    first_pid = await pool.run(os.getpid)
     calls = tmp_path / "calls"
-    assert await pool.run(_exit_in_first_process, str(calls)) != first
-    assert [int(pid) == first for pid in calls.read_text().splitlines()] == [True, False]
+    assert await pool.run(_exit_in_first_process, str(calls)) != first_pid
+    assert [int(pid) == first_pid for pid in calls.read_text().splitlines()] == [True, False]
 
 
 @pytest.mark.parametrize(("timeout_s", "error"), [(30.0, asyncio.CancelledError), (3.0, TimeoutError)])
 async def test_process_is_killed_when_its_caller_is_cancelled_or_times_out(
     pool: ProcessPool, tmp_path: Path, timeout_s: float, error: type[BaseException]
 ) -> None:
-    file = tmp_path / "pid"
+    pid_file = tmp_path / "pid"
     pool.timeout_s = timeout_s
-    running = asyncio.create_task(pool.run(_write_pid_and_sleep, str(file), 60.0))
-    await eventually(lambda: file.exists() and bool(file.read_text()))
+    run_task = asyncio.create_task(pool.run(_write_pid_and_sleep, str(pid_file), 60.0))
+    await eventually(lambda: pid_file.exists() and bool(pid_file.read_text()))
     if error is asyncio.CancelledError:
-        running.cancel()
+        run_task.cancel()
     with pytest.raises(error):
-        await running
-    assert not _is_alive(int(file.read_text()))
+        await run_task
+    assert not _is_alive(int(pid_file.read_text()))

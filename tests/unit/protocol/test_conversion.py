@@ -31,7 +31,7 @@ class _UserConverter(DefaultPayloadConverter):
 
 
 class _UppercaseConverter(DefaultPayloadConverter):
-    """A payload converter without JSON."""
+    """A payload converter that does not encode values as JSON."""
 
     def to_payloads(self, values: Any) -> list[Payload]:
         return [Payload(metadata={"encoding": b"text/loud"}, data=str(value).upper().encode()) for value in values]
@@ -45,13 +45,16 @@ def test_composed_converter_keeps_the_parts_of_a_user_converter() -> None:
         payload_codec=codec,
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
-    composed = compose_converter(converter)
-    assert composed.payload_codec is codec
-    assert issubclass(composed.payload_converter_class, _UserConverter)
-    assert issubclass(composed.failure_converter_class, DefaultFailureConverterWithEncodedAttributes)
-    assert compose_converter(composed).payload_converter_class is composed.payload_converter_class
-    unreadable = Payload(metadata={"encoding": b"json/plain"}, data=b"{")
-    assert composed.payload_converter.from_payloads([unreadable, unreadable]) == [RawValue(unreadable)] * 2
+    composed_converter = compose_converter(converter)
+    assert composed_converter.payload_codec is codec
+    assert issubclass(composed_converter.payload_converter_class, _UserConverter)
+    assert issubclass(composed_converter.failure_converter_class, DefaultFailureConverterWithEncodedAttributes)
+    assert compose_converter(composed_converter).payload_converter_class is composed_converter.payload_converter_class
+    unreadable_payload = Payload(metadata={"encoding": b"json/plain"}, data=b"{")
+    assert (
+        composed_converter.payload_converter.from_payloads([unreadable_payload, unreadable_payload])
+        == [RawValue(unreadable_payload)] * 2
+    )
 
 
 def test_default_converter_is_replaced_by_the_dagwright_converter() -> None:

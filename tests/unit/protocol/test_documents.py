@@ -61,11 +61,11 @@ from tests.support.plan_building import (
 from tests.unit.core.test_compilation import EVERYTHING
 
 FACTS = RunFacts("w1", "r1", title="T")
-_ONE = compiled_plan(plan_of(node("a")))
+_SINGLE_NODE_PLAN = compiled_plan(plan_of(node("a")))
 _NOTE = {"code": "x", "message": "y"}
 
 
-def ended_run() -> dict[str, Any]:
+def ended_run_document() -> dict[str, Any]:
     return result_document(ended_scheduler(), FACTS)
 
 
@@ -82,7 +82,7 @@ def ended_scheduler() -> RunScheduler:
 
 
 def test_result_document_has_the_documented_fields() -> None:
-    document = ended_run()
+    document = ended_run_document()
     assert list(document) == [
         *("run_id", "execution_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
     ]
@@ -109,7 +109,7 @@ def test_lineage_names_the_call_that_computed_a_cached_result() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"[1]", b"no JSON"])
-def test_invalid_cache_metadata_of_a_foreign_worker_is_ignored(metadata: bytes) -> None:
+def test_invalid_cache_metadata_of_another_worker_is_ignored(metadata: bytes) -> None:
     value, attempt = read_result(
         Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: metadata}, data=b"5"), name="a.result"
     )
@@ -117,18 +117,29 @@ def test_invalid_cache_metadata_of_a_foreign_worker_is_ignored(metadata: bytes) 
 
 
 def test_large_values_are_compacted() -> None:
-    document = ended_run()
-    compact = compact_document(document, steps=1)
+    document = ended_run_document()
+    compact_run_document = compact_document(document, steps=1)
     reference = {"ref": "output", "bytes": encoded_size(document["output"])}
-    assert {**compact["output"], "preview": ""} == {**reference, "preview": ""}
-    assert compact["nodes"]["m[0]"]["result"] == {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
-    assert compact["nodes"]["a"] == document["nodes"]["a"]
+    assert {**compact_run_document["output"], "preview": ""} == {**reference, "preview": ""}
+    assert compact_run_document["nodes"]["m[0]"]["result"] == {
+        "ref": "node:m[0]",
+        "bytes": 10_002,
+        "preview": "x" * 200,
+    }
+    assert compact_run_document["nodes"]["a"] == document["nodes"]["a"]
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
-    counted = compact_document({"output": None, "nodes": nodes}, steps=1)
-    assert (counted["nodes"], counted["nodes_ref"]) == ({}, {"ref": "history", "counts": {"completed": 300}})
-    fits = "x" * (MAX_INLINE_VALUE_BYTES - 2)
-    assert compact_value(fits, ref="r") == fits
-    assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": MAX_INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
+    document_with_counts = compact_document({"output": None, "nodes": nodes}, steps=1)
+    assert (document_with_counts["nodes"], document_with_counts["nodes_ref"]) == (
+        {},
+        {"ref": "history", "counts": {"completed": 300}},
+    )
+    text_at_the_limit = "x" * (MAX_INLINE_VALUE_BYTES - 2)
+    assert compact_value(text_at_the_limit, ref="r") == text_at_the_limit
+    assert compact_value(text_at_the_limit + "x", ref="r") == {
+        "ref": "r",
+        "bytes": MAX_INLINE_VALUE_BYTES + 1,
+        "preview": "x" * 200,
+    }
 
 
 def test_counted_document_has_the_error_of_the_first_failed_node() -> None:
@@ -141,22 +152,25 @@ def test_counted_document_has_the_error_of_the_first_failed_node() -> None:
         name: {"status": status, "result": None, "error": error and {"code": "tool_failed", "message": error}}
         for name, status, error in (("a", "completed", None), ("b", "failed", "no"), ("c", "failed", "nor this"))
     }
-    counted = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
+    document_with_counts = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
     fields = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node_id": "b"}
-    assert run_error_of(counted) == run_error_of(counted_document(counted)) == fields
+    assert run_error_of(document_with_counts) == run_error_of(counted_document(document_with_counts)) == fields
 
 
 def test_closing_document_omits_fields_that_readers_restore() -> None:
     scheduler = ended_scheduler()
     document = counted_result_document(scheduler, FACTS)
-    closing = closing_document(document)
-    assert [*closing] == ["status", "title", "output", "nodes_ref"]
-    assert closing["output"] == compact_value(document["output"], ref="output")
-    restored = {"run_id": "w1", "execution_id": "r1", "output": document["output"]}
-    assert full_closing_document(closing) | restored == document
-    assert closing_document(result_document(scheduler, FACTS)) == closing
-    rejected = result_document(None, RunFacts("w1", "r1", error={"code": "invalid", "message": "no"}))
-    assert closing_document(rejected) == {"status": "failed", "error": {"code": "invalid", "message": "no"}}
+    closing_fields = closing_document(document)
+    assert [*closing_fields] == ["status", "title", "output", "nodes_ref"]
+    assert closing_fields["output"] == compact_value(document["output"], ref="output")
+    restored_fields = {"run_id": "w1", "execution_id": "r1", "output": document["output"]}
+    assert full_closing_document(closing_fields) | restored_fields == document
+    assert closing_document(result_document(scheduler, FACTS)) == closing_fields
+    document_of_rejected_run = result_document(None, RunFacts("w1", "r1", error={"code": "invalid", "message": "no"}))
+    assert closing_document(document_of_rejected_run) == {
+        "status": "failed",
+        "error": {"code": "invalid", "message": "no"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -173,7 +187,7 @@ def test_attempt_of_a_result_is_decoded(attempt: Attempt) -> None:
         *(b"", b"1", b"AAAAAAA", b"AAAAAA==v1", b"________", b"\xff" * 100, b'[1706933106789, "v1"]'),
     ],
 )
-def test_invalid_attempt_of_a_foreign_worker_counts_as_the_first(encoded: bytes) -> None:
+def test_invalid_attempt_of_another_worker_counts_as_the_first(encoded: bytes) -> None:
     assert read_attempt({METADATA_ATTEMPT: encoded}) == Attempt()
 
 
@@ -191,7 +205,7 @@ def test_invalid_details_of_a_failure_count_as_the_first_attempt(encoded: bytes)
 def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     run = RunScope("r1", (), "queue", run_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
-    task, item = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
+    task, item_task = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
     is_derived = [
         run.has_derived_key(task, ToolDeclaration("any", effects=effects, task_queue=queue))
         for effects in Effects
@@ -202,7 +216,7 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     assert run.key_of(None, task.path) == derived_key("r1", "a")
     other_scopes = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
     assert not any(scope.has_derived_key(task, tool) for scope in other_scopes)
-    assert not run.has_derived_key(item, tool)
+    assert not run.has_derived_key(item_task, tool)
 
 
 def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
@@ -231,7 +245,7 @@ def test_idempotency_keys_are_stable_and_unique() -> None:
     assert len({*keys}) == len(keys)
 
 
-def test_summaries_and_ids_are_cut_at_whole_characters_and_ids_stay_unique() -> None:
+def test_summaries_and_ids_are_shortened_at_whole_characters_and_ids_stay_unique() -> None:
     assert summary_of("  a\n b\t" + "c" * 300).startswith("a b ccc")
     assert all(len(summary_of(text * 300).encode()) <= 400 for text in ("x", "日", "é"))
     first, second = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
@@ -245,7 +259,9 @@ def test_summaries_and_ids_are_cut_at_whole_characters_and_ids_stay_unique() -> 
     [
         RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
         RunInput(compiled=compiled_plan(EVERYTHING), max_in_flight=7, deadline_s=1.5),
-        RunInput(compiled=_ONE, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")),
+        RunInput(
+            compiled=_SINGLE_NODE_PLAN, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")
+        ),
         RunInput(plan={}, notes=({"code": "tool", "node_id": "a", "message": "repaired: x"},)),
     ],
 )
@@ -257,8 +273,8 @@ def test_documented_start_fields_and_options_are_those_that_a_client_sends() -> 
     plan = {"plan": 1, "nodes": []}
     options: dict[str, Any] = {"notifies": True, "policy": Policy(), "needs_approval": True, "is_interactive": False}
     options |= {"budget": {"tokens": 1}, "compensate": True, "model": {"model": "m"}, "max_in_flight": 7}
-    start = RunInput(plan=plan, dialect="plan", inputs={"a": 1}, context={"b": "x"}, deadline_s=1.5, **options)
-    encoded = run_input_to_json(start)
+    run_input = RunInput(plan=plan, dialect="plan", inputs={"a": 1}, context={"b": "x"}, deadline_s=1.5, **options)
+    encoded = run_input_to_json(run_input)
     assert {*encoded, "goal"} == {*START_FIELDS}
     assert encoded["options"].keys() == START_OPTIONS.keys()
     assert run_input_from_json({"goal": "Double it."}).plan == {"goal": "Double it."}
@@ -271,9 +287,9 @@ def test_documented_start_fields_and_options_are_those_that_a_client_sends() -> 
         {"compiled": {"format": 1, "nodes": [5]}},
         *({"plan": {}, "inputs": 5}, {"plan": {}, "options": "fast"}, {"plan": {}, "path": 5}),
         *({"plan": {}, "path": ["x"]}, {"plan": {}, "parent": "w"}, {"plan": {}, "notes": "x"}),
-        *({"plan": {}, "options": {"max_parallel": wrong}} for wrong in (0, True, "5")),
-        *({"plan": {}, "options": {"deadline": wrong}} for wrong in (5, "soon")),
-        *({"plan": {}, "notes": wrong} for wrong in (_NOTE, [{"code": 1, "message": "y"}], [_NOTE] * 101)),
+        *({"plan": {}, "options": {"max_parallel": value}} for value in (0, True, "5")),
+        *({"plan": {}, "options": {"deadline": value}} for value in (5, "soon")),
+        *({"plan": {}, "notes": value} for value in (_NOTE, [{"code": 1, "message": "y"}], [_NOTE] * 101)),
     ],
 )
 def test_invalid_run_input_is_rejected_in_one_line(message: Any) -> None:
@@ -299,9 +315,9 @@ def test_cancel_accepts_any_payload(message: Any, expected: Actor) -> None:
 def test_invalid_report_of_a_sub_plan_is_rejected() -> None:
     report = {"task": "a", "status": "completed", "output": 5, "error": None}
     assert sub_plan_end_from_json(report) == SubPlanEnd("a", "completed", 5, None)
-    for wrong in (None, {}, {"task": 5}, [report]):
+    for invalid_report in (None, {}, {"task": 5}, [report]):
         with pytest.raises(MessageInvalid):
-            sub_plan_end_from_json(wrong)
+            sub_plan_end_from_json(invalid_report)
 
 
 def test_schemas_accept_valid_documents_and_reject_invalid_documents() -> None:
@@ -368,15 +384,15 @@ def test_all_problems_of_the_options_are_reported() -> None:
 
 
 def test_rounds_are_shortened_in_a_too_large_document() -> None:
-    short = {"phase": "done", "round": 3, "final_response": "So."}
-    rounds = {**short, "sub_goals": ["x" * 600_000], "rounds": []}
-    assert counted_document({**ended_run(), "rounds": rounds})["rounds"] == rounds
+    short_rounds = {"phase": "done", "round": 3, "final_response": "So."}
+    rounds = {**short_rounds, "sub_goals": ["x" * 600_000], "rounds": []}
+    assert counted_document({**ended_run_document(), "rounds": rounds})["rounds"] == rounds
     page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
-    documented = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
-    all_fields = dict.fromkeys([*documented[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
-    assert [*counted_document({**ended_run(), "rounds": all_fields})["rounds"]] == documented
-    large = {**ended_run(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
-    assert counted_document(large)["rounds"] == {**short, "omitted": "sub-goals and rounds: too large"}
+    documented_fields = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
+    all_fields = dict.fromkeys([*documented_fields[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
+    assert [*counted_document({**ended_run_document(), "rounds": all_fields})["rounds"]] == documented_fields
+    large_document = {**ended_run_document(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
+    assert counted_document(large_document)["rounds"] == {**short_rounds, "omitted": "sub-goals and rounds: too large"}
 
 
 def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:
@@ -387,11 +403,11 @@ def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:
     )
     counts = {"pending": 5_000, "running": 1}
     assert graph_result(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": message}
-    long = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
-    assert graph_result(long)["counts"] == {"ready": 500}
+    scheduler_with_long_titles = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
+    assert graph_result(scheduler_with_long_titles)["counts"] == {"ready": 500}
 
 
-def test_list_of_very_many_dependencies_of_a_node_is_cut() -> None:
+def test_list_of_very_many_dependencies_of_a_node_is_shortened() -> None:
     names = [f"{number}{'x' * 150}" for number in range(8_000)]
     scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
     result = node_result(scheduler, "end")
@@ -409,13 +425,13 @@ def test_node_with_a_large_result_is_reported_with_a_reference() -> None:
     result = node_result(scheduler, "a")
     assert result is not None
     assert (result["result"]["ref"], result["result"]["bytes"]) == ("node:a", 300 * 8_003 + 1)
-    small = node_result(scheduler, "a[7]")
-    assert small is not None
-    assert (small["result"], "note" in small) == ("x" * 8_000, False)
+    item_result = node_result(scheduler, "a[7]")
+    assert item_result is not None
+    assert (item_result["result"], "note" in item_result) == ("x" * 8_000, False)
     assert node_result(scheduler, "b") is None
 
 
-def test_list_of_very_many_requests_in_a_status_is_cut() -> None:
+def test_list_of_very_many_requests_in_a_status_is_shortened() -> None:
     scheduler = scheduler_of(node("a"))
     document = result_document(scheduler, RunFacts("run", "id"))
     assert status_result(document) == document
@@ -434,7 +450,7 @@ SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
     "parent",
     [
         *(5, "x", [], {"task": "t"}, {"run_id": "w", "task": None}),
-        *({"run_id": wrong, "task": "t"} for wrong in ("", 5, "w" * 1001)),
+        *({"run_id": run_id, "task": "t"} for run_id in ("", 5, "w" * 1001)),
     ],
 )
 def test_parent_without_a_valid_run_id_or_task_is_rejected(parent: Any) -> None:
@@ -442,7 +458,7 @@ def test_parent_without_a_valid_run_id_or_task_is_rejected(parent: Any) -> None:
         run_input_from_json({"plan": {}, "parent": parent})
 
 
-def test_report_of_a_node_with_items_is_rejected() -> None:
+def test_report_of_a_node_with_items_is_ignored() -> None:
     plan: JsonValue = {
         "plan": 1,
         "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
