@@ -51,19 +51,18 @@ async def served_runs(
         yield runs
 
 
-def make(name: str, unique_name: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
+def make_node(node_id: str, unique_name: str, *dependencies: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
     return {
-        "id": name,
+        "id": node_id,
         "tool": tool,
-        "arguments": {"name": f"{unique_name}:{name}"},
-        "depends_on": list(needs),
+        "arguments": {"name": f"{unique_name}:{node_id}"},
+        "depends_on": list(dependencies),
         **fields,
     }
 
 
-def refuse(*needs: str) -> dict[str, Any]:
-    """Return a node that fails."""
-    return {"id": "refuse", "tool": "refuse", "depends_on": list(needs)}
+def failing_node(*dependencies: str) -> dict[str, Any]:
+    return {"id": "refuse", "tool": "refuse", "depends_on": list(dependencies)}
 
 
 def plan_of(*nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -71,13 +70,13 @@ def plan_of(*nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def states(document: Document) -> dict[str, str]:
-    return {name: node["status"] for name, node in document["nodes"].items()}
+    return {node_id: node["status"] for node_id, node in document["nodes"].items()}
 
 
 async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    b = make("b", unique_name)
-    b["arguments"]["after"] = "{{a.result.id}}"
-    handle = await runs.start(plan_of(make("a", unique_name), b, refuse("b")), compensate=True)
+    node_b = make_node("b", unique_name)
+    node_b["arguments"]["after"] = "{{a.result.id}}"
+    handle = await runs.start(plan_of(make_node("a", unique_name), node_b, failing_node("b")), compensate=True)
     document = await document_of(handle)
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert ledger.undo_arguments[f"{unique_name}:b"] == {
@@ -98,14 +97,16 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     assert end_of(await handle.fetch_history()) == "failed"
     view = await view_of(runs, handle)
     assert states(view.document_with_refs()) == states(document)
-    # The counts have the nodes of the plan, without compensation nodes.
+    # The counts include the nodes of the plan, but no compensation nodes.
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
 async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     arguments = {"name": unique_name, "value": "{{PLACEHOLDER_large}}"}
     large_nodes = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
-    plan = plan_of(make("a", unique_name), refuse("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast")
+    plan = plan_of(
+        make_node("a", unique_name), failing_node("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast"
+    )
     handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
     await document_of(handle)
     assert ledger.steps_of(unique_name) == ["+a", "-a"]
@@ -121,7 +122,7 @@ async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger:
 async def test_cancellation_through_temporal_ends_the_run_without_compensation(
     runs: Runs, ledger: Ledger, unique_name: str
 ) -> None:
-    plan = plan_of(make("a", unique_name), make("b", unique_name, "a", tool="make_and_hold", heartbeat="1s"))
+    plan = plan_of(make_node("a", unique_name), make_node("b", unique_name, "a", tool="make_and_hold", heartbeat="1s"))
     handle = await runs.start(plan, compensate=True)
     await eventually(lambda: f"{unique_name}:b" in ledger.entered)
     await handle.cancel()
@@ -135,36 +136,44 @@ async def test_cancellation_through_temporal_ends_the_run_without_compensation(
     assert states((await view_of(runs, handle)).document_with_refs()) == states(document)
 
 
-def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-    return {"id": name, "plan": {"plan": 1, "nodes": list(nodes)}, "depends_on": list(needs), **fields}
+def sub_plan(node_id: str, *nodes: dict[str, Any], dependencies: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"id": node_id, "plan": {"plan": 1, "nodes": list(nodes)}, "depends_on": list(dependencies)}
 
 
 async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    inner = sub_plan("inner", make("c", unique_name))
-    outer = sub_plan("below", make("b", unique_name), {**inner, "depends_on": ["b"]}, needs=("a",))
-    reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
+    inner = sub_plan("inner", make_node("c", unique_name))
+    outer = sub_plan("child", make_node("b", unique_name), {**inner, "depends_on": ["b"]}, dependencies=("a",))
+    reading_sub_plan = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
     handle = await runs.start(
-        plan_of(make("a", unique_name), outer, make("d", unique_name, "below"), reading, refuse("d", "reading")),
+        plan_of(
+            make_node("a", unique_name),
+            outer,
+            make_node("d", unique_name, "child"),
+            reading_sub_plan,
+            failing_node("d", "reading"),
+        ),
         compensate=True,
     )
     document = await document_of(handle)
     assert ledger.steps_of(unique_name) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
-    assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
+    assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo child", "undo a"]
     assert document["error"]["message"].endswith("compensated 3 calls")
     # The child reports its end to the parent before it closes.
-    child = [view async for view in RunReader(runs.client, f"{handle.id}/undo below").follow()][-1]
-    fields = child.document_with_refs()
+    child_view = [view async for view in RunReader(runs.client, f"{handle.id}/undo child").follow()][-1]
+    fields = child_view.document_with_refs()
     assert (fields["status"], fields["error"], fields["output"]) == ("completed", None, None)
     assert states(fields) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
 
 
 async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    failing = sub_plan("below", make("b", unique_name), refuse("b"), needs=("a",))
-    document = await document_of(await runs.start(plan_of(make("a", unique_name), failing), compensate=True))
+    failing_sub_plan = sub_plan("child", make_node("b", unique_name), failing_node("b"), dependencies=("a",))
+    document = await document_of(
+        await runs.start(plan_of(make_node("a", unique_name), failing_sub_plan), compensate=True)
+    )
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
-    assert states(document)["undo below"] == "completed"
+    assert states(document)["undo child"] == "completed"
     held_sub_plan = sub_plan(
-        "held", make("x", unique_name), make("y", unique_name, "x", tool="make_and_hold", heartbeat="1s")
+        "held", make_node("x", unique_name), make_node("y", unique_name, "x", tool="make_and_hold", heartbeat="1s")
     )
     handle = await runs.start(plan_of(held_sub_plan), compensate=True)
     await eventually(lambda: f"{unique_name}:y" in ledger.entered)
@@ -175,25 +184,25 @@ async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger
 
 
 async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    count = 21
-    item = {
+    item_count = 21
+    map_node = {
         "id": "m",
         "tool": "make",
-        "for_each": list(range(count)),
+        "for_each": list(range(item_count)),
         "arguments": {"name": f"{unique_name}:{{{{item}}}}", "after": "{{first.result.id}}"},
     }
-    plan = plan_of(make("first", unique_name), item, refuse("m"))
+    plan = plan_of(make_node("first", unique_name), map_node, failing_node("m"))
     document = await document_of(await runs.start(plan, compensate=True))
-    first, *steps, last = ledger.steps_of(unique_name)
-    assert (first, last) == ("+first", "-first")
-    assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
-    assert sorted(steps[count:]) == sorted(f"-{number}" for number in range(count))
+    first_step, *steps, last_step = ledger.steps_of(unique_name)
+    assert (first_step, last_step) == ("+first", "-first")
+    assert sorted(steps[:item_count]) == sorted(f"+{number}" for number in range(item_count))
+    assert sorted(steps[item_count:]) == sorted(f"-{number}" for number in range(item_count))
     undo_states = {name: state for name, state in states(document).items() if name.startswith("undo m[")}
     assert len(undo_states) > 1
     assert set(undo_states.values()) == {"completed"}
 
 
-_MAKING = Policy((Rule("run", tool="make"), *ASK_FOR_CHANGES.rules))
+_ALLOW_MAKE = Policy((Rule("run", tool="make"), *ASK_FOR_CHANGES.rules))
 """Allow a model to call `make`; by default, each planned call with effects needs an approval."""
 
 
@@ -211,7 +220,7 @@ async def test_failed_text_request_compensates_its_plan(
     ):
         plan_of_goal = goal_plan(runs, "Make a and b.", "make", "unmake", "refuse", max_replans=0)
         assert "unmake" not in json.dumps(plan_of_goal.nodes[0].arguments["messages"])
-        document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_MAKING))
+        document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_ALLOW_MAKE))
         await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
@@ -226,7 +235,7 @@ async def test_compensation_continues_as_new(
     names = [f"n{number}" for number in range(40)]
     nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]
     plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
-    settings = Settings(state_dir=tmp_path_factory.mktemp("undoing"))
+    settings = Settings(state_dir=tmp_path_factory.mktemp("compensation"))
     async with serving_runs(short_history_client, ledger.registry(), settings=settings) as runs:
         handle = await runs.start(plan, compensate=True, max_in_flight=1)
         document = await document_of(handle)
@@ -261,12 +270,15 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
             await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_rejected")
     made_names = [name.removeprefix("+") for name in ledger.steps_of("t") if name.startswith("+")]
-    undone = [name.removeprefix("-") for name in ledger.steps_of("t") if name.startswith("-")]
+    compensated_names = [name.removeprefix("-") for name in ledger.steps_of("t") if name.startswith("-")]
     not_compensated = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
     assert 20 < len(made_names) < 60
-    assert (undone, not_compensated) == (made_names[::-1][: len(undone)], made_names[: len(made_names) - len(undone)])
+    assert (compensated_names, not_compensated) == (
+        made_names[::-1][: len(compensated_names)],
+        made_names[: len(made_names) - len(compensated_names)],
+    )
     if is_full:
-        assert 0 < len(undone) < len(made_names)
+        assert 0 < len(compensated_names) < len(made_names)
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
         assert document["error"]["message"].endswith(f"; compensated {len(made_names)} calls")

@@ -16,35 +16,40 @@ from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-WORDS = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes, and leave a little earlier."
+ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes, and leave a little earlier."
 _EVENTS_OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
 }
-"""All events but workflow tasks, whose number varies."""
+"""Types of all events except those of workflow tasks. The number of workflow tasks varies."""
 
 
 async def test_readers_receive_the_answer_while_the_model_writes(client: Client, serve_script: ServeScript) -> None:
     gate = asyncio.Event()
-    answer = json_text({"answer": WORDS, "missing": []})
+    answer = json_text({"answer": ANSWER_TEXT, "missing": []})
     script = (
-        plan_text(call("one", "echo", said="rain")),
+        plan_text(call("one", "echo", weather="rain")),
         slow(answer, characters=CHUNK_CHARACTERS, held_after=6, release_event=gate),
     )
     async with serve_script(*script) as (_, runs):
-        texts = token_streams_of(client)
+        token_streams = token_streams_of(client)
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))
-        early_reader = AnswerReader(texts, handle.id)
+        early_reader = AnswerReader(token_streams, handle.id)
         await eventually(lambda: early_reader.text != "")
-        late_reader, remote_reader = AnswerReader(texts, handle.id), AnswerReader(token_streams_of(client), handle.id)
-        first_part = WORDS[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
+        late_reader, remote_reader = (
+            AnswerReader(token_streams, handle.id),
+            AnswerReader(token_streams_of(client), handle.id),
+        )
+        first_part = ANSWER_TEXT[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
         gate.set()
         document = bare_document(await document_of(handle))
-        assert document["output"] == WORDS
-        complete_texts = [await reader.complete_text(WORDS) for reader in (early_reader, late_reader, remote_reader)]
-    assert complete_texts == [WORDS] * 3
+        assert document["output"] == ANSWER_TEXT
+        complete_texts = [
+            await reader.complete_text(ANSWER_TEXT) for reader in (early_reader, late_reader, remote_reader)
+        ]
+    assert complete_texts == [ANSWER_TEXT] * 3
     readers = (early_reader, late_reader, remote_reader)
     assert not any(chunk.restarts for reader in readers for chunk in reader.chunks)
     assert [chunk.offset for chunk in early_reader.chunks] == sorted({chunk.offset for chunk in early_reader.chunks})
@@ -60,46 +65,50 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
         "nodes": [{"id": "guide", "agent": "guide", "objective": "Tell of the weather."}],
         "output": "{{guide.result}}",
     }
-    script = (tool_call("echo", said="rain"), held_answer(WORDS, gate, after=4))
+    script = (tool_call("echo", weather="rain"), held_answer(ANSWER_TEXT, gate, after=4))
     async with serve_script(*script) as (_, runs):
         declaration = agent_declaration(card)
         handle = await runs.start(plan, tools={**runs.tools, declaration.name: declaration})
         reader = AnswerReader(token_streams_of(client), handle.id)
-        await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
+        await eventually(lambda: reader.text == ANSWER_TEXT[: 4 * CHUNK_CHARACTERS])
         gate.set()
-        assert bare_document(await document_of(handle))["output"] == WORDS
-        assert await reader.complete_text(WORDS) == WORDS
+        assert bare_document(await document_of(handle))["output"] == ANSWER_TEXT
+        assert await reader.complete_text(ANSWER_TEXT) == ANSWER_TEXT
     assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
 
 
-@pytest.mark.parametrize("second_answer", [WORDS, "Bergen has sun."])
+@pytest.mark.parametrize("second_answer", [ANSWER_TEXT, "Bergen has sun."])
 async def test_next_attempt_continues_or_replaces_a_broken_stream(
     client: Client, serve_script: ServeScript, second_answer: str
 ) -> None:
     gate = asyncio.Event()
     script = (
-        plan_text(call("one", "echo", said="rain")),
-        slow(text(WORDS), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, release_event=gate),
+        plan_text(call("one", "echo", weather="rain")),
+        slow(
+            text(ANSWER_TEXT), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, release_event=gate
+        ),
         text(second_answer),
     )
     async with serve_script(*script) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo", max_replans=0))
         reader = AnswerReader(token_streams_of(client), handle.id)
-        await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
+        await eventually(lambda: reader.text == ANSWER_TEXT[: 4 * CHUNK_CHARACTERS])
         gate.set()
         assert bare_document(await document_of(handle))["output"] == second_answer
-        result = await reader.complete_text(second_answer)
+        complete_text = await reader.complete_text(second_answer)
     # The reader may receive the fifth piece before the next attempt starts.
-    assert result in (
-        [WORDS] if second_answer == WORDS else [WORDS[: count * CHUNK_CHARACTERS] + second_answer for count in (4, 5)]
+    assert complete_text in (
+        [ANSWER_TEXT]
+        if second_answer == ANSWER_TEXT
+        else [ANSWER_TEXT[: count * CHUNK_CHARACTERS] + second_answer for count in (4, 5)]
     )
-    assert [chunk.restarts for chunk in reader.chunks].count(True) == int(second_answer != WORDS)
+    assert [chunk.restarts for chunk in reader.chunks].count(True) == int(second_answer != ANSWER_TEXT)
     assert len(server.calls) == 3
 
 
 async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: ServeScript) -> None:
-    plan = plan_text(call("one", "echo", said="rain"))
-    answer = slow(text(WORDS), characters=CHUNK_CHARACTERS, each_s=0.05)
+    plan = plan_text(call("one", "echo", weather="rain"))
+    answer = slow(text(ANSWER_TEXT), characters=CHUNK_CHARACTERS, each_s=0.05)
     event_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):
@@ -107,7 +116,7 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
             reader = AnswerReader(token_streams_of(client), handle.id) if has_reader else None
             await document_of(handle)
             if reader is not None:
-                assert await reader.complete_text(WORDS) == WORDS
+                assert await reader.complete_text(ANSWER_TEXT) == ANSWER_TEXT
                 assert len(reader.chunks) > 1
             events = [event.event_type for event in (await handle.fetch_history()).events]
             event_types.append(sorted(event for event in events if event in _EVENTS_OF_CALLS_AND_MESSAGES))

@@ -40,8 +40,8 @@ pytestmark = pytest.mark.server
 _ASK_WRITES = {"rules": [{"effects": ["write"], "then": "ask"}]}
 
 
-def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "change", "arguments": {"name": name}, **fields}
+def _change_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "change", "arguments": {"name": name}, **fields}
 
 
 def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -58,16 +58,16 @@ def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
 async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "nodes": [
-            _change("yes", f"{unique_name} yes", approval="required"),
-            _change("other", f"{unique_name} other", approval={"prompt": "Really?", "assignee": "ann"}),
-            _change("no", f"{unique_name} no", approval="required"),
-            {"id": "behind", "tool": "echo", "depends_on": ["no"]},
+            _change_node("yes", f"{unique_name} yes", approval="required"),
+            _change_node("other", f"{unique_name} other", approval={"prompt": "Really?", "assignee": "ann"}),
+            _change_node("no", f"{unique_name} no", approval="required"),
+            {"id": "dependent", "tool": "echo", "depends_on": ["no"]},
         ]
     }
     handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, "yes", "other", "no")
-    request = (await view_of(runs, handle)).document()["waiting_for"]
-    assert [(each["tool"], each["arguments"], each["prompt"]) for each in request] == [
+    requests = (await view_of(runs, handle)).document()["waiting_for"]
+    assert [(request["tool"], request["arguments"], request["prompt"]) for request in requests] == [
         ("change", {"name": f"{unique_name} yes"}, "Approve 'change'?"),
         ("change", {"name": f"{unique_name} other"}, "Really?"),
         ("change", {"name": f"{unique_name} no"}, "Approve 'change'?"),
@@ -80,7 +80,7 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
         "yes": completed_node(f"{unique_name} yes"),
         "other": completed_node(f"{unique_name} changed"),
         "no": failed_node("rejected: rejected by ann: too dear"),
-        "behind": blocked_node("no"),
+        "dependent": blocked_node("no"),
     }
     (result,) = document["nodes"]["no"]["lineage"]["answers"]
     assert result == {
@@ -92,20 +92,23 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
 
 async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique_name: str) -> None:
     child_plan = {
-        "nodes": [{"id": "wait", "human": {"type": "CLARIFICATION"}}, _change("c", unique_name, depends_on=["wait"])]
+        "nodes": [
+            {"id": "wait", "human": {"type": "CLARIFICATION"}},
+            _change_node("c", unique_name, depends_on=["wait"]),
+        ]
     }
     nodes = [
-        _change("a", unique_name),
-        _change("b", unique_name),
-        _change("later", unique_name, depends_on=["a"]),
+        _change_node("a", unique_name),
+        _change_node("b", unique_name),
+        _change_node("later", unique_name, depends_on=["a"]),
         {"id": "before", "plan": child_plan},
-        {"id": "after", "plan": {"nodes": [_change("d", unique_name)]}, "depends_on": ["later"]},
+        {"id": "after", "plan": {"nodes": [_change_node("d", unique_name)]}, "depends_on": ["later"]},
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests_of_children(runs, handle, "a", "b", "before/wait")
     await answer(handle, "a", {"approved": True, "remember": True})
     child = runs.client.get_workflow_handle(f"{handle.id}/before")
-    await eventually(lambda: _has_policy(child))
+    await eventually(lambda: _has_received_policy(child))
     await answer(handle, "before/wait", {"text": "go"})
     document = await ended_document(runs, handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
@@ -116,20 +119,22 @@ async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Ru
 
 
 async def test_remembered_approval_in_a_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique_name: str) -> None:
-    deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique_name)]}, "depends_on": ["d"]}
-    child_plan = {"nodes": [_change("c", unique_name), _change("d", unique_name, depends_on=["c"]), deeper]}
-    nodes = [{"id": "below", "plan": child_plan}, _change("above", unique_name, depends_on=["below"])]
+    child_node = {"id": "child", "plan": {"nodes": [_change_node("e", unique_name)]}, "depends_on": ["d"]}
+    child_plan = {
+        "nodes": [_change_node("c", unique_name), _change_node("d", unique_name, depends_on=["c"]), child_node]
+    }
+    nodes = [{"id": "sub_plan", "plan": child_plan}, _change_node("next", unique_name, depends_on=["sub_plan"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await wait_for_requests_of_children(runs, handle, "below/c")
-    await answer(handle, "below/c", {"approved": True, "remember": True})
-    await wait_for_requests(runs.client, handle.id, "above")
-    await answer(handle, "above", {"approved": True})
+    await wait_for_requests_of_children(runs, handle, "sub_plan/c")
+    await answer(handle, "sub_plan/c", {"approved": True, "remember": True})
+    await wait_for_requests(runs.client, handle.id, "next")
+    await answer(handle, "next", {"approved": True})
     document = await document_of(handle)
-    expected = {"below": "completed", "above": "completed"}
+    expected = {"sub_plan": "completed", "next": "completed"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
 
 
-async def _has_policy(handle: Handle) -> bool:
+async def _has_received_policy(handle: Handle) -> bool:
     history = await handle.fetch_history()
     names = [event.workflow_execution_signaled_event_attributes.signal_name for event in history.events]
     return wire.SET_POLICY in names
@@ -137,9 +142,9 @@ async def _has_policy(handle: Handle) -> bool:
 
 async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, unique_name: str) -> None:
     nodes = [
-        _change("a", unique_name),
+        _change_node("a", unique_name),
         {**human_node("check"), "depends_on": ["a"]},
-        _change("b", unique_name, depends_on=["check"]),
+        _change_node("b", unique_name, depends_on=["check"]),
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests(runs.client, handle.id, "a")
@@ -160,10 +165,10 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
 # Failures.
 
 
-async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    failing = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
-    nodes = [{"id": name, **failing} for name in ("value", "skip", "stop", "retry")]
-    handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
+async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+    failing_fields = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
+    nodes = [{"id": name, **failing_fields} for name in ("value", "skip", "stop", "retry")]
+    handle = await runs.start({"nodes": [*nodes, {"id": "dependent", "tool": "echo", "depends_on": ["skip"]}]})
     await eventually(lambda: _has_requests_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
     requests = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
     assert requests["value"]["prompt"] == "'value' failed: odd. What should be done?"
@@ -176,13 +181,13 @@ async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, uniq
     await wait_for_requests(runs.client, handle.id, "retry#3")
     await answer(handle, "retry#3", {"selected": ["value"], "value": 7})
     document = await ended_document(runs, handle)
-    odd = "tool_failed: odd"
+    error_text = "tool_failed: odd"
     assert bare_document(document)["nodes"] == {
-        "value": completed_node({"n": 1}, error=odd),
-        "skip": {"status": "skipped", "error": odd},
-        "stop": failed_node(odd),
-        "retry": {"status": "superseded", "error": odd, "attempts": 2},
-        "behind": {"status": "skipped"},
+        "value": completed_node({"n": 1}, error=error_text),
+        "skip": {"status": "skipped", "error": error_text},
+        "stop": failed_node(error_text),
+        "retry": {"status": "superseded", "error": error_text, "attempts": 2},
+        "dependent": {"status": "skipped"},
         "retry#3": completed_node(7, error="tool_failed: odder"),
     }
     assert _answers_in(document["nodes"]["retry"]["lineage"]) == [
@@ -243,9 +248,9 @@ async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
 
 
 async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
-    question = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
+    request = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
-        plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
+        plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": request}}]}
         document = await runs.run(plan)
         await runs.check_runs()
     assert document["nodes"] == {
@@ -281,26 +286,28 @@ async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(run
 
 @without_cache
 async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Runs) -> None:
-    each = human_node("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
+    map_node = human_node("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
     handle = await runs.start(
-        {"nodes": [each, {**human_node("then"), "depends_on": ["each"]}, echo_node("end", "then", "each")]}
+        {"nodes": [map_node, {**human_node("then"), "depends_on": ["each"]}, echo_node("end", "then", "each")]}
     )
     await wait_for_requests(runs.client, handle.id, "each[a]", "each[b]")
     await answer(handle, "then", {"approved": True})
     await answer(handle, "each[b]", {"text": "B"})
     with patch.object(limits, "DRAIN_AT_EVENTS", 30):
         for number in range(8):
-            await signal(handle, "nobody", {"text": "?"})
+            await signal(handle, "unknown", {"text": "?"})
             await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]
-        newest = runs.client.get_workflow_handle(handle.id)
+        newest_execution = runs.client.get_workflow_handle(handle.id)
 
         async def has_continued() -> bool:
-            return (await newest.describe()).run_id != handle.first_execution_run_id
+            return (await newest_execution.describe()).run_id != handle.first_execution_run_id
 
         await eventually(has_continued)
         await wait_for_requests(runs.client, handle.id, "each[a]")
-        assert "answered by ann" in await rejection_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
-        await answer(newest, "each[a]", {"text": "A"})
+        assert "answered by ann" in await rejection_of(
+            newest_execution, {"request_id": "each[b]", "answer": {"text": "C"}}
+        )
+        await answer(newest_execution, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)
         assert bare_document(document)["nodes"]["end"] == completed_node(
             {"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]}
@@ -312,9 +319,9 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
 async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) -> None:
     state = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
     awaiting = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
-    initial = TypedSearchAttributes([SearchAttributePair(state, "running")])
+    start_attributes = TypedSearchAttributes([SearchAttributePair(state, "running")])
     plan = {"nodes": [human_node("a", assignee="ann"), human_node("b"), human_node("c", assignee="ann")]}
-    handle = await runs.start_raw({"plan": plan}, search_attributes=initial)
+    handle = await runs.start_raw({"plan": plan}, search_attributes=start_attributes)
 
     async def has_assignees(*names: str) -> bool:
         attributes = (await handle.describe()).typed_search_attributes

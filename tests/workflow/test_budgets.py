@@ -24,7 +24,7 @@ def completion_of_100_tokens(text: str) -> Completion:
     return Completion(text, tokens=Tokens(prompt=60, completion=40))
 
 
-def agents_of(*names: str) -> CompiledPlan:
+def plan_with_agents(*names: str) -> CompiledPlan:
     nodes = [
         CompiledNode(
             name,
@@ -55,14 +55,14 @@ async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
     document = await document_of(handle)
     usage = document["usage"]
-    agents = {name: part["tokens"] for name, part in usage.get("agents", {}).items()}
+    agents = {name: agent_usage["tokens"] for name, agent_usage in usage.get("agents", {}).items()}
     return usage["calls"], usage["tokens"], agents
 
 
 async def test_concurrent_agents_share_a_budget_that_a_person_raises(serve_script: ServeScript) -> None:
     answers = [completion_of_100_tokens("one"), completion_of_100_tokens("two"), completion_of_100_tokens("three")]
     async with serve_script(*answers) as (model, runs):
-        handle = await runs.start_compiled_plan(agents_of("a", "b", "c"), budget={"calls": 2})
+        handle = await runs.start_compiled_plan(plan_with_agents("a", "b", "c"), budget={"calls": 2})
         view = await wait_for_request(runs, handle)
         assert view.scheduler is not None
         (request,) = view.scheduler.features.feedback.requests.open.values()
@@ -86,7 +86,7 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
         ]
-        plan = CompiledPlan((*agents_of("a", "b").nodes, *steps), tools={"echo": runs.tools["echo"]})
+        plan = CompiledPlan((*plan_with_agents("a", "b").nodes, *steps), tools={"echo": runs.tools["echo"]})
         handle = await runs.start_compiled_plan(plan, budget={"calls": 1})
         await wait_for_request(runs, handle)
 
@@ -126,12 +126,12 @@ async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 
 
-async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
+async def test_child_of_a_terminated_run_skips_its_waiting_call_and_ends(
     serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
     async with serve_script(completion_of_100_tokens("one")) as (_, runs):
-        handle = await runs.start_compiled_plan(agents_of("a", "b"), budget={"calls": 1})
+        handle = await runs.start_compiled_plan(plan_with_agents("a", "b"), budget={"calls": 1})
         await wait_for_request(runs, handle)
         view = await view_of(runs, handle)
         assert view.scheduler is not None
@@ -156,10 +156,10 @@ async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
 
 async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: ServeScript) -> None:
     async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
-        handle = await runs.start_compiled_plan(agents_of("a", "b"), budget={"calls": 1, "money": "1.00"})
-        too_many = {f"c{number}": 1 for number in range(10_001)}
+        handle = await runs.start_compiled_plan(plan_with_agents("a", "b"), budget={"calls": 1, "money": "1.00"})
+        too_many_claims = {f"c{number}": 1 for number in range(10_001)}
         for claims, settled in (
-            (too_many, {}),
+            (too_many_claims, {}),
             ({"x" * 20_001: 1}, {}),
             ({}, {"c": {"calls": 10**16}}),
             ({}, {"c": {"money": "1e999999"}}),

@@ -48,17 +48,17 @@ def long_text(name: str) -> str:
 
 
 @tool(effects="pure")
-def ponder(name: str, size: int = 1) -> str:
+def compute_slowly(name: str, size: int = 1) -> str:
     """Take longer than a lookup of the cached result."""
-    until = time.thread_time() + 0.02
-    while time.thread_time() < until:
+    busy_until = time.thread_time() + 0.02
+    while time.thread_time() < busy_until:
         pass
     CallLog.record(name)
     return f"{name}!" * size
 
 
 @tool(effects="pure")
-def glance(name: str) -> str:
+def compute_quickly(name: str) -> str:
     CallLog.record(name)
     return f"{name}."
 
@@ -68,7 +68,7 @@ def length(value: Any) -> int:
     return len(str(value))
 
 
-TOOLS = ToolRegistry.of(look, look_long, long_text, ponder, glance, length)
+TOOLS = ToolRegistry.of(look, look_long, long_text, compute_slowly, compute_quickly, length)
 
 
 @pytest.fixture(autouse=True)
@@ -103,57 +103,59 @@ def node(node_id: str, tool_name: str, *, name: str = "a", **fields: Any) -> Doc
 
 
 async def run_nodes(runs: Runs, *nodes: Document) -> tuple[str, Document]:
-    """Run nodes to their end; return the run ID and the nodes of the document."""
+    """Run nodes to their end. Return the run ID and the nodes of the document."""
     handle = await runs.start({"nodes": list(nodes)})
     await handle.result()
     document = await runs.read_document(handle)
     return handle.id, document["nodes"]
 
 
-async def test_cached_result_has_its_source_in_later_runs_without_a_call(
+async def test_later_runs_reuse_a_cached_result_and_show_its_source(
     worker: Runs, second_worker: Runs, calls: list[str]
 ) -> None:
-    first_run, first = await run_nodes(worker, node("x", "look"))
+    first_run_id, first_nodes = await run_nodes(worker, node("x", "look"))
     for runs in (worker, second_worker):
         _, nodes = await run_nodes(runs, node("y", "look"))
         cached = nodes["y"]["lineage"]["cached"]
-        assert cached == {"made_at": cached["made_at"], "run_id": first_run, "node_id": "x"}
+        assert cached == {"made_at": cached["made_at"], "run_id": first_run_id, "node_id": "x"}
         assert (nodes["y"]["result"], nodes["y"]["attempts"]) == ({"name": "a", "call": 1}, 1)
-        assert cached["made_at"] >= first["x"]["started_at"]
-    assert "cached" not in first["x"]["lineage"]
+        assert cached["made_at"] >= first_nodes["x"]["started_at"]
+    assert "cached" not in first_nodes["x"]["lineage"]
     assert calls == ["a"]
 
 
-def ponder_node(node_id: str, name: str, tool_name: str = "ponder", **arguments: Any) -> Document:
+def pure_node(node_id: str, name: str, tool_name: str = "compute_slowly", **arguments: Any) -> Document:
     return {"id": node_id, "tool": tool_name, "arguments": {"name": name, **arguments}}
 
 
 async def test_only_slow_nodes_of_a_region_are_cached(worker: Runs, second_worker: Runs, calls: list[str]) -> None:
     nodes = [
-        ponder_node("a", "x"),
-        ponder_node("b", "{{a.result}}"),
-        ponder_node("c", "x"),
-        ponder_node("large", "y", size=MAX_INLINE_VALUE_BYTES),
-        ponder_node("after", "{{large.result}}", "glance"),
-        ponder_node("end", "{{b.result}}{{c.result}}", "glance"),
+        pure_node("a", "x"),
+        pure_node("b", "{{a.result}}"),
+        pure_node("c", "x"),
+        pure_node("large", "y", size=MAX_INLINE_VALUE_BYTES),
+        pure_node("after", "{{large.result}}", "compute_quickly"),
+        pure_node("end", "{{b.result}}{{c.result}}", "compute_quickly"),
     ]
-    first_run, first = await run_nodes(worker, *nodes)
+    first_run_id, first_nodes = await run_nodes(worker, *nodes)
     assert sorted(calls, key=len)[:4] == ["x", "y", "x!", "x!!x!"]
-    assert first["c"]["lineage"]["cached"]["node_id"] == "a"
-    assert [name for name in first if "cached" in first[name]["lineage"]] == ["c"]
+    assert first_nodes["c"]["lineage"]["cached"]["node_id"] == "a"
+    assert [name for name in first_nodes if "cached" in first_nodes[name]["lineage"]] == ["c"]
 
     for runs in (worker, second_worker):
         calls.clear()
-        _, later = await run_nodes(runs, *nodes)
-        assert [later[name]["result"] for name in later] == [first[name]["result"] for name in first]
+        _, later_nodes = await run_nodes(runs, *nodes)
+        assert [later_nodes[name]["result"] for name in later_nodes] == [
+            first_nodes[name]["result"] for name in first_nodes
+        ]
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
-        producers = {name: later[name]["lineage"].get("cached", {}).get("run_id") for name in later}
-        assert producers == dict.fromkeys(["a", "b", "c", "large"], first_run) | {"after": None, "end": None}
+        producers = {name: later_nodes[name]["lineage"].get("cached", {}).get("run_id") for name in later_nodes}
+        assert producers == dict.fromkeys(["a", "b", "c", "large"], first_run_id) | {"after": None, "end": None}
 
 
 async def test_node_outside_of_a_region_uses_a_result_cached_in_a_region(
     worker: Runs, second_worker: Runs, calls: list[str]
 ) -> None:
-    await run_nodes(worker, ponder_node("a", "x"), ponder_node("b", "{{a.result}}"))
-    _, nodes = await run_nodes(second_worker, ponder_node("z", "x!"))
+    await run_nodes(worker, pure_node("a", "x"), pure_node("b", "{{a.result}}"))
+    _, nodes = await run_nodes(second_worker, pure_node("z", "x!"))
     assert (nodes["z"]["lineage"]["cached"]["node_id"], calls) == ("b", ["x", "x!"])

@@ -37,8 +37,8 @@ def long_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 60.0)
 
 
-def short_node(node: str, name: str, value: Any = 1, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "short", "arguments": {"name": f"{name} {node}", "value": value}, **fields}
+def short_node(node_id: str, name: str, value: Any = 1, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "short", "arguments": {"name": f"{name} {node_id}", "value": value}, **fields}
 
 
 def chain(name: str, length: int) -> list[dict[str, Any]]:
@@ -119,14 +119,14 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
 
 
 async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    hold = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique_name}}
+    hold_node = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique_name}}
     plan = {
         "nodes": [
             *chain(unique_name, 3),
-            hold,
+            hold_node,
             short_node("after slow", unique_name, "{{slow.result}}"),
             {"id": "ordinary", "tool": "echo", "depends_on": ["n2"]},
-            hold | {"id": "later", "depends_on": ["ordinary"]},
+            hold_node | {"id": "later", "depends_on": ["ordinary"]},
         ]
     }
     handle = await runs.start(plan)
@@ -144,17 +144,19 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
 
 async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique_name: str) -> None:
     """Together, the arguments exceed the 4 MB that the server accepts from one workflow task."""
-    each = {"id": "each", "tool": "short", "for_each": [f"{unique_name} {n}" for n in range(24)]}
+    map_node = {"id": "each", "tool": "short", "for_each": [f"{unique_name} {n}" for n in range(24)]}
     plan = {
         "inputs": {"large": {"type": "string"}},
-        "nodes": [each | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}}],
+        "nodes": [map_node | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}}],
     }
     document = await runs.run(plan, inputs={"large": "x" * 240_000})
     assert document["nodes"]["each"]["status"] == "completed"
 
 
 @without_cache
-async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     nodes = [
         {"id": "one", "tool": "short_hold", "arguments": {"name": unique_name}},
         {"id": "two", "tool": "short_hold", "arguments": {"name": unique_name}},
@@ -162,10 +164,10 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
     ]
     handle = await runs.start({"nodes": nodes})
 
-    async def are_separate() -> bool:
+    async def have_left_the_batch() -> bool:
         return {"one", "two"} <= {*await calls_of_run(handle)}
 
-    await eventually(are_separate)
+    await eventually(have_left_the_batch)
     result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})
     assert result["ok"]
 
@@ -186,14 +188,14 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
 async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
     runs: Runs, bench: Bench, unique_name: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a payload store in a bucket, the records are heartbeats."""
+    """If the payload store is a bucket, the records are sent as heartbeats."""
     monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
-    record = HeartbeatRecords.record
+    original_record = HeartbeatRecords.record
 
     async def record_or_fail(self: HeartbeatRecords, result: CallBatchResult) -> bool:
         if result.call_ends[-1].task_id == "n2" and activity.info().attempt == 1:
             raise RuntimeError("the attempt is lost")
-        return await record(self, result)
+        return await original_record(self, result)
 
     monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
     handle = await runs.start({"nodes": chain(unique_name, 5)})

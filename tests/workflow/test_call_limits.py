@@ -96,7 +96,7 @@ async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_r
     assert (len(service.starts), set(service.attempts)) == (40, {1})
     assert service.starts[-1] - service.starts[0] > 3.5
     max_starts = max(sum(start <= each < start + 1.0 for each in service.starts) for start in service.starts)
-    # Calls may start early by a tenth of a second and late by a quarter.
+    # A call may start up to 0.1 s early or 0.25 s late.
     assert max_starts <= 14
 
 
@@ -142,20 +142,20 @@ async def test_limit_deletes_its_earlier_executions(short_history_client: Client
     handle = short_history_client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
     async with serving_runs(short_history_client, ToolRegistry(), settings=Settings(state_dir=tmp_path)) as runs:
         await set_limit(short_history_client, subject, parse_limit("1000/s"), task_queue=runs.task_queue, by=None)
-        executions = {(await handle.describe()).run_id: None}
-        while len(executions) < 3:
+        run_ids = {(await handle.describe()).run_id: None}
+        while len(run_ids) < 3:
             await exchange(short_history_client, subject, LimitMessage({"a": CallRequest()}))
-            executions[(await handle.describe()).run_id] = None
+            run_ids[(await handle.describe()).run_id] = None
 
         async def has_requested_deletion() -> bool:
             return bool(events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED))
 
         # The server takes about a minute to delete an execution, so the test checks the request.
         await eventually(has_requested_deletion)
-        [scheduled] = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        [deletion_event] = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
         # The execution before the open execution stays, because a client may still wait for its update.
-        deleted_run_id = scheduled.activity_task_scheduled_event_attributes.input.payloads[0].data
-        assert json.loads(deleted_run_id) == next(iter(executions))
+        deleted_run_id = deletion_event.activity_task_scheduled_event_attributes.input.payloads[0].data
+        assert json.loads(deleted_run_id) == next(iter(run_ids))
         await remove_limit(short_history_client, subject)
         await handle.result()
         await check_history(await handle.fetch_history())
@@ -216,7 +216,7 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         await document_of(await runs.start(service.plan(6)))
         assert service.max_running == 2
 
-        # The template of a run is in its memo, which a plan cannot change; all runs of a template share its limit.
+        # A run's template is in the memo, which a plan cannot change. All runs of a template share a limit.
         service.max_running = 0
         memo = {wire.MEMO_TEMPLATE: f"t_{service.name}"}
         for handle in [await runs.start(service.plan(3), memo=memo) for _ in range(2)]:

@@ -31,7 +31,7 @@ async def _start(runs: Runs, owner: str) -> Handle:
 async def test_runs_of_an_owner_share_a_daily_budget(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A waiting call requests again every second, so that it starts soon after the budget is raised.
+    # A waiting call requests again every second, so the call starts soon after the budget is raised.
     monkeypatch.setattr(limit_state, "MAX_ESTIMATE_S", 1.0)
     owner = f"ann-{uuid4().hex[:8]}"
     subject = Subject("owner", owner)
@@ -52,10 +52,10 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             client_runs = services_of(runs, tmp_path).runs
             assert "calls: 1 of 1 used" in (await client_runs.used_up_budget_text(owner) or "")
             assert await client_runs.used_up_budget_text("bob") is None
-            second = await _start(runs, owner)
+            second_handle = await _start(runs, owner)
 
             async def is_waiting() -> bool:
-                nodes = (await RunReader(client, second.id).read()).document()["nodes"]
+                nodes = (await RunReader(client, second_handle.id).read()).document()["nodes"]
                 return any(
                     "daily budget (calls: 1 of 1 used, until " in (node["reason"] or "") for node in nodes.values()
                 )
@@ -63,6 +63,6 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             await eventually(is_waiting)
             assert (await document_of(await _start(runs, "bob")))["status"] == "completed"
             await set_limit(client, subject, parse_limit("calls=5/day"), task_queue=runs.task_queue, by=None)
-            document = await document_of(second)
+            document = await document_of(second_handle)
             assert (document["status"], document["nodes"]["short"]["attempts"]) == ("completed", 1)
             await runs.check_runs()

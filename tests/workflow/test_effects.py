@@ -1,4 +1,4 @@
-"""Retries, timeouts, idempotency keys and failures by the effects of a tool, and the contents of a history."""
+"""Retries, timeouts, idempotency keys and failures of tools with different effects, and the contents of a history."""
 
 import asyncio
 from collections import Counter
@@ -21,21 +21,21 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_FAST = {"max_attempts": 3, "first_delay": "10ms"}
+_FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 
 
 async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None:
     nodes = [
-        {"id": "third", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST},
-        {"id": "never", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST},
+        {"id": "third", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST_RETRY},
+        {"id": "never", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST_RETRY},
         {"id": "once", "tool": "flaky", "arguments": {"until": 2}, "retry": {"max_attempts": 1}},
-        {"id": "final", "tool": "fail", "retry": _FAST},
+        {"id": "final", "tool": "fail", "retry": _FAST_RETRY},
         # The server rejects a first delay above the maximum delay, so the run must shorten the first delay.
         {
             "id": "shortened",
             "tool": "flaky",
             "arguments": {"until": 3},
-            "retry": {**_FAST, "first_delay": "1h", "max_delay": "10ms"},
+            "retry": {**_FAST_RETRY, "first_delay": "1h", "max_delay": "10ms"},
         },
     ]
     assert (await runs.run({"nodes": nodes}))["nodes"] == {
@@ -54,9 +54,9 @@ async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: 
 
 
 async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: Bench, unique_name: str) -> None:
-    def keyed_node(node: str, **more: Any) -> dict[str, Any]:
-        arguments = {"name": f"{unique_name} {node}", "until": 3}
-        return {"id": node, "tool": "return_key", "arguments": arguments, "retry": _FAST, **more}
+    def keyed_node(node_id: str, **fields: Any) -> dict[str, Any]:
+        arguments = {"name": f"{unique_name} {node_id}", "until": 3}
+        return {"id": node_id, "tool": "return_key", "arguments": arguments, "retry": _FAST_RETRY, **fields}
 
     plan = {
         "nodes": [
@@ -85,14 +85,14 @@ async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) 
             "id": "raises",
             "tool": "write",
             "arguments": {"name": f"{unique_name} raises", "error": "broke"},
-            "retry": _FAST,
+            "retry": _FAST_RETRY,
         },
         {
             "id": "slow",
             "tool": "hold_write",
             "arguments": {"name": f"{unique_name} slow"},
             "timeout": "2s",
-            "retry": _FAST,
+            "retry": _FAST_RETRY,
         },
     ]
     document = await runs.run({"nodes": nodes})
@@ -109,11 +109,11 @@ async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) 
 async def test_write_that_times_out_before_its_start_is_not_called(
     runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def record_never(*_: Any) -> None:
+    async def never_record(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(CallStarts, "record", record_never)
-    node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique_name}, "timeout": "1s", "retry": _FAST}
+    monkeypatch.setattr(CallStarts, "record", never_record)
+    node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique_name}, "timeout": "1s", "retry": _FAST_RETRY}
     document = await runs.run({"nodes": [node]})
     message = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
     assert document["nodes"] == {"w": failed_node(f"not_started: {message}")}
@@ -127,8 +127,12 @@ async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, bench: 
     }
     document = await runs.run({"nodes": [node]})
     bench.open(unique_name)
-    slow = document["nodes"]["slow"]
-    assert (slow["status"], slow["attempts"], slow["error"].partition(":")[0]) == ("failed", 2, "timeout")
+    slow_node = document["nodes"]["slow"]
+    assert (slow_node["status"], slow_node["attempts"], slow_node["error"].partition(":")[0]) == (
+        "failed",
+        2,
+        "timeout",
+    )
     await eventually(lambda: bench.entered.count(unique_name) == 2)
 
 
@@ -142,9 +146,9 @@ async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(ru
     }
     handle = await runs.start(plan)
     document = await document_of(handle)
-    scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    scheduled_events = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     actual = []
-    for event in scheduled:
+    for event in scheduled_events:
         attributes = event.activity_task_scheduled_event_attributes
         summary = event.user_metadata.summary.data.decode()
         timeout = attributes.start_to_close_timeout.ToTimedelta()
@@ -186,15 +190,20 @@ async def test_history_of_a_plan_has_few_bytes(runs: Runs) -> None:
     arguments = {"left": 1, "right": 1}
     nodes = [{"id": name, "tool": "plus", "arguments": arguments} for name in layers[0]]
     nodes += [
-        {"id": name, "tool": "plus", "arguments": {"left": f"{{{{{need}.result}}}}", "right": 1}, "depends_on": before}
-        for before, layer in pairwise(layers)
-        for name, need in zip(layer, before, strict=True)
+        {
+            "id": name,
+            "tool": "plus",
+            "arguments": {"left": f"{{{{{dependency}.result}}}}", "right": 1},
+            "depends_on": previous_layer,
+        }
+        for previous_layer, layer in pairwise(layers)
+        for name, dependency in zip(layer, previous_layer, strict=True)
     ]
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
     sizes: Counter[str] = Counter()
     for event in (await handle.fetch_history()).events:
-        encoded = event.SerializeToString().replace(runs.task_queue.encode(), b"queue")
-        sizes[EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")] += len(encoded)
+        encoded_event = event.SerializeToString().replace(runs.task_queue.encode(), b"queue")
+        sizes[EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")] += len(encoded_event)
     assert sum(size for kind, size in sizes.items() if not kind.startswith("WORKFLOW_TASK_")) < 9_700, sizes
     await runs.check_runs()

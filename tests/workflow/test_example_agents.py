@@ -22,19 +22,19 @@ from tests.support.travel import EXAMPLE, travel_service
 pytestmark = pytest.mark.server
 
 AGENTS = Path(__file__).parents[2] / "examples" / "agents.yaml"
-DAYS = {"check_in": "2026-06-12", "check_out": "2026-06-15"}
+HOTEL_DAYS = {"check_in": "2026-06-12", "check_out": "2026-06-15"}
 
 
-def agent(name: str, objective: str, *needs: str) -> dict[str, Any]:
-    return {"id": name, "agent": name, "objective": objective, "depends_on": list(needs)}
+def agent_node(name: str, objective: str, *dependencies: str) -> dict[str, Any]:
+    return {"id": name, "agent": name, "objective": objective, "depends_on": list(dependencies)}
 
 
 PLAN = {
     "nodes": [
-        agent("web_researcher", "Find out when the old bridge was built and sum it up"),
-        agent("travel_planner", "Plan 3 days in Prague for 2 people, from Vienna", "web_researcher"),
-        agent("deep_reasoner", "Think this through: is it worth the journey?", "travel_planner"),
-        agent("code_analyzer", "Look at small.py and tell what it does", "deep_reasoner"),
+        agent_node("web_researcher", "Find out when the old bridge was built and sum it up"),
+        agent_node("travel_planner", "Plan 3 days in Prague for 2 people, from Vienna", "web_researcher"),
+        agent_node("deep_reasoner", "Think this through: is it worth the journey?", "travel_planner"),
+        agent_node("code_analyzer", "Look at small.py and tell what it does", "deep_reasoner"),
     ]
 }
 STEPS = (
@@ -43,7 +43,7 @@ STEPS = (
     text("Finished in 1402."),
     text("Finished in 1402, says bridges.example.com."),
     tool_call("flight_search", origin="Vienna", destination="Prague", depart="2026-06-12", passengers=2),
-    tool_call("hotel_search", city="Prague", guests=2, **DAYS),
+    tool_call("hotel_search", city="Prague", guests=2, **HOTEL_DAYS),
     tool_call("activity_search", city="Prague", day="2026-06-13"),
     text("Day 1: the bridge."),
     json_text({"parts": ["What does it cost?"]}),
@@ -56,7 +56,7 @@ STEPS = (
 )
 
 
-READING = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *ASK_FOR_CHANGES.rules))
+ALLOW_FILE_SEARCH = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *ASK_FOR_CHANGES.rules))
 """Without this policy, the search of files would need an approval, because the objective does not name the files."""
 
 
@@ -64,7 +64,7 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "small.py").write_text("def double(n):\n    return 2 * n\n")
     searches = {"old bridge built": [search_answer("Finished in 1402", link="https://bridges.example.com")]}
-    with travel_service() as travel:
+    with travel_service() as travel_address:
         async with SearchServer(searches) as search, ModelServer(*STEPS) as model:
             settings = model_settings(
                 model,
@@ -72,11 +72,11 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
                 files_root=tmp_path / "code",
                 serper_api_key=SecretStr("key"),
                 serper_base_url=search.base_url,
-                search_url=travel,
+                search_url=travel_address,
             )
             tools = agent_tools(load_agents([str(AGENTS)]), ToolEnvironment(tmp_path))
             async with serving_runs(client, tools, settings=settings) as runs:
-                document = await document_of(await runs.start(PLAN, policy=READING))
+                document = await document_of(await runs.start(PLAN, policy=ALLOW_FILE_SEARCH))
                 await runs.check_runs()
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
         "web_researcher": ("completed", "Finished in 1402, says bridges.example.com."),
@@ -90,7 +90,9 @@ async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_pa
     last_messages = [call.messages[-1]["content"] for call in model.calls]
     expected = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
     missing = [
-        number for number, words in expected.items() if words.casefold() not in str(last_messages[number]).casefold()
+        number
+        for number, expected_text in expected.items()
+        if expected_text.casefold() not in str(last_messages[number]).casefold()
     ]
     assert missing == []
 
@@ -105,6 +107,6 @@ async def test_paris_example_finds_a_flight_a_hotel_and_activities(client: Clien
     output, nodes = document["output"], document["nodes"]
     assert document["status"] == "completed"
     assert output["flight"] == nodes["flights"]["result"][0]["id"]
-    assert output["to_do"] == [each["name"] for each in nodes["activities"]["result"]]
+    assert output["to_do"] == [activity["name"] for activity in nodes["activities"]["result"]]
     assert output["hotel"].endswith(", Paris")
-    assert all(each["origin"] == "Oslo" for each in nodes["flights"]["result"])
+    assert all(flight["origin"] == "Oslo" for flight in nodes["flights"]["result"])

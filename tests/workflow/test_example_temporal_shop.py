@@ -31,15 +31,15 @@ async def test_order_is_shipped_only_if_a_person_approves(server: LiveServer, tm
         except RunNotFound:
             return False
 
-    async def order(name: str, *, is_approved: bool) -> str:
+    async def place_order(name: str, *, is_approved: bool) -> str:
         handle = await client.start_workflow(OrderWorkflow.run, Order("lamp", 2), id=name, task_queue=TASK_QUEUE)
         await eventually(lambda: is_waiting(f"{name}-plan"))
         await answer_request(runs.feedback, f"{name}-plan", "approve", Answer({"approved": is_approved}))
         return await handle.result()
 
     async with create_worker(client):
-        assert await order("order-1", is_approved=True) == "Your order is on its way: 2-LAMP"
-        assert await order("order-2", is_approved=False) == "Your order was not approved."
+        assert await place_order("order-1", is_approved=True) == "Your order is on its way: 2-LAMP"
+        assert await place_order("order-2", is_approved=False) == "Your order was not approved."
         nodes = (await runs.reader("order-1-plan").read()).document()["nodes"]
     assert nodes["reserve"]["result"] == {"item": "lamp", "count": 2, "shelf": "shelf-4"}
     assert nodes["ship"]["result"] == {"tracking": "2-LAMP", "shipment": "order-1-plan/ship"}

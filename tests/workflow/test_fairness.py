@@ -27,15 +27,15 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-ITEMS = {"ann": 60, "bob": 10, "cleo": 10}
-CALLS_OF_RUN = 20
-"""Maximum number of concurrent calls in a run for each tool of another program. A call may add 2 MB to the history."""
+CALLS_BY_OWNER = {"ann": 60, "bob": 10, "cleo": 10}
+MAX_CALLS_OF_RUN = 20
+"""Maximum number of concurrent calls of a foreign tool in a run, because each call may add 2 MB to the history."""
 
 
 def _plan(owner: str, calls: int) -> dict[str, Any]:
     """Return a plan whose calls are in a child run, which inherits the fairness of its parent."""
-    each = {"id": "each", "for_each": list(range(calls)), "tool": "count", "arguments": {"by": owner}}
-    return {"nodes": [{"id": "in", "plan": {"nodes": [each]}}]}
+    map_node = {"id": "each", "for_each": list(range(calls)), "tool": "count", "arguments": {"by": owner}}
+    return {"nodes": [{"id": "in", "plan": {"nodes": [map_node]}}]}
 
 
 async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
@@ -50,8 +50,8 @@ async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
 
 
 async def _start(client_runs: ClientRuns, runs: Runs, owner: str, weight: float) -> None:
-    for first in range(0, ITEMS[owner], CALLS_OF_RUN):
-        calls = min(CALLS_OF_RUN, ITEMS[owner] - first)
+    for offset in range(0, CALLS_BY_OWNER[owner], MAX_CALLS_OF_RUN):
+        calls = min(MAX_CALLS_OF_RUN, CALLS_BY_OWNER[owner] - offset)
         plan = prepare_plan(check_plan(_plan(owner, calls), runs.tools), {})
         options = RunStartOptions(owner=owner, fairness=None if weight == 1 else Fairness(owner, weight))
         run = await client_runs.start(StartRequest(plan, options=options))
@@ -70,14 +70,14 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
     client_runs = services_of(runs, tmp_path).runs
     for owner, weight in (("ann", 1), ("bob", 1), ("cleo", 3)):
         await _start(client_runs, runs_with_tool, owner, weight)
-        calls = sum(number for name, number in ITEMS.items() if name <= owner)
+        calls = sum(count for name, count in CALLS_BY_OWNER.items() if name <= owner)
         await eventually(partial(_has_backlog, client, queue, calls))
     async with Worker(client, task_queue=queue, activities=[count], max_concurrent_activities=1):
         await runs_with_tool.check_runs()
-    assert {owner: order.count(owner) for owner in ITEMS} == ITEMS
+    assert {owner: order.count(owner) for owner in CALLS_BY_OWNER} == CALLS_BY_OWNER
     # Ann's 60 calls were scheduled first, but all calls of the other owners are in the first half.
-    ends = {owner: len(order) - order[::-1].index(owner) for owner in ITEMS}
-    assert ends["cleo"] < ends["bob"] < 40 < ends["ann"], order
+    last_positions = {owner: len(order) - order[::-1].index(owner) for owner in CALLS_BY_OWNER}
+    assert last_positions["cleo"] < last_positions["bob"] < 40 < last_positions["ann"], order
 
 
 async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_
     fork = await run.fork(rerun=["a"])
     runs.include_in_checks(runs.client.get_workflow_handle(fork.id))
     await asyncio.wait_for(fork.result(), 60)
-    groups = [await services.runs.group_of(each) for each in (run.id, fork.id)]
+    groups = [await services.runs.group_of(run_id) for run_id in (run.id, fork.id)]
     assert [group.fairness for group in groups] == [Fairness("group", 2.5)] * 2

@@ -36,11 +36,11 @@ _CALL_COUNT = _MAX_CONCURRENT_CALLS + 10
 """More calls than may run concurrently."""
 
 
-def _counts(document: Mapping[str, Any]) -> dict[str, int]:
+def _status_counts(document: Mapping[str, Any]) -> dict[str, int]:
     return dict(Counter(node["status"] for node in document["nodes"].values()))
 
 
-def _hold(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
+def _hold_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "hold", "arguments": {"name": name}, **fields}
 
 
@@ -50,43 +50,54 @@ async def _count_scheduled_activities(handle: Handle) -> int:
 
 
 async def test_only_calls_with_an_event_are_shown_as_running(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
-    nodes = [_hold(f"n{number}", unique_name) for number in range(_CALL_COUNT)]
+    nodes = [_hold_node(f"n{number}", unique_name) for number in range(_CALL_COUNT)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:
         await eventually(lambda: unique_name in bench.entered)
-        scheduled = await _count_scheduled_activities(handle)
-        counts = _counts((await view_of(cached_runs, handle)).document())
+        scheduled_count = await _count_scheduled_activities(handle)
+        counts = _status_counts((await view_of(cached_runs, handle)).document())
     finally:
         bench.open(unique_name)
-    assert 0 < scheduled < _CALL_COUNT
-    assert counts == {"running": scheduled, "ready": _CALL_COUNT - scheduled}
+    assert 0 < scheduled_count < _CALL_COUNT
+    assert counts == {"running": scheduled_count, "ready": _CALL_COUNT - scheduled_count}
 
     document = await document_of(handle)
     assert compact_document((await view_of(cached_runs, handle)).document(), steps=_CALL_COUNT) == document
 
 
 async def test_reader_has_every_node_status_before_the_last_event(cached_runs: Runs, client: Client) -> None:
-    def echo(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
+    def echo_node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
         return {"id": node_id, "tool": "echo", "arguments": {}, "depends_on": list(depends_on), **fields}
 
-    sub = {"nodes": [echo("inner")], "output": "{{inner.result}}"}
+    child_plan = {"nodes": [echo_node("inner")], "output": "{{inner.result}}"}
     nodes = [
-        *(echo("late", priority=5), echo("soon", priority=1), echo("items", for_each=[1, 2, 3, 4], max_parallel=2)),
-        *({"id": "below", "plan": sub}, echo("lost", "soon", arguments={"text": "{{soon.result.nothing}}"})),
-        *(echo("stuck", "lost"), echo("passed", "soon", when="false"), echo("last", "late", "items", "below")),
+        *(
+            echo_node("late", priority=5),
+            echo_node("soon", priority=1),
+            echo_node("items", for_each=[1, 2, 3, 4], max_parallel=2),
+        ),
+        *(
+            {"id": "child", "plan": child_plan},
+            echo_node("lost", "soon", arguments={"text": "{{soon.result.nothing}}"}),
+        ),
+        *(
+            echo_node("stuck", "lost"),
+            echo_node("passed", "soon", when="false"),
+            echo_node("last", "late", "items", "child"),
+        ),
     ]
     handle = await cached_runs.start({"nodes": nodes})
     document = await document_of(handle)
 
     replay = HistoryReplay(handle.id, data_converter)
-    scheduled = set()
+    scheduled_ids = set()
     events = [event async for event in handle.fetch_history_events()]
     for event in events[:-1]:
         await replay.apply(event)
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            scheduled.add(event.activity_task_scheduled_event_attributes.activity_id)
-        running_nodes = {name for name in _running_nodes(replay) if name != "below"}
-        assert running_nodes <= scheduled
+            scheduled_ids.add(event.activity_task_scheduled_event_attributes.activity_id)
+        running_ids = {node_id for node_id in _running_ids(replay) if node_id != "child"}
+        assert running_ids <= scheduled_ids
     await replay.complete_state()
 
     assert replay.scheduler is not None
@@ -95,24 +106,24 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
     ]
 
 
-def _running_nodes(replay: HistoryReplay) -> list[str]:
+def _running_ids(replay: HistoryReplay) -> list[str]:
     if replay.scheduler is None:
         return []
-    names = []
+    ids = []
     for node, record in zip(replay.scheduler.plan.nodes, replay.scheduler.records, strict=True):
-        names += [f"{node.id}[{item.key}]" for item in record.items if item.record.status == "running"]
+        ids += [f"{node.id}[{item.key}]" for item in record.items if item.record.status == "running"]
         if record.status == "running" and not record.items:
-            names.append(node.id)
-    return names
+            ids.append(node.id)
+    return ids
 
 
-async def test_reader_restores_nodes_of_which_the_document_has_only_counts(cached_runs: Runs) -> None:
+async def test_reader_restores_nodes_if_the_document_has_only_counts(cached_runs: Runs) -> None:
     nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
-    counted = await document_of(handle)
+    document_with_counts = await document_of(handle)
     document = (await view_of(cached_runs, handle)).document()
 
-    assert (counted["nodes"], counted["nodes_ref"]["counts"]) == ({}, {"completed": 140})
+    assert (document_with_counts["nodes"], document_with_counts["nodes_ref"]["counts"]) == ({}, {"completed": 140})
     assert document["output"] == "completed"
     assert [bare_node(node) for node in document["nodes"].values()] == [completed_node("x" * 8_000)] * 140
 
@@ -122,8 +133,8 @@ async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(
 ) -> None:
     nodes = [
         {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
-        _hold("held", unique_name, depends_on=["first"]),
-        _hold("items", unique_name, for_each=[1, 2], depends_on=["held"]),
+        _hold_node("held", unique_name, depends_on=["first"]),
+        _hold_node("items", unique_name, for_each=[1, 2], depends_on=["held"]),
     ]
     handle = await cached_runs.start({"nodes": nodes})
     cached_runs.exclude_from_checks(handle)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.server
 _APPROVED = {"approved": True, "reason": None}
 
 
-async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Runs) -> None:
+async def test_answer_by_update_is_accepted_and_the_dependent_node_continues(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human_node("check", assignee="ann"), echo_node("go", "check")]})
     await wait_for_requests(runs.client, handle.id, "check")
     view = await view_of(runs, handle)
@@ -89,18 +89,18 @@ async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs)
     assert (await view_of(runs, handle)).document() == with_run_error(document)
 
 
-async def test_new_request_beside_an_open_request_leaves_a_command_in_history(runs: Runs) -> None:
+async def test_new_request_during_an_open_request_adds_a_command_to_history(runs: Runs) -> None:
     """Without a command, a replay could apply the answer before the request."""
-    later = {"tool": "echo", "id": "later", "for_each": [1, 2]}
+    map_node = {"tool": "echo", "id": "later", "for_each": [1, 2]}
     request_of_items = {**human_node("each"), "for_each": [1, 2], "depends_on": ["later"]}
-    handle = await runs.start({"nodes": [human_node("first"), later, request_of_items]})
+    handle = await runs.start({"nodes": [human_node("first"), map_node, request_of_items]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
     last_completion = max(
         event.event_id for event in events if event.HasField("activity_task_completed_event_attributes")
     )
-    [modified] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
-    assert modified.event_id > last_completion
+    [properties_event] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
+    assert properties_event.event_id > last_completion
     await answer(handle, "each", {"approved": True})
     await answer(handle, "first", {"approved": True})
     assert bare_document(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
@@ -117,7 +117,7 @@ async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_r
     assert document["output"] == {"in/side": {"deep": {"check": _APPROVED}}}
 
 
-async def test_invalid_answer_that_is_forwarded_to_a_child_run_is_noted_there(runs: Runs) -> None:
+async def test_invalid_answer_forwarded_to_a_child_run_is_noted_in_the_child_run(runs: Runs) -> None:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human_node("check")]}}]})
     await wait_for_requests_of_children(runs, handle, "sub/check")
     await signal(handle, "sub/check", {"selected": []})
@@ -142,8 +142,8 @@ async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> N
 # Dependents of an answer.
 
 
-_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-_TASK_DONE = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+_ACTIVITY_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+_WORKFLOW_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 _PLAN = {
     "nodes": [
         {"id": "first", "tool": "echo", "arguments": {"x": 1}},
@@ -154,15 +154,20 @@ _PLAN = {
 }
 
 
-async def _count_tasks_until_start(handle: Handle, node: str, *, after_event: EventType.ValueType) -> int:
+async def _count_tasks_until_start(handle: Handle, node_id: str, *, after_event: EventType.ValueType) -> int:
     events = list((await handle.fetch_history()).events)
-    start_position = next(number for number, event in enumerate(events) if _starts(event, node))
-    cause = max(number for number, event in enumerate(events[:start_position]) if event.event_type == after_event)
-    return sum(event.event_type == _TASK_DONE for event in events[cause:start_position])
+    start_position = next(number for number, event in enumerate(events) if _starts_node(event, node_id))
+    cause_position = max(
+        number for number, event in enumerate(events[:start_position]) if event.event_type == after_event
+    )
+    return sum(event.event_type == _WORKFLOW_TASK_COMPLETED for event in events[cause_position:start_position])
 
 
-def _starts(event: HistoryEvent, node: str) -> bool:
-    return event.event_type == _SCHEDULED and event.activity_task_scheduled_event_attributes.activity_id == node
+def _starts_node(event: HistoryEvent, node_id: str) -> bool:
+    return (
+        event.event_type == _ACTIVITY_SCHEDULED
+        and event.activity_task_scheduled_event_attributes.activity_id == node_id
+    )
 
 
 @pytest.mark.parametrize("channel", ["signal", "update"])
@@ -176,10 +181,10 @@ async def test_dependent_of_an_answer_starts_in_the_next_workflow_task(runs: Run
         await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
     await document_of(handle)
 
-    completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-    assert await _count_tasks_until_start(handle, "second", after_event=completed) == 1
-    signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-    accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+    activity_completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+    assert await _count_tasks_until_start(handle, "second", after_event=activity_completed) == 1
+    workflow_signaled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    update_accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
     # An update is accepted and applied in the same workflow task.
-    cause, tasks = (signalled, 1) if channel == "signal" else (accepted, 0)
-    assert await _count_tasks_until_start(handle, "after", after_event=cause) == tasks
+    cause, task_count = (workflow_signaled, 1) if channel == "signal" else (update_accepted, 0)
+    assert await _count_tasks_until_start(handle, "after", after_event=cause) == task_count

@@ -63,7 +63,7 @@ def compile_fork(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[s
 
 
 def outcomes_of(document: Document) -> dict[str, Any]:
-    """Return the status, the result and the source of a reused result of each node."""
+    """Return the status and the result of each node, and the node from which the result was reused."""
     return {
         name: (node["status"], node["result"], (node["lineage"].get("reused") or {}).get("node_id"))
         for name, node in document["nodes"].items()
@@ -82,8 +82,8 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
     }
     first_run = await runs.start(plan, inputs={"x": 1})
     await document_of(first_run)
-    draft, second = await fork(runs, first_run, inputs={"x": 2})
-    document = await document_of(second)
+    draft, second_run = await fork(runs, first_run, inputs={"x": 2})
+    document = await document_of(second_run)
 
     expected = (["other"], {"a": "reads something that has changed"}, ["b"])
     assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.reused_if_unchanged) == expected
@@ -94,9 +94,9 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
     }
     assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
     assert document["notes"][0]["message"] == f"a fork of the run {first_run.id!r}; 1 result reused"
-    reused = document["nodes"]["other"]["lineage"]["reused"]
-    assert reused == {"run_id": first_run.id, "node_id": "other"}
-    view = await RunReader(runs.client, second.id).read()
+    source = document["nodes"]["other"]["lineage"]["reused"]
+    assert source == {"run_id": first_run.id, "node_id": "other"}
+    view = await RunReader(runs.client, second_run.id).read()
     assert outcomes_of(view.document()) == outcomes_of(document)
 
 
@@ -115,41 +115,41 @@ async def test_fork_of_a_failed_run_keeps_keys_of_unfinished_calls(runs: Runs, b
     plan["nodes"][1]["retry"] = {"max_attempts": 2, "first_delay": "10ms"}
     first_run = await runs.start(plan)
     assert (await document_of(first_run))["nodes"]["each"]["status"] == "failed"
-    draft, second = await fork(runs, first_run)
-    await document_of(second)
+    draft, second_run = await fork(runs, first_run)
+    await document_of(second_run)
 
     keys = {name: bench.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
     assert [len(key) for key in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
     assert draft.prediction.runs == {f"each[{unique_name} y]": "had failed"}
-    _, third = await fork(runs, second, rerun=["done"])
-    await document_of(third)
+    _, third_run = await fork(runs, second_run, rerun=["done"])
+    await document_of(third_run)
     assert len(set(bench.effects[f"{unique_name} done"])) == 2
     assert len(set(bench.effects[f"{unique_name} y"])) == 1
 
 
 async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
-    inner = {
+    child_plan = {
         "nodes": [
             call("made", "write", name=f"{unique_name} made"),
             {**call("bad", "return_key", name=f"{unique_name} bad", until=9), "retry": {"max_attempts": 1}},
         ]
     }
-    plan = {"nodes": [{"id": "sub", "plan": inner}, {**call("after", "echo"), "depends_on": ["sub"]}]}
+    plan = {"nodes": [{"id": "sub", "plan": child_plan}, {**call("after", "echo"), "depends_on": ["sub"]}]}
     first_run = await runs.start(plan)
     await document_of(first_run)
-    _, second = await fork(runs, first_run)
-    await document_of(second)
+    _, second_run = await fork(runs, first_run)
+    await document_of(second_run)
     assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("made", "bad")] == [1, 2]
     assert len(set(bench.effects[f"{unique_name} bad"])) == 1
-    child = await RunReader(runs.client, f"{second.id}/sub").read()
+    child = await RunReader(runs.client, f"{second_run.id}/sub").read()
     assert child.document()["nodes"]["made"]["lineage"]["reused"] == {
         "run_id": f"{first_run.id}/sub",
         "node_id": "made",
     }
 
-    _, third = await fork(runs, second, rerun=["sub/made"])
-    await document_of(third)
+    _, third_run = await fork(runs, second_run, rerun=["sub/made"])
+    await document_of(third_run)
     assert len(set(bench.effects[f"{unique_name} made"])) == 2
     assert len(set(bench.effects[f"{unique_name} bad"])) == 1
 
@@ -157,24 +157,26 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
 async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    inner = {
+    child_plan = {
         "inputs": {"i": {"type": "integer"}},
         "nodes": [call("made", "write", name=unique_name + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
     }
-    each = {"id": "m", "for_each": [0, 1], "plan": inner, "arguments": {"i": "{{item}}"}}
-    first_run = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    map_node = {"id": "m", "for_each": [0, 1], "plan": child_plan, "arguments": {"i": "{{item}}"}}
+    first_run = await runs.start({"nodes": [map_node, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
     for unknown_node in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
             await fork(runs, first_run, rerun=[unknown_node])
-    draft, second = await fork(runs, first_run, rerun=["m[1]/made"])
-    await document_of(second)
+    draft, second_run = await fork(runs, first_run, rerun=["m[1]/made"])
+    await document_of(second_run)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
     assert [len(bench.effects[f"{unique_name} {item}"]) for item in (0, 1)] == [1, 2]
     assert len(set(bench.effects[f"{unique_name} 1"])) == 2
 
 
-async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_of_pure_nodes_and_large_maps_are_reused(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
     plan = {
         "nodes": [
@@ -186,29 +188,29 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
         "output": "{{two.result}}",
     }
     first_run = await cached_runs.start(plan)
-    original = await document_of(first_run)
+    first_document = await document_of(first_run)
     plan_with_new_node = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
-    draft, second = await fork(cached_runs, first_run, plan_with_new_node)
-    forked = await document_of(second)
+    draft, second_run = await fork(cached_runs, first_run, plan_with_new_node)
+    forked_document = await document_of(second_run)
 
     assert draft.prediction.reused == ["big", "one", "two", "many"]
     assert draft.prediction.runs == {"name": "is new"}
-    assert forked["nodes"]["name"]["result"] == {"name": "row 7"}
-    assert (forked["output"], original["output"]) == (2002.0, 2002.0)
-    many = [
+    assert forked_document["nodes"]["name"]["result"] == {"name": "row 7"}
+    assert (forked_document["output"], first_document["output"]) == (2002.0, 2002.0)
+    map_results = [
         (await cached_runs.read_document(handle, full=True))["nodes"]["many"]["result"]
-        for handle in (first_run, second)
+        for handle in (first_run, second_run)
     ]
-    assert many[0] == many[1]
+    assert map_results[0] == map_results[1]
     await cached_runs.check_runs()
 
 
 async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Runs) -> None:
-    texts = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
-    first_run = await runs.start({"nodes": [{**text, "tool": "echo"} for text in texts]})
+    nodes = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
+    first_run = await runs.start({"nodes": [{**node, "tool": "echo"} for node in nodes]})
     await document_of(first_run)
-    draft, second = await fork(runs, first_run)
-    document = await document_of(second)
+    draft, second_run = await fork(runs, first_run)
+    document = await document_of(second_run)
 
     assert len(draft.prediction.reused) == 120
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
@@ -217,16 +219,18 @@ async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Run
 
 @pytest.mark.usefixtures("small_pages")
 async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> None:
-    count = 410
+    node_count = 410
     nodes: list[Plan] = [call("look", "echo", n=1), call("n0", "add", left="{{look.result.n}}", right=1)]
-    nodes += [call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, count)]
-    first_run = await runs.start({"nodes": nodes, "output": f"{{{{n{count - 1}.result}}}}"})
-    original = await document_of(first_run)
-    draft, second = await fork(runs, first_run)
+    nodes += [
+        call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, node_count)
+    ]
+    first_run = await runs.start({"nodes": nodes, "output": f"{{{{n{node_count - 1}.result}}}}"})
+    first_document = await document_of(first_run)
+    draft, second_run = await fork(runs, first_run)
 
     assert draft.prediction.reused == ["look"]
-    assert draft.prediction.runs == {f"n{count - 1}": "belongs to an offloaded region of pure nodes"}
-    assert (await document_of(second))["output"] == original["output"] == count + 1.0
+    assert draft.prediction.runs == {f"n{node_count - 1}": "belongs to an offloaded region of pure nodes"}
+    assert (await document_of(second_run))["output"] == first_document["output"] == node_count + 1.0
 
 
 async def test_child_run_cannot_be_forked_alone(runs: Runs) -> None:
@@ -246,6 +250,6 @@ async def test_run_with_a_running_write_cannot_be_forked_until_the_write_ends(
         await fork(runs, first_run)
     bench.open(unique_name)
     await document_of(first_run)
-    _, second = await fork(runs, first_run)
-    assert outcomes_of(await document_of(second))["held"] == ("completed", unique_name, "held")
+    _, second_run = await fork(runs, first_run)
+    assert outcomes_of(await document_of(second_run))["held"] == ("completed", unique_name, "held")
     assert len(bench.effects[unique_name]) == 1

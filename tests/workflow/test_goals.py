@@ -24,11 +24,11 @@ from tests.workflow.building import ServeScript
 
 pytestmark = pytest.mark.server
 
-SUM = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
+TWO_NODE_PLAN = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
 
 
 async def test_text_request_is_planned_executed_and_answered(serve_script: ServeScript) -> None:
-    async with serve_script(SUM, "It is 7.") as (server, runs):
+    async with serve_script(TWO_NODE_PLAN, "It is 7.") as (server, runs):
         document = await checked_document(
             runs, await runs.start_compiled_plan(goal_plan(runs, "Add 1, 2 and 4.", "plus", "echo"))
         )
@@ -36,10 +36,10 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Serve
     assert (document["status"], document["output"], [*document["nodes"]]) == expected
     assert [document["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
     assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
-    planning, answering = server.calls
-    assert planning.response_format == "json_schema"
-    assert planning.text.endswith("\n\nRequest:\nAdd 1, 2 and 4.")
-    assert answering.messages[1]["content"] == (
+    plan_call, answer_call = server.calls
+    assert plan_call.response_format == "json_schema"
+    assert plan_call.text.endswith("\n\nRequest:\nAdd 1, 2 and 4.")
+    assert answer_call.messages[1]["content"] == (
         "Request:\nAdd 1, 2 and 4.\n\n"
         "Step 'a': completed\nError: null\nResult: 3.0\n\n"
         "Step 'b': completed\nError: null\nResult: 7.0"
@@ -53,14 +53,14 @@ async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_scr
             runs, await runs.start_compiled_plan(goal_plan(runs, "Look.", "table", "text"))
         )
     assert (document["status"], document["output"]) == ("completed", "Done.")
-    result = server.calls[1].text
-    assert len(result) < 27_000
-    assert result.count("[… cut here: ") == 3
+    prompt = server.calls[1].text
+    assert len(prompt) < 27_000
+    assert prompt.count("[… cut here: ") == 3
 
 
 async def test_any_client_can_start_a_text_request(serve_script: ServeScript) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
-    async with serve_script(SUM, "It is 7.") as (server, runs):
+    async with serve_script(TWO_NODE_PLAN, "It is 7.") as (server, runs):
         document = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
     assert (document["status"], document["output"]) == ("completed", "It is 7.")
     assert [call.body.get("seed") for call in server.calls] == [7, 7]
@@ -104,7 +104,7 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: S
 # Invalid requests and plans.
 
 BRACES = "{{secret.TOKEN}} and {{other.result}} and {{a.result}} and {{inputs.x}} and {{item}} and {{"
-FIVE = plan_text(call("a", "plus", left=2, right=3))
+ONE_NODE_PLAN = plan_text(call("a", "plus", left=2, right=3))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: ServeScript) -> None:
     request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
-    async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
+    async with serve_script(ONE_NODE_PLAN, "5 \x00\U0001f98a") as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(goal_plan(runs, request_text, "plus")))
     assert (document["status"], document["output"]) == ("completed", "5 \x00\U0001f98a")
     assert server.calls[0].text.endswith(f"\n\nRequest:\n{request_text}")
@@ -153,7 +153,7 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
     assert (document["status"], document["output"]) == ("completed", f"It is {BRACES}")
     assert server.calls[1].messages[-2]["content"] == invalid_text
     assert f"Step 'other' (Adds braces): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
-    assert secret not in "".join(received.text for received in server.calls)
+    assert secret not in "".join(call.text for call in server.calls)
 
 
 async def test_references_in_calls_and_results_of_agents_are_not_resolved(
@@ -172,7 +172,7 @@ async def test_references_in_calls_and_results_of_agents_are_not_resolved(
             },
         }
     assert server.calls[0].messages[-1]["content"] == f"Say {BRACES}"
-    assert secret not in "".join(received.text for received in server.calls)
+    assert secret not in "".join(call.text for call in server.calls)
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -181,7 +181,7 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 ) -> None:
     gate = asyncio.Event()
     renamed_plan = plan_text(call("b", "plus", left=2, right=3))
-    async with serve_script(step(FIVE, release_event=gate), renamed_plan, "5") as (server, runs):
+    async with serve_script(step(ONE_NODE_PLAN, release_event=gate), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
@@ -197,11 +197,11 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 
 async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: ServeScript) -> None:
     gate = asyncio.Event()
-    async with serve_script(step(FIVE, release_event=gate), "5") as (server, runs):
+    async with serve_script(step(ONE_NODE_PLAN, release_event=gate), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
-        # A client may repeat an update with the same ID; the update is applied once.
+        # An update that a client repeats with the same ID is applied once.
         for _ in range(2):
             await handle.execute_update(wire.ADD_NODES, message, id="once")
         gate.set()

@@ -1,4 +1,4 @@
-"""Guards of effects: each effect has one key for any course of its run, and one server owns a file of runs."""
+"""Guards of effects: an effect keeps its key after a retry or reset, and one server owns a database file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +57,7 @@ async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(
 
 
 async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
-    """Guard F4: a reset starts new child runs; the keys come from the root run."""
+    """Guard F4: a reset starts new child runs, whose keys come from the root run."""
     plan = {
         "nodes": [
             _keyed_node("plain", f"{unique_name} plain"),
@@ -80,12 +80,12 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
 async def _reset(runs: Runs, handle: Handle) -> Handle:
     """Reset a run to its start, and return the handle of the new execution."""
     history = await handle.fetch_history()
-    [first, *_] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+    [first_completion, *_] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
     request = ResetWorkflowExecutionRequest(
         namespace=runs.client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),
         reason="again",
-        workflow_task_finish_event_id=first.event_id,
+        workflow_task_finish_event_id=first_completion.event_id,
         request_id=str(uuid4()),
     )
     response = await runs.client.workflow_service.reset_workflow_execution(request)
@@ -98,7 +98,7 @@ async def test_server_without_its_record_is_replaced_and_not_duplicated(state_di
         first_pid = live.server.pid
         (state_dir / "server.json").unlink()
         async with open_connection(Settings(state_dir=state_dir)) as connection:
-            # One process holds the lock of the file of runs.
+            # One process holds the lock of the database file.
             server = LocalServer(Settings(state_dir=state_dir)).find()
             assert server is not None
             assert server.pid == connection.server.pid != first_pid

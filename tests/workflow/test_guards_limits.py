@@ -35,7 +35,7 @@ async def deadlock_checked_runs(
     client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     """Runs of a worker on which a workflow task of over two seconds fails."""
-    settings = Settings(state_dir=tmp_path_factory.mktemp("detecting"))
+    settings = Settings(state_dir=tmp_path_factory.mktemp("deadlock-detection"))
     async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as runs:
         yield runs
 
@@ -64,9 +64,9 @@ async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(
     history = await handle.fetch_history()
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
-    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    scheduled_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     # Other activities load the pages of the plan.
-    activity_names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
+    activity_names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_events]
     assert 0 < activity_names.count("hold") <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
     await cached_runs.check_runs()
@@ -131,46 +131,54 @@ async def test_id_over_a_thousand_bytes_is_reported_before_the_run_starts(runs: 
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
     sub_plans = [{"id": "s", "kind": "plan", "sub_plan": _compiled_input(node)["compiled"]} for node in nodes]
     documents = await asyncio.gather(*(runs.run_raw(_compiled_input(node)) for node in (*nodes, *sub_plans)))
-    errors = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
+    errors = [f"invalid: invalid input: the id {node_id[:40]!r} must be 1-200 bytes of UTF-8" for node_id in ids]
     assert [document["error"] for document in documents] == [*errors, *errors]
 
 
 async def test_long_ids_of_items_and_sub_plans_are_shortened_and_stay_unique(runs: Runs) -> None:
     """Guard S9, S11, F8: the combined IDs may have far more than 1,000 bytes."""
     node_id = "計" * 66
-    inner: dict[str, Any] = {
+    child_plan: dict[str, Any] = {
         "nodes": [{"id": node_id, "tool": "echo", "arguments": {"n": 0}}],
         "output": f"{{{{{node_id}.result.n}}}}",
     }
     for _ in range(6):
-        inner = {"nodes": [{"id": node_id, "plan": inner}], "output": f"{{{{{node_id}.result}}}}"}
+        child_plan = {"nodes": [{"id": node_id, "plan": child_plan}], "output": f"{{{{{node_id}.result}}}}"}
     keys = [f"{'k' * 198}{number}" for number in range(9)]
     nodes = [
-        {"id": node_id, "plan": inner},
+        {"id": node_id, "plan": child_plan},
         {"id": f"{'i' * 199}1", "tool": "echo", "for_each": keys, "key": "{{item}}", "arguments": {"n": "{{index}}"}},
         {"id": f"{'i' * 199}2", "tool": "echo", "for_each": keys, "key": "{{item}}", "arguments": {"n": "{{index}}"}},
     ]
     document = await runs.run({"nodes": nodes})
-    each = [{"n": number} for number in range(9)]
+    item_results = [{"n": number} for number in range(9)]
     assert [document["nodes"][node["id"]] for node in nodes] == [
         completed_node(0),
-        completed_node(each),
-        completed_node(each),
+        completed_node(item_results),
+        completed_node(item_results),
     ]
 
 
-_CYCLE = "the dependencies of its nodes form a cycle"
-_NOT_NUMBERS = "the dependencies of '0' are not node numbers"
+_CYCLE_MESSAGE = "the dependencies of its nodes form a cycle"
+_NOT_NUMBERS_MESSAGE = "the dependencies of '0' are not node numbers"
 
 
 async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None:
     """Guard S7: a plan in which no node can start would wait without end."""
     cases: list[tuple[list[Any], str]] = [
-        *(([[1], [0]], _CYCLE), ([[0], []], _CYCLE), ([[5], []], _NOT_NUMBERS), ([[-1], []], _NOT_NUMBERS)),
-        *(([[True], []], _NOT_NUMBERS), ([["0"], []], _NOT_NUMBERS)),
+        *(
+            ([[1], [0]], _CYCLE_MESSAGE),
+            ([[0], []], _CYCLE_MESSAGE),
+            ([[5], []], _NOT_NUMBERS_MESSAGE),
+            ([[-1], []], _NOT_NUMBERS_MESSAGE),
+        ),
+        *(([[True], []], _NOT_NUMBERS_MESSAGE), ([["0"], []], _NOT_NUMBERS_MESSAGE)),
     ]
     plans = (
-        [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
+        [
+            {"id": str(number), "tool": "echo", "dependencies": node_dependencies}
+            for number, node_dependencies in enumerate(dependencies)
+        ]
         for dependencies, _ in cases
     )
     documents = await asyncio.gather(*(runs.run_raw(_compiled_input(*nodes)) for nodes in plans))
@@ -184,12 +192,12 @@ async def test_options_that_temporal_rejects_fail_their_node(runs: Runs) -> None
         *({"retry": {"max_delay_s": -1}}, {"retry": {"first_delay_s": -5}}, {"timeout_s": -0.001}),
         *({"timeout_s": 10**300}, {"heartbeat_s": 0}, {"heartbeat_s": 1e12}, {"priority": -5}, {"priority": 2**40}),
     ]
-    beside = {"id": "beside", "tool": "echo"}
-    messages = [_with_echo(runs, {"id": "odd", "tool": "echo", **fields}, beside) for fields in invalid_options]
+    valid_node = {"id": "valid", "tool": "echo"}
+    messages = [_with_echo(runs, {"id": "invalid", "tool": "echo", **fields}, valid_node) for fields in invalid_options]
     for document in await asyncio.gather(*map(runs.run_raw, messages)):
-        assert document["nodes"]["odd"]["status"] == "failed"
-        assert document["nodes"]["odd"]["error"].startswith("invalid_field: ")
-        assert document["nodes"]["beside"]["status"] == "completed"
+        assert document["nodes"]["invalid"]["status"] == "failed"
+        assert document["nodes"]["invalid"]["error"].startswith("invalid_field: ")
+        assert document["nodes"]["valid"]["status"] == "completed"
 
 
 async def test_retry_delay_of_a_tool_is_limited_to_a_day(runs: Runs) -> None:
@@ -270,7 +278,7 @@ async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique_name}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     await eventually(lambda: bench.running[unique_name] == 90)
-    signals = [handle.signal("nobody_knows", number) for number in range(300)]
+    signals = [handle.signal("unknown_signal", number) for number in range(300)]
     bench.open(unique_name)
     await asyncio.gather(*signals, return_exceptions=True)
     document = await document_of(handle)
@@ -281,10 +289,10 @@ async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
 @pytest.mark.alone
 async def test_many_failing_items_do_not_trigger_the_deadlock_detector(deadlock_checked_runs: Runs) -> None:
     """20,000 items fail at the same moment, which would take a second of workflow code in one run."""
-    rows = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
-    each = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
+    table_node = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
+    map_fields = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
     handle = await deadlock_checked_runs.start(
-        {"nodes": [rows, *({"id": f"m{number}", **each} for number in range(10))]}
+        {"nodes": [table_node, *({"id": f"m{number}", **map_fields} for number in range(10))]}
     )
     document = await document_of(handle)
     assert document["status"] == "failed"
@@ -305,7 +313,7 @@ async def test_compiled_plan_with_very_many_nodes_fails_within_the_deadlock_time
     await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)
 
 
-def _very_many_edges() -> bytes:
+def _message_with_very_many_edges() -> bytes:
     dependencies = b",".join(b"%d" % number for number in range(90))
     nodes = b",".join(
         b'{"id":"%d","tool":"echo","dependencies":[%s]}' % (number, dependencies if number >= 90 else b"")
@@ -317,10 +325,10 @@ def _very_many_edges() -> bytes:
 @pytest.mark.alone
 def test_compiled_plan_with_very_many_edges_takes_under_a_second() -> None:
     """Guard S15: the test measures processor time, because the machine may be busy."""
-    content, times_s = _very_many_edges(), []
+    message, times_s = _message_with_very_many_edges(), []
     for _ in range(3):
         started_at = time.process_time()
-        scheduler = create_scheduler(run_input_from_json(json_from_bytes(content)).compiled or CompiledPlan(()), {})
+        scheduler = create_scheduler(run_input_from_json(json_from_bytes(message)).compiled or CompiledPlan(()), {})
         scheduler.start(0.0)
         scheduler.cancel(0.0, reason=None)
         times_s.append(time.process_time() - started_at)
