@@ -63,13 +63,13 @@ def _searched_text(path: Path) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Reject a test that uses a server without the server's marker, or whose stage marker its file does not name."""
     for item in items:
-        names = getattr(item, "fixturenames", [])
-        if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:
+        fixture_names = getattr(item, "fixturenames", [])
+        if ("server" in fixture_names or "client" in fixture_names) and item.get_closest_marker("server") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the Temporal server: mark it with pytest.mark.server")
-        if ("search" in names or "maritime" in names) and item.get_closest_marker("search") is None:
+        if ("search" in fixture_names or "maritime" in fixture_names) and item.get_closest_marker("search") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the search server: mark it with pytest.mark.search")
-        for name in {mark.name for mark in item.iter_markers()} & _STAGE_MARKERS:
-            if f"mark.{name}" not in _searched_text(item.path):
+        for marker in {mark.name for mark in item.iter_markers()} & _STAGE_MARKERS:
+            if f"mark.{marker}" not in _searched_text(item.path):
                 raise pytest.UsageError(
-                    f"{item.nodeid}: write pytest.mark.{name} in this file, because run_tests.py searches its text"
+                    f"{item.nodeid}: write pytest.mark.{marker} in this file, because run_tests.py searches its text"
                 )

@@ -51,7 +51,7 @@ def _plan_of_calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: A
     }
 
 
-async def _start(client: Client, group: str, plan: dict[str, Any], memo: dict[str, str]) -> Handle:
+async def _start_run(client: Client, group: str, plan: dict[str, Any], memo: dict[str, str]) -> Handle:
     compiled = prepare_plan(check_plan(plan, load_toolset(Settings(), [str(TOOLS)]).declarations()), {})
     return await client.start_workflow(
         wire.WORKFLOW_RUN_PLAN,
@@ -109,14 +109,14 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         worker_process(address, folder, program=LIMITED_WORKER) as second_worker,
     ):
         points.hold("held0")
-        held_run = await _start(
+        held_run = await _start_run(
             client, "held", _plan_of_calls("held", 1, retry={"max_attempts": 1}, **_SHORT_HEARTBEAT), _HELD_MEMO
         )
         await points.wait_for_point("held0")
-        shared_run = await _start(client, "shared", _plan_of_calls("shared", 12, pause_ms=150), _OWNER_MEMO)
-        paced_run = await _start(client, "paced", _plan_of_calls("paced", _CALLS), _TEMPLATE_MEMO)
-        slow_run = await _start(client, "slow", _plan_of_calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
-        unserved_run = await _start(client, "unserved", _plan_of_calls("unserved", 3), _UNSERVED_MEMO)
+        shared_run = await _start_run(client, "shared", _plan_of_calls("shared", 12, pause_ms=150), _OWNER_MEMO)
+        paced_run = await _start_run(client, "paced", _plan_of_calls("paced", _CALLS), _TEMPLATE_MEMO)
+        slow_run = await _start_run(client, "slow", _plan_of_calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
+        unserved_run = await _start_run(client, "unserved", _plan_of_calls("unserved", 3), _UNSERVED_MEMO)
         await asyncio.gather(
             _wait_for_reason(client, slow_run, 4, "(rate limit 2/min on template slow, ", folder=folder),
             _wait_for_reason(client, unserved_run, 3, "the limit of template:unserved does not respond", folder=folder),
@@ -130,7 +130,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         _check_shared_limits(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
         # The held call fails with its worker, so the waiting calls start only when its lease expires.
-        waiting_run = await _start(client, "others", _plan_of_calls("others", 4, **_SHORT_HEARTBEAT), _HELD_MEMO)
+        waiting_run = await _start_run(client, "others", _plan_of_calls("others", 4, **_SHORT_HEARTBEAT), _HELD_MEMO)
         await _wait_for_reason(client, waiting_run, 4, "concurrency limit 1 on template held", folder=folder)
         [held_span] = spans_of(folder, "held")
         await next(worker for worker in (first_worker, second_worker) if worker.pid == held_span.pid).kill()
@@ -141,12 +141,12 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         assert (len(spans_of(folder, "others")), _max_concurrency(spans_of(folder, "others"))) == (4, 1)
 
 
-def _check_shared_limits(shared: Sequence[Span], paced: Sequence[Span]) -> None:
+def _check_shared_limits(shared_spans: Sequence[Span], paced_spans: Sequence[Span]) -> None:
     """Check that both workers served the calls of two runs, and that the limits of both runs were met."""
-    assert [len({span.pid for span in spans}) for spans in (shared, paced)] == [2, 2]
-    assert (len(shared), _max_concurrency(shared)) == (12, 2)
-    starts = [span.start for span in paced]
+    assert [len({span.pid for span in spans}) for spans in (shared_spans, paced_spans)] == [2, 2]
+    assert (len(shared_spans), _max_concurrency(shared_spans)) == (12, 2)
+    starts = [span.start for span in paced_spans]
     max_starts = max(sum(start <= each < start + 1.0 for each in starts) for start in starts)
     capacity = _RATE * (EARLY_SHARE + LATE_S)
-    assert (len(paced), max_starts <= _RATE + capacity + 1) == (_CALLS, True), max_starts
+    assert (len(paced_spans), max_starts <= _RATE + capacity + 1) == (_CALLS, True), max_starts
     assert starts[-1] - starts[0] >= _CALLS / _RATE - 1.0

@@ -98,9 +98,9 @@ async def count_living_objects(client: Client, folder: Path) -> Counter[str]:
     return Counter(json.loads((folder / LIVING_OBJECTS).read_text(encoding="utf-8")))
 
 
-def largest_increases(before: Counter[str], after: Counter[str]) -> list[tuple[str, int]]:
+def largest_increases(counts_before: Counter[str], counts_after: Counter[str]) -> list[tuple[str, int]]:
     """Return the types with a higher count, largest increase first."""
-    return (after - before).most_common(20)
+    return (counts_after - counts_before).most_common(20)
 
 
 async def test_concurrent_requests_are_isolated_and_release_their_memory(
@@ -151,5 +151,8 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
     )
     growth_per_round = (late_counts.total() - early_counts.total()) / half_length
     assert growth_per_round < MAX_OBJECT_GROWTH, (object_totals, largest_increases(early_counts, late_counts))
-    middle, last = memory[WARM_UP_ROUNDS : (WARM_UP_ROUNDS + ROUNDS) // 2], memory[(WARM_UP_ROUNDS + ROUNDS) // 2 :]
-    assert mean(last) - mean(middle) < MAX_GROWTH_MB, memory
+    middle_memory, last_memory = (
+        memory[WARM_UP_ROUNDS : (WARM_UP_ROUNDS + ROUNDS) // 2],
+        memory[(WARM_UP_ROUNDS + ROUNDS) // 2 :],
+    )
+    assert mean(last_memory) - mean(middle_memory) < MAX_GROWTH_MB, memory

@@ -31,16 +31,16 @@ def test_dialect_of_a_diamond_is_detected_and_its_graph_is_correct(dialect: Dial
     raw = dialect.write(DIAMOND)
     raw_before = copy.deepcopy(raw)
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)
-    checked, node_ids = check(raw), [dialect.id_of(number) for number in DIAMOND]
-    assert [node.id for node in checked.nodes] == node_ids
-    assert (checked.levels, checked.edge_count) == ([node_ids[:1], node_ids[1:3], node_ids[3:]], 4)
-    assert checked.critical_path == [node_ids[0], node_ids[1], node_ids[3]]
+    checked_plan, node_ids = check(raw), [dialect.id_of(number) for number in DIAMOND]
+    assert [node.id for node in checked_plan.nodes] == node_ids
+    assert (checked_plan.levels, checked_plan.edge_count) == ([node_ids[:1], node_ids[1:3], node_ids[3:]], 4)
+    assert checked_plan.critical_path == [node_ids[0], node_ids[1], node_ids[3]]
     assert raw == raw_before
 
 
 def test_forward_references_are_reordered_and_a_cycle_is_reported_once(dialect: Dialect) -> None:
-    checked = check(dialect.write({1: [3], 2: [1], 3: []}))
-    assert checked.levels == [[dialect.id_of(number)] for number in (3, 1, 2)]
+    checked_plan = check(dialect.write({1: [3], 2: [1], 3: []}))
+    assert checked_plan.levels == [[dialect.id_of(number)] for number in (3, 1, 2)]
     (problem,) = problems_of(dialect.write({1: [3], 2: [1], 3: [2], 4: [3]}))
     node_ids = [dialect.id_of(number) for number in (1, 3, 2, 1)]
     assert (problem.code, problem.node) == ("cycle", node_ids[0])

@@ -113,10 +113,10 @@ async def test_put_and_renew_set_the_time_of_renewal_to_now(store_under_test: St
         previous_renewal = (await entry_of(store, ref)).renewed_at
 
         async def is_renewed(
-            renew: Callable[[], Awaitable[object]] = renew, previous: datetime = previous_renewal
+            renew: Callable[[], Awaitable[object]] = renew, previous_time: datetime = previous_renewal
         ) -> bool:
             await renew()
-            return (await entry_of(store, ref)).renewed_at > previous
+            return (await entry_of(store, ref)).renewed_at > previous_time
 
         # S3 reports times in whole seconds, so the time may stay the same at first.
         await eventually(is_renewed)

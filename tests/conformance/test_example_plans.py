@@ -73,8 +73,8 @@ def call_tools(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> 
 
 
 def test_index_lists_every_plan() -> None:
-    names = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
-    assert sorted(set(names)) == PLAN_FILES
+    file_names = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
+    assert sorted(set(file_names)) == PLAN_FILES
 
 
 @pytest.mark.parametrize("name", PLAN_FILES)
@@ -85,8 +85,8 @@ def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset
             check_plan(raw, toolset.declarations())
         assert [problem.code for problem in error.value.problems] == EXPECTED_ERROR_CODES[name]
     else:
-        checked = check_plan(raw, toolset.declarations(), context={"cbu": "CBU-1"})
-        assert list(checked.inputs) == list(INPUTS.get(name, {}))
+        checked_plan = check_plan(raw, toolset.declarations(), context={"cbu": "CBU-1"})
+        assert list(checked_plan.inputs) == list(INPUTS.get(name, {}))
 
 
 @pytest.mark.parametrize("name", RESULTS)

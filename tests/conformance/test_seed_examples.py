@@ -32,18 +32,18 @@ def test_every_example_has_an_expected_outcome() -> None:
 @pytest.mark.parametrize("name", VALID_EXAMPLES)
 def test_valid_example_has_the_expected_graph(name: str) -> None:
     example, expected = VALID_EXAMPLES[name], VALID_EXAMPLES[name]["valid"]
-    checked = check(example["document"], context=example.get("context"))
+    checked_plan = check(example["document"], context=example.get("context"))
     actual: dict[str, Any] = {
-        "dialect": checked.dialect,
-        "levels": checked.levels,
-        "edges": checked.edge_count,
-        "critical_path": checked.critical_path,
-        "notes": [[note.code, note.node] for note in checked.notes],
-        "inputs": list(checked.inputs),
-        "lookups": [[lookup.search_text, lookup.entity_type] for lookup in checked.lookups],
-        "titles": [node.title for node in checked.nodes],
-        "metadata": checked.plan.metadata,
-        "arguments": [node.arguments for node in checked.nodes],
+        "dialect": checked_plan.dialect,
+        "levels": checked_plan.levels,
+        "edges": checked_plan.edge_count,
+        "critical_path": checked_plan.critical_path,
+        "notes": [[note.code, note.node] for note in checked_plan.notes],
+        "inputs": list(checked_plan.inputs),
+        "lookups": [[lookup.search_text, lookup.entity_type] for lookup in checked_plan.lookups],
+        "titles": [node.title for node in checked_plan.nodes],
+        "metadata": checked_plan.plan.metadata,
+        "arguments": [node.arguments for node in checked_plan.nodes],
     }
     assert {key: actual[key] for key in {"notes", *expected}} == {"notes": [], **expected}
 

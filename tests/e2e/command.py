@@ -64,13 +64,13 @@ class Terminal:
         """Wait until a text appears in the output after the text of the previous wait."""
         try:
             async with asyncio.timeout(SCREEN_TIMEOUT_S):
-                while (found := self.screen.find(expected_text, self._search_start)) < 0:
+                while (position := self.screen.find(expected_text, self._search_start)) < 0:
                     assert not self._is_over, f"{expected_text!r} did not appear; the output was:\n{self.screen}"
                     self._output_event.clear()
                     await self._output_event.wait()
         except TimeoutError:
             raise AssertionError(f"{expected_text!r} did not appear; the output was:\n{self.screen}") from None
-        self._search_start = found + len(expected_text)
+        self._search_start = position + len(expected_text)
 
     def type_text(self, text: str) -> None:
         """Type a text; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
@@ -92,7 +92,7 @@ class Terminal:
         self.screen += part
         self._output_event.set()
 
-    def _end(self) -> None:
+    def _finish_reading(self) -> None:
         self._is_over = True
         self._output_event.set()
 
@@ -189,8 +189,8 @@ def _read_all(descriptor: int) -> str:
     return b"".join(parts).decode()
 
 
-def with_model(commands: CommandLine, server: ModelServer) -> CommandLine:
-    model_variables = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+def with_model(commands: CommandLine, model_server: ModelServer) -> CommandLine:
+    model_variables = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
     return CommandLine(commands.folder, {**commands.environment, **model_variables}, is_fresh=commands.is_fresh)
 
 

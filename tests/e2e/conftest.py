@@ -37,8 +37,8 @@ async def command_line(
 @pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator["Browser"]:
     """A real Chromium, one for all tests of a process."""
-    async with browser() as running:
-        yield running
+    async with browser() as running_browser:
+        yield running_browser
 
 
 @pytest.fixture
@@ -53,7 +53,10 @@ def open_console_page(serve: Serve, chromium: "Browser") -> OpenConsolePage:
 
     @asynccontextmanager
     async def open_view(view: str) -> AsyncIterator["Page"]:
-        async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/#/{view}") as page:
+        async with (
+            serve(has_worker=False) as running_gateway,
+            open_page(chromium, f"{running_gateway.url}/console/#/{view}") as page,
+        ):
             yield page
 
     return open_view
@@ -71,9 +74,9 @@ def commands_without_server(command_line: CommandLine) -> CommandLine:
 @pytest.fixture
 async def commands_with_private_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
     """Commands as in `commands_without_server`, with a running server, so that no command has to start and stop one."""
-    async with live_server(Path(commands_without_server.environment["DAGWRIGHT_STATE_DIR"])) as live:
+    async with live_server(Path(commands_without_server.environment["DAGWRIGHT_STATE_DIR"])) as private_server:
         yield commands_without_server
-        await live.kill_all()
+        await private_server.kill_all()
 
 
 @pytest.fixture

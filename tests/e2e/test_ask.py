@@ -16,8 +16,8 @@ SUM_PLAN = plan_text(_SUM_NODE, call("more", "calculator", expression="{{sum.res
 
 
 async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
-    async with ModelServer(SUM_PLAN, "It is 6.") as server:
-        result = await with_model(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
+    async with ModelServer(SUM_PLAN, "It is 6.") as model_server:
+        result = await with_model(command_line, model_server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
     answer_line = lines.index("It is 6.")
@@ -26,8 +26,8 @@ async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
 
 
 async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(command_line: CommandLine) -> None:
-    async with ModelServer(SUM_PLAN, "It is 6.") as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(SUM_PLAN, "It is 6.") as model_server:
+        commands = with_model(command_line, model_server)
         first_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
         repeated_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
         different_request = await commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
@@ -39,13 +39,15 @@ async def test_ask_writes_the_document_and_returns_it_again_for_the_same_id(comm
     )
     assert repeated_result.document == first_result.document
     assert (different_request.code, different_request.document["status"]) == (2, "id_in_use")
-    assert {call.model for call in server.calls} == {"large"}
+    assert {call.model for call in model_server.calls} == {"large"}
     assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 
 
 async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:
-    async with ModelServer(SUM_PLAN) as server:
-        result = await with_model(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
+    async with ModelServer(SUM_PLAN) as model_server:
+        result = await with_model(command_line, model_server)(
+            "ask", "Double it.", "--plan-only", "--id", "ask-plan-only"
+        )
     assert (result.code, result.stderr) == (0, "")
     assert [node["id"] for node in result.document["nodes"]] == ["sum", "more"]
     run_result = await command_line("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
@@ -53,8 +55,8 @@ async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine
 
 
 async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response(command_line: CommandLine) -> None:
-    async with ModelServer(*["I cannot."] * 4) as server:
-        result = await with_model(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")
+    async with ModelServer(*["I cannot."] * 4) as model_server:
+        result = await with_model(command_line, model_server)("ask", "Fly.", "--id", "ask-no-plan")
     lines = result.stdout.splitlines()
     error_line = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
     assert (result.code, '"read#4"' in result.stdout) == (1, False)
@@ -66,8 +68,8 @@ async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response
 
 async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine) -> None:
     error = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
-    async with ModelServer("I cannot.", error) as server:
-        result = await with_model(command_line, server)("ask", "Fly.", "--id", "ask-invalid-key")
+    async with ModelServer("I cannot.", error) as model_server:
+        result = await with_model(command_line, model_server)("ask", "Fly.", "--id", "ask-invalid-key")
     lines = result.stdout.splitlines()
     summary_line = next(
         number for number, line in enumerate(lines) if line.startswith("ask-invalid-key (Fly.): failed in ")
@@ -77,8 +79,8 @@ async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine
 
 
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
-    async with ModelServer(*["I cannot."] * 4) as server:
-        result = await with_model(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
+    async with ModelServer(*["I cannot."] * 4) as model_server:
+        result = await with_model(command_line, model_server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
     lines = result.stderr.splitlines()
     assert (result.code, result.stdout) == (1, "")
     assert lines[0].startswith("ask-no-plan-only (Fly.): failed in ")
@@ -146,8 +148,8 @@ async def test_missing_key_is_reported_before_anything_starts(
 
 
 async def test_unreadable_prices_are_reported_before_anything_starts(command_line: CommandLine) -> None:
-    async with ModelServer() as server:
-        commands = with_model(command_line, server)
+    async with ModelServer() as model_server:
+        commands = with_model(command_line, model_server)
         commands_without_prices = CommandLine(
             commands.folder, {**commands.environment, "DAGWRIGHT_PRICES": "none.yaml"}
         )
@@ -159,8 +161,8 @@ async def test_unreadable_prices_are_reported_before_anything_starts(command_lin
 
 
 async def test_max_repairs_limits_the_repair_requests(command_line: CommandLine) -> None:
-    async with ModelServer("I cannot.") as server:
-        result = await with_model(command_line, server)(
+    async with ModelServer("I cannot.") as model_server:
+        result = await with_model(command_line, model_server)(
             "ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once"
         )
     assert (result.code, result.document["error"]["code"], [*result.document["nodes"]]) == (
@@ -173,11 +175,11 @@ async def test_max_repairs_limits_the_repair_requests(command_line: CommandLine)
 async def test_repairs_are_shown(command_line: CommandLine) -> None:
     misspelled_plan = plan_text(call("sum", "calculater", expression="1 + 2"))
     repair = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
-    async with ModelServer(misspelled_plan, "It is 3.") as server:
-        result = await with_model(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-repaired")
+    async with ModelServer(misspelled_plan, "It is 3.") as model_server:
+        result = await with_model(command_line, model_server)("ask", "Add 1 and 2.", "--id", "ask-repaired")
     assert (result.code, "It is 3." in result.stdout, repair in result.stdout.splitlines()) == (0, True, True)
-    async with ModelServer(misspelled_plan) as server:
-        result = await with_model(command_line, server)(
+    async with ModelServer(misspelled_plan) as model_server:
+        result = await with_model(command_line, model_server)(
             "ask", "Add 1 and 2.", "--plan-only", "--id", "ask-repaired-only"
         )
     assert (result.code, result.document["nodes"][0]["tool"], result.stderr.splitlines()) == (
@@ -197,21 +199,24 @@ async def test_demo_reports_first_that_a_script_plays_the_model(command_line: Co
 
 async def test_demo_calls_the_configured_model(command_line: CommandLine) -> None:
     plan = plan_text(call("files", "list_files", folder="data", pattern="*.txt"))
-    async with ModelServer(plan, "There are four.") as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(plan, "There are four.") as model_server:
+        commands = with_model(command_line, model_server)
         del commands.environment["DAGWRIGHT_MODEL"]
         result = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
     advice = "to run the demo without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
-    assert (result.code, result.stdout.splitlines()[0]) == (0, f"model: gpt-4o-mini at {server.base_url}; {advice}")
+    assert (result.code, result.stdout.splitlines()[0]) == (
+        0,
+        f"model: gpt-4o-mini at {model_server.base_url}; {advice}",
+    )
     assert "There are four." in result.stdout.splitlines()
-    assert json.dumps("list_files") in server.calls[0].text
+    assert json.dumps("list_files") in model_server.calls[0].text
 
 
 async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
     failing_call = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
     script = (plan_text(failing_call), plan_text(failing_call), "There is no answer.")
-    async with ModelServer(*script) as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(*script) as model_server:
+        commands = with_model(command_line, model_server)
         ask_result = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
         status_result = await commands("status", "ask-replan")
         explain_result = await commands("explain", "ask-replan")

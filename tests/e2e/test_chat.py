@@ -49,39 +49,43 @@ async def start_chat(command_line: CommandLine) -> AsyncIterator[StartChat]:
 async def say(chat: Terminal, message: str, *expected_texts: str) -> None:
     """Type a message, then wait until the expected texts are shown in this order and the next message can be typed."""
     chat.type_text(f"{message}{ENTER}")
-    for words in (*expected_texts, PROMPT):
-        await chat.wait_for_text(words)
+    for expected_text in (*expected_texts, PROMPT):
+        await chat.wait_for_text(expected_text)
 
 
 async def leave(chat: Terminal, *expected_texts: str, key: str = CTRL_D) -> None:
     chat.type_text(key)
-    for words in expected_texts:
-        await chat.wait_for_text(words)
+    for expected_text in expected_texts:
+        await chat.wait_for_text(expected_text)
     assert await chat.wait_for_exit() == 0
 
 
-async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
-    turns: list[dict[str, Any]] = (await commands("session", name, "--json")).document["turns"]
+async def _turns(commands: CommandLine, session_id: str) -> list[dict[str, Any]]:
+    turns: list[dict[str, Any]] = (await commands("session", session_id, "--json")).document["turns"]
     return turns
 
 
 async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(command_line: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
-    async with ModelServer(_calculation_plan(), clarification, _calculation_plan("2"), "Seven.") as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(_calculation_plan(), clarification, _calculation_plan("2"), "Seven.") as model_server:
+        commands = with_model(command_line, model_server)
         lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
         result = await commands("chat", "--session", "piped", "--json", text=lines)
         turns = await _turns(commands, "piped")
-    first, second = (json.loads(line) for line in result.stdout.splitlines())
-    assert (result.code, first["session_id"], first["request"], first["output"]) == (
+    first_document, second_document = (json.loads(line) for line in result.stdout.splitlines())
+    assert (result.code, first_document["session_id"], first_document["request"], first_document["output"]) == (
         0,
         "piped",
         "Show Acme.",
         clarification,
     )
-    assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
+    assert (second_document["request"], second_document["output"], second_document["status"]) == (
+        "Acme LLC",
+        "Seven.",
+        "completed",
+    )
     assert result.stderr == "unknown command /nonsense; /help lists the commands\n"
-    assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]
+    assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(model_server.calls[2].text)[1:-1]
     assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in turns] == [
         ("Show Acme.", clarification),
         ("Acme LLC", "Seven."),
@@ -90,8 +94,8 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
 
 async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
     invalid_plan = plan_text({"id": "a", "tool": "unknown"})
-    async with ModelServer(*[invalid_plan] * 4, _calculation_plan(), "One.") as server:
-        result = await with_model(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+    async with ModelServer(*[invalid_plan] * 4, _calculation_plan(), "One.") as model_server:
+        result = await with_model(command_line, model_server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
     assert "One." in result.stdout.splitlines()
@@ -103,29 +107,29 @@ async def test_person_talks_checks_the_status_and_continues_later(
 ) -> None:
     async with ModelServer(
         _calculation_plan(), "It is **one**.\n\n- and no more", _calculation_plan(), "Two."
-    ) as server:
-        commands = with_model(command_line, server)
+    ) as model_server:
+        commands = with_model(command_line, model_server)
         chat = await start_chat(commands)
-        name = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
+        session_id = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
         await say(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
-        await say(chat, "/status", f"session {name}: idle, 1 turn; profile plan")
+        await say(chat, "/status", f"session {session_id}: idle, 1 turn; profile plan")
         await say(chat, "/turns", "1. How much is it?")
         await say(chat, "/profile missing", "unknown profile missing")
         await say(chat, "/help", "/cancel")
-        await leave(chat, f"dagwright chat --session {name}")
-        second_chat = await start_chat(commands, "--session", name)
+        await leave(chat, f"dagwright chat --session {session_id}")
+        second_chat = await start_chat(commands, "--session", session_id)
         assert re.search(r"1 turn.*> How much is it\?.*and no more", second_chat.screen, re.DOTALL)
         await say(second_chat, "And now?", "Two.")
         await leave(second_chat, key="/quit\r")
-        turns = await _turns(commands, name)
+        turns = await _turns(commands, session_id)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
     assert "\x1b[1mone" in chat.screen
 
 
 async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
-    async with ModelServer(plan_text(_QUESTION), "Done.") as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(plan_text(_QUESTION), "Done.") as model_server:
+        commands = with_model(command_line, model_server)
         chat = await start_chat(commands, "--session", "asked")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
@@ -134,7 +138,7 @@ async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLi
         await chat.wait_for_text("Which? (number or name):")
         await say(chat, "2", "Done.")
         await leave(chat)
-        assert '["Acme LLC"]' in server.calls[1].text
+        assert '["Acme LLC"]' in model_server.calls[1].text
 
 
 async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_chat(
@@ -143,11 +147,11 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
     release_event = asyncio.Event()
     async with ModelServer(
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
-    ) as server:
-        commands = with_model(command_line, server)
+    ) as model_server:
+        commands = with_model(command_line, model_server)
         chat = await start_chat(commands, "--session", "left")
         chat.type_text(f"First.{ENTER}")
-        await eventually(lambda: len(server.calls) == 2)
+        await eventually(lambda: len(model_server.calls) == 2)
         chat.type_text(CTRL_C)
         await chat.wait_for_text("continues, and the next message waits for it")
         await chat.wait_for_text(PROMPT)
@@ -167,8 +171,8 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
 
 
 async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
-    async with ModelServer(plan_text(_QUESTION)) as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(plan_text(_QUESTION)) as model_server:
+        commands = with_model(command_line, model_server)
         chat = await start_chat(commands, "--session", "stopped")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
@@ -187,13 +191,13 @@ async def test_chat_continues_after_kills_of_the_server(
     release_event = asyncio.Event()
     async with ModelServer(
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
-    ) as server:
-        commands = with_model(commands_with_private_server, server)
+    ) as model_server:
+        commands = with_model(commands_with_private_server, model_server)
         up_result = await commands("up", "--json")
         up_result.check_success()
         chat = await start_chat(commands, "--session", "lost")
         chat.type_text(f"First.{ENTER}")
-        await eventually(lambda: len(server.calls) == 2)
+        await eventually(lambda: len(model_server.calls) == 2)
         record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
         release_event.set()
@@ -212,8 +216,8 @@ async def test_chat_continues_after_kills_of_the_server(
     [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--max-rounds", "3"], "bad_usage")],
 )
 async def test_chat_rejects_invalid_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
-    async with ModelServer() as server:
-        result = await with_model(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
+    async with ModelServer() as model_server:
+        result = await with_model(command_line, model_server)("chat", *arguments, "--json", text="Hello.\n")
     assert (result.code, result.document["status"]) == (2, status)
 
 
@@ -246,20 +250,24 @@ _TABLE_SCRIPT = (
 async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_turn(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
     options = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
-    async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as model_server:
+        commands = with_model(command_line, model_server)
         first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *options)
         chat_result = await commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
         third_result = await commands("ask", "How many were there?", "--session", "acme", "--json")
-    second = json.loads(chat_result.stdout)
+    chat_document = json.loads(chat_result.stdout)
     assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)
-    assert (chat_result.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
-    prompt = server.calls[len(_CLARIFICATION_SCRIPT)].text
+    assert (chat_result.code, chat_document["output"], chat_document["rounds"]["max_rounds"]) == (
+        0,
+        "| Acme Corp LLC |",
+        5,
+    )
+    prompt = model_server.calls[len(_CLARIFICATION_SCRIPT)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
     assert f"- {json.dumps(turn, ensure_ascii=False)}" in prompt
     # The prompt of a turn with another profile also contains the turns of the profile `rounds`.
     third_result.check_success()
-    assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
+    assert "Result: completed: | Acme Corp LLC |" in model_server.calls[-2].text
 
 
 async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, start_chat: StartChat) -> None:
@@ -268,8 +276,8 @@ async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, sta
     answer = slow(
         json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
     )
-    async with ModelServer(_calculation_plan(), answer) as server:
-        chat = await start_chat(with_model(command_line, server))
+    async with ModelServer(_calculation_plan(), answer) as model_server:
+        chat = await start_chat(with_model(command_line, model_server))
         chat.type_text(f"What is the weather?{ENTER}")
         await chat.wait_for_text(answer_text[:20])
         assert "more of it" not in chat.screen

@@ -62,8 +62,8 @@ class Composition:
         return {**inherited_variables, **local_variables, "PATH": self.path, **self.overrides}
 
     def localize(self, text: str) -> str:
-        for original, local in self.replacements.items():
-            text = text.replace(original, local)
+        for original, local_text in self.replacements.items():
+            text = text.replace(original, local_text)
         return text
 
     def health_command(self, service: str) -> list[str]:
@@ -180,9 +180,9 @@ def namespace(frontend: str, composition: Composition) -> str:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the steps of the last stage that need no container, in a new folder; return the folder."""
-    *stages, last = read_stages(_ROOT / "Dockerfile")
+    *stages, last_stage = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
-    _run_steps(last, root, stage_folders={stage.name: _build_stage(stage) for stage in stages})
+    _run_steps(last_stage, root, stage_folders={stage.name: _build_stage(stage) for stage in stages})
     return root
 
 
@@ -197,16 +197,16 @@ def _build_stage(stage: Stage) -> Path:
         if step.instruction == "COPY":
             for source in step.words[:-1]:
                 inputs.update(_content(_ROOT / source))
-    cached = Settings().cache_home / "dagwright" / f"image-{inputs.hexdigest()[:16]}"
-    if not cached.exists():
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        new_folder = Path(tempfile.mkdtemp(dir=cached.parent, prefix=".image-"))
+    cached_folder = Settings().cache_home / "dagwright" / f"image-{inputs.hexdigest()[:16]}"
+    if not cached_folder.exists():
+        cached_folder.parent.mkdir(parents=True, exist_ok=True)
+        new_folder = Path(tempfile.mkdtemp(dir=cached_folder.parent, prefix=".image-"))
         try:
             _run_steps(stage, new_folder, stage_folders={})
-            new_folder.rename(cached)
+            new_folder.rename(cached_folder)
         finally:
             shutil.rmtree(new_folder, ignore_errors=True)
-    return cached
+    return cached_folder
 
 
 def _content(source: Path) -> bytes:
@@ -241,8 +241,8 @@ def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         # The image has the bytecode of installed packages, but not the bytecode of this checkout.
-        ignored = shutil.ignore_patterns("__pycache__") if source.is_relative_to(_ROOT) else None
-        shutil.copytree(source, target, ignore=ignored, symlinks=True)
+        ignore_pattern = shutil.ignore_patterns("__pycache__") if source.is_relative_to(_ROOT) else None
+        shutil.copytree(source, target, ignore=ignore_pattern, symlinks=True)
     else:
         shutil.copy(source, target)
 

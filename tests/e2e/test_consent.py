@@ -44,8 +44,10 @@ async def test_detached_run_requests_its_inputs(
     started_result = await commands_with_private_server("run", plan, "--id", "inputs-later", "--detach", "--json")
 
     async def has_requested_inputs() -> bool:
-        pending = (await commands_with_private_server("status", "inputs-later", "--json")).document["waiting_for"]
-        return [(request["request_id"], request["type"]) for request in pending] == [("inputs", "INFORMATION")]
+        pending_requests = (await commands_with_private_server("status", "inputs-later", "--json")).document[
+            "waiting_for"
+        ]
+        return [(request["request_id"], request["type"]) for request in pending_requests] == [("inputs", "INFORMATION")]
 
     await eventually(has_requested_inputs)
     status_result = await commands_with_private_server("status", "inputs-later")

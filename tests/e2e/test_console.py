@@ -46,9 +46,9 @@ def box(page: Page, node_id: str) -> Locator:
 
 
 async def test_page_follows_the_changes_of_a_run(chromium: Browser, serve: Serve) -> None:
-    async with serve() as live:
-        run = await live.start(PLAN, inputs={"number": 21})
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(PLAN, inputs={"number": 21})
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             await expect(box(page, "never")).to_have_attribute("data-state", "blocked")
             label = re.compile("Double <i>it</i>: completed, calculator")
@@ -57,8 +57,8 @@ async def test_page_follows_the_changes_of_a_run(chromium: Browser, serve: Serve
             await expect(page.locator(".facts .state")).to_have_text("‖waiting")
             await expect(page.locator(".timeline li")).to_have_count(4)
             link = page.locator(".facts").get_by_role("link", name="Temporal UI")
-            await expect(link).to_have_attribute("href", re.compile(rf"/workflows/{run}/[^/]+/history$"))
-            await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
+            await expect(link).to_have_attribute("href", re.compile(rf"/workflows/{run_id}/[^/]+/history$"))
+            await gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
             await expect(box(page, "after")).to_have_attribute("data-state", "completed")
             await expect(page.locator(".facts .state")).to_have_text("!completed with failures")
             await expect(page.locator(".timeline li")).to_have_count(5)
@@ -66,9 +66,9 @@ async def test_page_follows_the_changes_of_a_run(chromium: Browser, serve: Serve
 
 
 async def test_detail_shows_arguments_result_error_and_items_of_nodes(chromium: Browser, serve: Serve) -> None:
-    async with serve() as live:
-        run = await live.start(PLAN, inputs={"number": 21})
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(PLAN, inputs={"number": 21})
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             detail = page.locator(".detail")
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             await box(page, "double").click()
@@ -94,9 +94,9 @@ async def test_detail_shows_arguments_result_error_and_items_of_nodes(chromium: 
 
 
 async def test_graph_is_navigated_with_the_keyboard(chromium: Browser, serve: Serve) -> None:
-    async with serve() as live:
-        run = await live.start(PLAN, inputs={"number": 21})
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(PLAN, inputs={"number": 21})
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             field = page.get_by_label("Find a node by title")
             await field.fill("broken")
@@ -116,9 +116,9 @@ async def test_graph_is_navigated_with_the_keyboard(chromium: Browser, serve: Se
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 async def test_pages_are_accessible_and_fit_a_phone(chromium: Browser, serve: Serve, colours: Any) -> None:
-    async with serve() as live:
-        run = await live.start(PLAN, inputs={"number": 21})
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(PLAN, inputs={"number": 21})
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=broken", colours=colours) as page:
             await expect(page.locator("html")).to_have_attribute("data-theme", colours)
             await expect(page.locator(".detail .problem")).to_be_visible()
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
@@ -126,28 +126,30 @@ async def test_pages_are_accessible_and_fit_a_phone(chromium: Browser, serve: Se
             await page.get_by_role("link", name="Runs").first.click()
             await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
             assert await accessibility_violations(page) == []
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken", size=PHONE) as page:
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=broken", size=PHONE) as page:
             await expect(page.locator(".detail .problem")).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
-            await page.goto(f"{live.url}/console/#/runs")
+            await page.goto(f"{gateway.url}/console/#/runs")
             await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
 
 async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve: Serve) -> None:
     name = f"Listed {uuid4().hex[:8]}"
-    async with serve() as live:
-        run = await live.start({**PLAN, "title": name}, inputs={"number": 1})
-        async with open_page(chromium, f"{live.url}/") as page:
-            await expect(page).to_have_url(f"{live.url}/console/")
+    async with serve() as gateway:
+        run_id = await gateway.start({**PLAN, "title": name}, inputs={"number": 1})
+        async with open_page(chromium, f"{gateway.url}/") as page:
+            await expect(page).to_have_url(f"{gateway.url}/console/")
             rows = page.locator("tbody tr[data-run]")
             await page.get_by_label("Title or id").fill(name)
             await expect(rows).to_have_count(1)
             await expect(rows.first).to_contain_text("waiting")
-            later_runs = [await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
+            later_runs = [
+                await gateway.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)
+            ]
             await expect(rows).to_have_count(3)
-            await live.post(f"/v1/runs/{run}/cancel", {})
-            await expect(page.locator(f'tr[data-run="{run}"]')).to_contain_text("cancelled")
+            await gateway.post(f"/v1/runs/{run_id}/cancel", {})
+            await expect(page.locator(f'tr[data-run="{run_id}"]')).to_contain_text("cancelled")
             await page.get_by_label("State").select_option("cancelled")
             await expect(rows).to_have_count(1)
             await rows.first.get_by_role("link").click()
@@ -157,10 +159,10 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
 
 async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) -> None:
     name = f"Paged {uuid4().hex[:8]}"
-    async with serve() as live:
+    async with serve() as gateway:
         plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
-        runs = [await live.start(plan) for _ in range(3)]
-        async with open_page(chromium, f"{live.url}/console/") as page:
+        runs = [await gateway.start(plan) for _ in range(3)]
+        async with open_page(chromium, f"{gateway.url}/console/") as page:
             await page.route("**/v1/runs?*", _limit_to_two)
             await page.get_by_label("Title or id").fill(name)
             rows = page.locator("tbody tr[data-run]")
@@ -233,9 +235,9 @@ async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, ser
     graph = {"run_id": "words", "cursor": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
     title = "A title that goes on and on, " * 12
     document = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
-    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
+    async with serve(has_worker=False) as gateway, open_page(chromium, f"{gateway.url}/console/") as page:
         await page.route(re.compile("/v1/runs/words"), _respond_with(graph, document))
-        await page.goto(f"{live.url}/console/#/runs/words")
+        await page.goto(f"{gateway.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
         text_and_box_widths: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
             """texts => texts.map((text) => {
@@ -256,19 +258,19 @@ async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, ser
 async def test_page_recovers_after_the_gateway_was_killed(
     chromium: Browser, commands_with_private_server: CommandLine
 ) -> None:
-    async with ModelServer() as models:
-        commands = with_model(commands_with_private_server, models)
+    async with ModelServer() as model_server:
+        commands = with_model(commands_with_private_server, model_server)
         await commands("up", "--port", "0", "--json")
         gateway = await commands.start("serve", "--port", "0", "--no-worker", "--json")
         url = json.loads(await read_line_with(gateway, '"status"'))["url"].removesuffix("/v1")
         async with httpx.AsyncClient(timeout=60) as client:
-            run = (await client.post(f"{url}/v1/runs", json={"plan": WAITING_PLAN})).json()["run_id"]
-        async with open_page(chromium, f"{url}/console/#/runs/{run}") as page:
+            run_id = (await client.post(f"{url}/v1/runs", json={"plan": WAITING_PLAN})).json()["run_id"]
+        async with open_page(chromium, f"{url}/console/#/runs/{run_id}") as page:
             await expect(box(page, "first")).to_have_attribute("data-state", "completed")
             gateway.kill()
             await wait_for_exit(gateway)
             await expect(page.locator(".offline")).to_contain_text("Runs continue")
-            await commands("feedback", run, "check", "--approve")
+            await commands("feedback", run_id, "check", "--approve")
             second_gateway = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
             await read_line_with(second_gateway, '"status"')
             await expect(page.locator(".offline")).to_be_hidden()
@@ -281,11 +283,11 @@ async def test_page_recovers_after_the_gateway_was_killed(
 
 async def test_page_requests_the_key_that_the_gateway_requires(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
     _, key = KeyFile(tmp_path / "keys.json").add("ann", list(KeyScope))
-    async with serve(extra_settings={"api_keys": tmp_path / "keys.json"}) as live:
+    async with serve(extra_settings={"api_keys": tmp_path / "keys.json"}) as gateway:
         headers = {"Authorization": f"Bearer {key}"}
-        response = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
-        run = response.json()["run_id"]
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        response = await gateway.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
+        run_id = response.json()["run_id"]
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await page.get_by_label("Key", exact=True).fill("dw-1-no")
             await page.get_by_role("button", name="Use the key").click()
             await expect(page.get_by_text("the key is not known")).to_be_visible()
@@ -299,9 +301,9 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser,
         calculation(f"n{i}", str(i), **({"depends_on": [f"n{i - 40}", f"n{i - 40 + (i * 7) % 40}"]} if i >= 40 else {}))
         for i in range(2_000)
     ]
-    async with serve() as live:
-        run = await live.start({"plan": 1, "title": "Two thousand", "nodes": nodes})
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start({"plan": 1, "title": "Two thousand", "nodes": nodes})
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await expect(page.locator(".graph .box")).to_have_count(2_000)
             await expect(page.locator('.graph .box[data-state="completed"]')).to_have_count(2_000)
             frames_ms = await _frame_times_of_a_drag(page)
@@ -354,9 +356,9 @@ async def test_100000_nodes_are_shown_as_groups_that_open(chromium: Browser, ser
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
     graph = {"run_id": "large", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     document = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
-    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
+    async with serve(has_worker=False) as gateway, open_page(chromium, f"{gateway.url}/console/") as page:
         await page.route(re.compile("/v1/runs/large"), _respond_with(graph, document))
-        await page.goto(f"{live.url}/console/#/runs/large")
+        await page.goto(f"{gateway.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
         first_group = page.locator(".graph .box").first
         label = "Levels 1 to 5: 5,000 nodes, 1,000 pending, 1,000 running, 2,000 completed, 1,000 failed"
@@ -384,9 +386,9 @@ async def test_nodes_of_a_round_are_folded_into_a_box(chromium: Browser, serve: 
     nodes.append({"node_id": "end", "title": None, "status": "running", "tool": "answer"})
     graph = {"run_id": "rounds", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     document = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
-    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
+    async with serve(has_worker=False) as gateway, open_page(chromium, f"{gateway.url}/console/") as page:
         await page.route(re.compile("/v1/runs/rounds"), _respond_with(graph, document))
-        await page.goto(f"{live.url}/console/#/runs/rounds")
+        await page.goto(f"{gateway.url}/console/#/runs/rounds")
         await expect(page.locator(".graph .box")).to_have_count(7)
         await expect(box(page, "1-0")).to_have_attribute("aria-label", "1-0: completed in part, find, round 1")
         await page.get_by_role("button", name="Fold").click()

@@ -41,16 +41,16 @@ REQUESTS_PLAN = plan_of(
 
 
 async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(REQUESTS_PLAN)
-        await live.start({"plan": 1, "nodes": [APPROVAL_NODE]})
-        await live.wait_for_requests(run)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(REQUESTS_PLAN)
+        await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
+        await gateway.wait_for_requests(run_id)
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await page.get_by_role("link", name="asks 4").click()
-            await expect(page.get_by_label("Find", exact=True)).to_have_value(run)
+            await expect(page.get_by_label("Find", exact=True)).to_have_value(run_id)
             await expect(page.locator("[data-run]:visible")).to_have_count(4)
             await page.get_by_label("Your name").fill("ann")
-            check_card = page.locator(f'[data-run="{run}"][data-request="check"]')
+            check_card = page.locator(f'[data-run="{run_id}"][data-request="check"]')
             await expect(check_card.get_by_role("heading")).to_have_text("Publish <b>this</b>?")
             await check_card.get_by_role("button", name="Reject").click()
             await expect(check_card.get_by_text("enter a reason")).to_be_visible()
@@ -58,7 +58,7 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await check_card.get_by_role("button", name="Reject").click()
             await expect(check_card.locator(".confirmation")).to_contain_text("check")
 
-            facts_card = page.locator(f'[data-run="{run}"][data-request="facts"]')
+            facts_card = page.locator(f'[data-run="{run_id}"][data-request="facts"]')
             await facts_card.get_by_label("Name").fill("Grace")
             await facts_card.get_by_label("amount").fill("many")
             await facts_card.get_by_role("button", name="Answer").click()
@@ -72,14 +72,14 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await facts_card.get_by_role("button", name="Answer").click()
             await expect(facts_card.locator(".confirmation")).to_contain_text("facts")
 
-            way_card = page.locator(f'[data-run="{run}"][data-request="way"]')
+            way_card = page.locator(f'[data-run="{run_id}"][data-request="way"]')
             await way_card.get_by_label("by air").check()
             await way_card.get_by_role("button", name="Answer").click()
-            name_card = page.locator(f'[data-run="{run}"][data-request="sender"]')
+            name_card = page.locator(f'[data-run="{run_id}"][data-request="sender"]')
             await name_card.get_by_label("Answer", exact=True).fill("Hopper")
             await name_card.get_by_role("button", name="Answer").click()
             await expect(name_card.locator(".confirmation")).to_contain_text("sender")
-            result = await live.wait_for_end(run)
+            result = await gateway.wait_for_end(run_id)
     assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
     parcel = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
     assert result["nodes"]["facts"]["result"]["data"] == parcel
@@ -97,10 +97,10 @@ CALLS_PLAN = plan_of(
 
 
 async def test_calls_are_approved_and_failures_resolved_in_the_inbox(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(CALLS_PLAN)
-        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
-            broken_card = page.locator(f'[data-run="{run}"][data-request="broken"]')
+    async with serve() as gateway:
+        run_id = await gateway.start(CALLS_PLAN)
+        async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
+            broken_card = page.locator(f'[data-run="{run_id}"][data-request="broken"]')
             await expect(broken_card.locator("form textarea:visible")).to_have_count(0)
             await broken_card.get_by_label("Set its result", exact=True).check()
             await broken_card.get_by_role("button", name="Answer").click()
@@ -108,18 +108,18 @@ async def test_calls_are_approved_and_failures_resolved_in_the_inbox(serve: Serv
             await broken_card.get_by_label("The result").fill("5")
             await broken_card.get_by_role("button", name="Answer").click()
             await expect(broken_card.locator("form")).to_have_count(0)
-            gated_card = page.locator(f'[data-run="{run}"][data-request="gated"]')
+            gated_card = page.locator(f'[data-run="{run_id}"][data-request="gated"]')
             await expect(gated_card.get_by_role("region", name="Arguments")).to_contain_text("2 * 3")
             await gated_card.get_by_text("Approve with other arguments").click()
             await gated_card.get_by_label("Arguments to approve instead").fill('{"expression": "2 * 4"}')
             await gated_card.get_by_role("button", name="Approve").click()
             await expect(gated_card.locator("form")).to_have_count(0)
-            again_card = page.locator(f'[data-run="{run}"][data-request="again"]')
+            again_card = page.locator(f'[data-run="{run_id}"][data-request="again"]')
             await again_card.get_by_label("Retry", exact=True).check()
             await again_card.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
             await again_card.get_by_role("button", name="Answer").click()
             await expect(again_card.locator("form")).to_have_count(0)
-            result = await live.wait_for_end(run)
+            result = await gateway.wait_for_end(run_id)
     assert (result["status"], result["output"]) == ("completed", [5, 8, 6])
 
 
@@ -128,15 +128,15 @@ ITEMS_PLAN = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human"
 
 
 async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(ITEMS_PLAN)
-        other_run = await live.start({"plan": 1, "nodes": [APPROVAL_NODE]})
-        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
-            cards = page.locator(f'[data-run="{run}"]')
+    async with serve() as gateway:
+        run_id = await gateway.start(ITEMS_PLAN)
+        other_run = await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
+        async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
+            cards = page.locator(f'[data-run="{run_id}"]')
             await expect(cards).to_have_count(3)
             other_card = page.locator(f'[data-run="{other_run}"]')
             await other_card.get_by_label("Reason").fill("I am still writing")
-            await live.post(f"/v1/runs/{other_run}/feedback", {"answer": "yes"})
+            await gateway.post(f"/v1/runs/{other_run}/feedback", {"answer": "yes"})
             await expect(other_card.get_by_text("is closed")).to_be_visible()
             await expect(other_card.get_by_label("Reason")).to_have_value("I am still writing")
             await expect(other_card.get_by_role("button", name="Approve")).to_have_count(0)
@@ -144,8 +144,8 @@ async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -
             await expect(other_card).to_have_count(0)
             await cards.first.get_by_label("Answer all 3").check()
             await cards.first.get_by_role("button", name="Approve").click()
-            await expect(page.locator(f'[data-run="{run}"] form')).to_have_count(0)
-            result = await live.wait_for_end(run)
+            await expect(page.locator(f'[data-run="{run_id}"] form')).to_have_count(0)
+            result = await gateway.wait_for_end(run_id)
     assert (result["status"], len(result["nodes"]["each"]["result"])) == ("completed", 3)
 
 
@@ -155,9 +155,9 @@ LONG_PLAN = plan_of(_DOUBLE_NODE, pause("long", "1h"), title="Something long", i
 
 
 async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(LONG_PLAN, inputs={"number": 2})
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(LONG_PLAN, inputs={"number": 2})
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await page.get_by_role("button", name="Pause").click()
             await page.get_by_role("dialog").get_by_label("Reason").fill("too early")
             await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
@@ -175,7 +175,7 @@ async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromi
             await expect(page.get_by_role("dialog")).to_have_count(0)
             await page.get_by_role("button", name="Cancel the run").click()
             await page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
-            result = await live.wait_for_end(run)
+            result = await gateway.wait_for_end(run_id)
             await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
     assert (result["status"], result["nodes"]["more"]["result"]) == ("cancelled", 5)
     assert any("too early" in note["message"] for note in result["notes"])
@@ -191,21 +191,21 @@ FAILING_PLAN = plan_of(
 
 
 async def test_nodes_are_retried_overridden_and_cancelled(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(FAILING_PLAN)
+    async with serve() as gateway:
+        run_id = await gateway.start(FAILING_PLAN)
 
         async def have_failed() -> bool:
-            nodes = (await live.document(run))["nodes"]
+            nodes = (await gateway.document(run_id))["nodes"]
             return bool(nodes) and nodes["broken"]["status"] == nodes["failing"]["status"] == "failed"
 
         await eventually(have_failed)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken") as page:
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=broken") as page:
             dialog = page.get_by_role("dialog")
             await page.get_by_role("group", name="Steer broken").get_by_role("button", name="Try again").click()
             await dialog.get_by_label("Other arguments").fill('{"expression": "1 + 1"}')
             await dialog.get_by_role("button", name="Try again").click()
             await expect(dialog).to_have_count(0)
-            await page.goto(f"{live.url}/console/#/runs/{run}?node=failing")
+            await page.goto(f"{gateway.url}/console/#/runs/{run_id}?node=failing")
             await page.get_by_role("group", name="Steer failing").get_by_role("button", name="Set its result").click()
             await dialog.get_by_label("Result").fill("five")
             await dialog.get_by_role("button", name="Set it").click()
@@ -213,11 +213,11 @@ async def test_nodes_are_retried_overridden_and_cancelled(serve: Serve, chromium
             await dialog.get_by_label("Result").fill("5")
             await dialog.get_by_role("button", name="Set it").click()
             await expect(dialog).to_have_count(0)
-            await page.goto(f"{live.url}/console/#/runs/{run}?node=long")
+            await page.goto(f"{gateway.url}/console/#/runs/{run_id}?node=long")
             await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
             await dialog.get_by_label("Cancel its dependents as well").check()
             await dialog.get_by_role("button", name="Cancel it").click()
-            nodes = (await live.wait_for_end(run))["nodes"]
+            nodes = (await gateway.wait_for_end(run_id))["nodes"]
     assert (nodes["sum"]["result"], nodes["broken"]["status"]) == (7, "superseded")
     assert (nodes["long"]["status"], nodes["dependent"]["status"]) == ("cancelled", "cancelled")
 
@@ -232,10 +232,10 @@ DOUBLE_PLAN = plan_of(
 
 
 async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(DOUBLE_PLAN, inputs={"number": 2})
-        await live.wait_for_end(run)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
+    async with serve() as gateway:
+        run_id = await gateway.start(DOUBLE_PLAN, inputs={"number": 2})
+        await gateway.wait_for_end(run_id)
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_label("number").fill("5")
@@ -250,7 +250,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await dialog.get_by_role("button", name="Start the fork").click()
             await page.wait_for_url("**/#/runs/*-fork-*")
             fork = page.url.rpartition("/")[2]
-            result = await live.wait_for_end(fork)
+            result = await gateway.wait_for_end(fork)
     assert (result["status"], result["output"]) == ("completed", 10)
     assert "reused" not in result["nodes"]["one"]["lineage"]
 
@@ -263,16 +263,16 @@ async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium:
         "decided_later": [],
         "omitted": ["search", "tell"],
     }
-    async with serve() as live:
-        run = await live.start(DOUBLE_PLAN, inputs={"number": 2})
-        await live.wait_for_end(run)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
-            document = {"run_id": run, "fork_run_id": f"{run}-fork", "started": False, "difference": difference}
+    async with serve() as gateway:
+        run_id = await gateway.start(DOUBLE_PLAN, inputs={"number": 2})
+        await gateway.wait_for_end(run_id)
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}") as page:
+            document = {"run_id": run_id, "fork_run_id": f"{run_id}-fork", "started": False, "difference": difference}
             await page.route("**/fork", lambda route: route.fulfill(json=document))
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_role("button", name="Show the difference").click()
-            await expect(dialog).to_contain_text(f"The fork is {run}-fork")
+            await expect(dialog).to_contain_text(f"The fork is {run_id}-fork")
             await expect(dialog).to_contain_text("search, tell")
             await expect(dialog).not_to_contain_text("Nothing is executed again")
 
@@ -290,7 +290,10 @@ ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it."
 
 
 async def test_chat_shows_progress_questions_and_answers(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"greet": GREETING_PLAN}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
+    async with (
+        serve(plans={"greet": GREETING_PLAN}) as gateway,
+        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
+    ):
         await page.get_by_label("For", exact=True).select_option("plan/greet")
         await page.get_by_label("Request", exact=True).fill("Ada")
         await page.keyboard.press("Enter")
@@ -311,18 +314,18 @@ async def test_chat_shows_progress_questions_and_answers(serve: Serve, chromium:
         await expect(page.locator('[data-request="check"] form')).to_have_count(1)
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
-        run = (await live.http.get(f"/v1/sessions/{session}")).json()["run"]["run_id"]
-        await live.wait_for_requests(run)
+        run_id = (await gateway.http.get(f"/v1/sessions/{session}")).json()["run"]["run_id"]
+        await gateway.wait_for_requests(run_id)
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
-        await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
+        await gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": {"text": "Greek"}})
         await expect(answer.last).to_have_text("Hello Grace, in Greek.")
 
 
 async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: Browser) -> None:
     plan_without_inputs = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
     async with (
-        serve(plans={"double": DOUBLE_PLAN, "bare": plan_without_inputs}) as live,
-        open_page(chromium, f"{live.url}/console/#/chat") as page,
+        serve(plans={"double": DOUBLE_PLAN, "bare": plan_without_inputs}) as gateway,
+        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
     ):
         answers = page.locator(".turn-answer .answer-text")
         await page.get_by_label("For", exact=True).select_option("plan/double")
@@ -337,8 +340,8 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
 async def test_chat_with_a_model_sends_the_earlier_messages(serve: Serve, chromium: Browser) -> None:
     direct_route = json_text({"route": "direct"})
     async with (
-        serve(direct_route, "Hello.", direct_route, "Ada.") as live,
-        open_page(chromium, f"{live.url}/console/#/chat") as page,
+        serve(direct_route, "Hello.", direct_route, "Ada.") as gateway,
+        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
     ):
         await page.get_by_label("For", exact=True).select_option("small")
         for request, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
@@ -346,7 +349,7 @@ async def test_chat_with_a_model_sends_the_earlier_messages(serve: Serve, chromi
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator(".turn-answer .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        messages = [(message["role"], message["content"]) for message in live.models.calls[-1].body["messages"]]
+        messages = [(message["role"], message["content"]) for message in gateway.models.calls[-1].body["messages"]]
         await page.reload()
         await expect(page.get_by_text("There is no session with this name")).to_be_visible()
     assert messages == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
@@ -362,7 +365,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         *(busy(), direct_route, "Hello."),
         *(direct_route, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
     )
-    async with serve(*script) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
+    async with serve(*script) as gateway, open_page(chromium, f"{gateway.url}/console/#/chat") as page:
         turn = page.locator(".exchange").last
 
         async def send() -> None:
@@ -373,7 +376,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         await send()
         await expect(turn.get_by_role("alert")).to_contain_text("key")
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        assert len(live.models.calls) == 1
+        assert len(gateway.models.calls) == 1
         retry_notice = page.get_by_text("This page tries again by itself.")
         await send()
         await expect(retry_notice).to_contain_text("Rate limit reached")
@@ -381,7 +384,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         await expect(retry_notice).to_be_hidden()
         await send()
         await expect(turn.get_by_role("alert")).to_contain_text("The month is spent")
-        assert len(live.models.calls) == len(script)
+        assert len(gateway.models.calls) == len(script)
 
 
 async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: Browser) -> None:
@@ -394,8 +397,8 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
     async with AsyncExitStack() as stack, AsyncExitStack() as gateway_stack:
         # The worker belongs to another gateway, which keeps running.
         worker_gateway = await stack.enter_async_context(serve(plan, answer, queue=queue))
-        live = await gateway_stack.enter_async_context(serve(queue=queue, has_worker=False))
-        page = await stack.enter_async_context(open_page(chromium, f"{live.url}/console/#/chat"))
+        gateway = await gateway_stack.enter_async_context(serve(queue=queue, has_worker=False))
+        page = await stack.enter_async_context(open_page(chromium, f"{gateway.url}/console/#/chat"))
         await page.get_by_label("For", exact=True).select_option("profile/plan")
         await page.get_by_label("Request", exact=True).fill("What is the weather?")
         await page.get_by_role("button", name="Send").click()
@@ -405,7 +408,7 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
         await gateway_stack.aclose()
         await expect(page.get_by_text("The gateway does not respond")).to_be_visible()
         release_event.set()
-        port = int(live.url.rpartition(":")[2])
+        port = int(gateway.url.rpartition(":")[2])
         await stack.enter_async_context(serve(queue=queue, has_worker=False, port=port))
         await expect(answer_text).to_have_text(ANSWER_TEXT)
         session = page.url.rpartition("/")[2]
@@ -424,7 +427,10 @@ nodes:
 
 
 async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"double": DOUBLE_PLAN}) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
+    async with (
+        serve(plans={"double": DOUBLE_PLAN}) as gateway,
+        open_page(chromium, f"{gateway.url}/console/#/plan") as page,
+    ):
         text = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
         await text.fill(MISSPELLED_PLAN)
@@ -445,7 +451,7 @@ async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: 
         await page.get_by_label("number").fill("21")
         await page.get_by_role("button", name="Start the plan").click()
         await page.wait_for_url("**/#/runs/*")
-        result = await live.wait_for_end(page.url.rpartition("/")[2])
+        result = await gateway.wait_for_end(page.url.rpartition("/")[2])
     assert result["output"] == 42
 
 
@@ -467,27 +473,27 @@ async def test_views_fit_the_window_and_are_accessible(
         widths[name] = await page_width(page)
         errors.extend(f"{name}: {violation}" for violation in await accessibility_violations(page))
 
-    async with serve(plans={"greet": GREETING_PLAN}) as live:
-        run = await live.start(REQUESTS_PLAN)
-        await live.wait_for_requests(run)
-        async with open_page(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
-            cards = page.locator(f'[data-run="{run}"]')
+    async with serve(plans={"greet": GREETING_PLAN}) as gateway:
+        run_id = await gateway.start(REQUESTS_PLAN)
+        await gateway.wait_for_requests(run_id)
+        async with open_page(chromium, f"{gateway.url}/console/#/inbox", size=size, colours=colours) as page:
+            cards = page.locator(f'[data-run="{run_id}"]')
             await expect(cards).to_have_count(4)
             await cards.first.get_by_role("button", name="Reject").click()
             await cards.nth(1).get_by_role("button", name="Add an item").click()
             await cards.nth(1).get_by_role("button", name="Answer").click()
             await check_view(page, "inbox")
-            await page.goto(f"{live.url}/console/#/chat")
+            await page.goto(f"{gateway.url}/console/#/chat")
             await page.get_by_label("For", exact=True).select_option("plan/greet")
             await page.get_by_label("Request", exact=True).fill("Ada")
             await page.keyboard.press("Enter")
             await expect(page.locator('[data-request="check"]')).to_be_visible()
             await check_view(page, "chat")
-            await page.goto(f"{live.url}/console/#/plan")
+            await page.goto(f"{gateway.url}/console/#/plan")
             await page.get_by_label("Plan, as YAML or JSON").fill(MISSPELLED_PLAN)
             await expect(page.locator(".gutter strong")).to_be_visible()
             await check_view(page, "plan")
-            await page.goto(f"{live.url}/console/#/runs/{run}")
+            await page.goto(f"{gateway.url}/console/#/runs/{run_id}")
             await page.get_by_role("group", name="Steer the run").get_by_role("button", name="Fork").click()
             await page.get_by_role("button", name="Show the difference").click()
             await expect(page.get_by_role("dialog").get_by_role("table")).to_be_visible()
@@ -496,7 +502,7 @@ async def test_views_fit_the_window_and_are_accessible(
             await expect(page.get_by_role("dialog")).to_have_count(0)
             await expect(page.get_by_role("button", name="Fork")).to_be_focused()
             background = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-        await live.post(f"/v1/runs/{run}/cancel", {})
+        await gateway.post(f"/v1/runs/{run_id}/cancel", {})
     assert widths == dict.fromkeys(widths, size[0])
     assert errors == []
     brightest = max(map(int, background.removeprefix("rgb(").rstrip(")").split(",")))

@@ -19,15 +19,17 @@ LIMITED_PLAN = plan_of(
 
 
 async def test_limit_is_raised_at_the_node_that_the_limit_delays(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(LIMITED_PLAN)
-        assert (await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 1})).json()["ok"]
+    async with serve() as gateway:
+        run_id = await gateway.start(LIMITED_PLAN)
+        assert (await gateway.post(f"/v1/runs/{run_id}/limits", {"max_parallel": 1})).json()["ok"]
 
         async def is_answered() -> bool:
-            return (await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes"})).is_success
+            return (
+                await gateway.post(f"/v1/runs/{run_id}/feedback", {"request_id": "check", "answer": "yes"})
+            ).is_success
 
         await eventually(is_answered)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=next") as page:
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=next") as page:
             dialog = page.get_by_role("dialog")
             await expect(page.get_by_label("Node", exact=True)).to_contain_text("its `max_parallel` is 1")
             await page.get_by_role("group", name="Steer next").get_by_role("button", name="Raise a limit").click()
@@ -40,6 +42,6 @@ async def test_limit_is_raised_at_the_node_that_the_limit_delays(serve: Serve, c
             await dialog.get_by_role("button", name="Set them").click()
             await expect(page.get_by_text("the run now has max_parallel 2")).to_be_attached()
             await expect(page.get_by_role("group", name="Steer next").get_by_text("Raise a limit")).to_have_count(0)
-            next_node = (await live.http.get(f"/v1/runs/{run}/nodes/next")).json()
-            await live.post(f"/v1/runs/{run}/cancel", {})
+            next_node = (await gateway.http.get(f"/v1/runs/{run_id}/nodes/next")).json()
+            await gateway.post(f"/v1/runs/{run_id}/cancel", {})
     assert next_node["status"] == "running"

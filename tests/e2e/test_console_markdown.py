@@ -42,7 +42,7 @@ ECHO_PLAN = plan_of(
 )
 
 
-async def _ask(page: Page, request: str) -> None:
+async def _send_request(page: Page, request: str) -> None:
     await page.get_by_label("For", exact=True).select_option("plan/echo")
     await page.get_by_label("Request", exact=True).fill(request)
     await page.get_by_role("button", name="Send").click()
@@ -62,12 +62,15 @@ async def _assert_page_is_harmless(page: Page) -> None:
 
 
 async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"echo": ECHO_PLAN}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
+    async with (
+        serve(plans={"echo": ECHO_PLAN}) as gateway,
+        open_page(chromium, f"{gateway.url}/console/#/chat") as page,
+    ):
         foreign_urls: list[str] = []
         page.on(
-            "request", lambda request: None if request.url.startswith(live.url) else foreign_urls.append(request.url)
+            "request", lambda request: None if request.url.startswith(gateway.url) else foreign_urls.append(request.url)
         )
-        await _ask(page, HOSTILE_MARKDOWN)
+        await _send_request(page, HOSTILE_MARKDOWN)
         card = page.locator('[data-request="check"]')
         await expect(card.get_by_role("heading")).to_have_text("Is this right?")
         await expect(card.get_by_role("heading").locator("strong")).to_have_text("right")
@@ -83,7 +86,7 @@ async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serv
         await _assert_page_is_harmless(page)
 
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        await _ask(page, "What does it cost?")
+        await _send_request(page, "What does it cost?")
         await card.last.get_by_label("Answer", exact=True).fill(ANSWER_MARKDOWN)
         await card.last.get_by_role("button", name="Answer").click()
         await expect(answer).to_have_count(2)

@@ -15,16 +15,16 @@ SHORT_PLAN = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
 
 
 async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        first_run = await live.start({**LONG_PLAN, "title": "The first run"})
-        second_run = await live.start({**LONG_PLAN, "title": "The second run"})
-        ended_run = await live.start(SHORT_PLAN)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{first_run}") as page:
+    async with serve() as gateway:
+        first_run = await gateway.start({**LONG_PLAN, "title": "The first run"})
+        second_run = await gateway.start({**LONG_PLAN, "title": "The second run"})
+        ended_run = await gateway.start(SHORT_PLAN)
+        async with open_page(chromium, f"{gateway.url}/console/#/runs/{first_run}") as page:
             dialog = page.get_by_role("dialog")
             heading = page.get_by_role("heading", level=1)
             cancel_button = page.get_by_role("button", name="Cancel the run")
             await expect(heading).to_have_text("The first run")
-            await page.goto(f"{live.url}/console/#/runs/{second_run}")
+            await page.goto(f"{gateway.url}/console/#/runs/{second_run}")
             await expect(heading).to_have_text("The second run")
             await cancel_button.click()
             await expect(dialog).to_contain_text("The second run")
@@ -45,7 +45,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await page.go_back()
             await expect(dialog).to_have_count(0)
 
-            await page.goto(f"{live.url}/console/#/runs/{ended_run}")
+            await page.goto(f"{gateway.url}/console/#/runs/{ended_run}")
             status_line = page.locator("#status-line")
             await page.get_by_role("button", name="Fork").click()
             await dialog.get_by_role("button", name="Show the difference").click()
@@ -56,5 +56,5 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await page.get_by_role("link", name="Chat").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text("New chat")
             await expect(status_line).to_be_empty()
-        statuses = [(await live.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first_run, second_run)]
+        statuses = [(await gateway.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first_run, second_run)]
     assert statuses == ["running", "running"]

@@ -104,29 +104,29 @@ PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
 async def test_every_page_has_a_title_and_links_to_temporal(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"two": SUM_PLAN}) as live:
-        run = await live.start(FORM_PLAN)
-        await live.wait_for_requests(run)
-        run_url = re.compile(rf"/namespaces/[^/]+/workflows/{run}$")
-        async with open_page(chromium, f"{live.url}/console/") as page:
+    async with serve(plans={"two": SUM_PLAN}) as gateway:
+        run_id = await gateway.start(FORM_PLAN)
+        await gateway.wait_for_requests(run_id)
+        run_url = re.compile(rf"/namespaces/[^/]+/workflows/{run_id}$")
+        async with open_page(chromium, f"{gateway.url}/console/") as page:
             header_link = page.get_by_role("banner").get_by_role("link", name="Temporal UI")
             for path, name in PAGES.items():
-                await page.goto(f"{live.url}/console/#/{path}")
+                await page.goto(f"{gateway.url}/console/#/{path}")
                 await expect(page).to_have_title(f"{name} · Dagwright")
                 await expect(header_link).to_have_attribute("href", re.compile("/namespaces/[^/]+/workflows$"))
-            await page.goto(f"{live.url}/console/#/inbox")
-            card = page.locator(f'[data-run="{run}"]')
+            await page.goto(f"{gateway.url}/console/#/inbox")
+            card = page.locator(f'[data-run="{run_id}"]')
             await expect(card.get_by_role("link", name="Send something")).to_be_visible()
-            await expect(card.locator(".facts")).to_contain_text(run)
+            await expect(card.locator(".facts")).to_contain_text(run_id)
             await expect(card.get_by_role("link", name="Temporal UI")).to_have_attribute("href", run_url)
             await page.get_by_label("Find", exact=True).fill("send SOMETHING")
             await expect(card).to_be_visible()
-            await page.goto(f"{live.url}/console/#/runs/{run}?node=facts")
+            await page.goto(f"{gateway.url}/console/#/runs/{run_id}?node=facts")
             await expect(page).to_have_title("Send something · Dagwright")
             await expect(page.locator(".facts").get_by_role("link", name="asks 1 question")).to_be_visible()
             link = page.locator(".detail").get_by_role("link", name="Temporal UI")
             await expect(link).to_have_attribute("href", run_url)
-            await page.goto(f"{live.url}/console/#/chat")
+            await page.goto(f"{gateway.url}/console/#/chat")
             await expect(page.get_by_text("Write a request below")).to_be_visible()
             await page.get_by_label("For", exact=True).select_option("plan/two")
             await page.get_by_role("button", name="Send").click()
@@ -147,10 +147,10 @@ async def test_unknown_address_is_reported(open_console_page: OpenConsolePage) -
 
 
 async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser) -> None:
-    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
+    async with serve(has_worker=False) as gateway, open_page(chromium, f"{gateway.url}/console/#/plan") as page:
         empty_list: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
         await page.route("**/v1/runs?*", lambda route: route.fulfill(json=empty_list))
-        await page.goto(f"{live.url}/console/#/runs")
+        await page.goto(f"{gateway.url}/console/#/runs")
         table = page.get_by_role("table", name="Runs")
         await expect(table.get_by_role("link", name="Chat")).to_be_visible()
         await expect(page.get_by_role("button", name="Older")).to_be_hidden()
@@ -159,11 +159,11 @@ async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser)
 
 
 async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> None:
-    async with serve() as live:
-        run = await live.start(FORM_PLAN)
-        await live.wait_for_requests(run)
-        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
-            card = page.locator(f'[data-run="{run}"]')
+    async with serve() as gateway:
+        run_id = await gateway.start(FORM_PLAN)
+        await gateway.wait_for_requests(run_id)
+        async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
+            card = page.locator(f'[data-run="{run_id}"]')
             await card.get_by_role("radiogroup", name="kind").get_by_label("parcel").check()
             await expect(card).to_contain_text("such as AB-12")
             await expect(card).to_contain_text("an address such as ann@example.com")
@@ -173,7 +173,7 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
             expected_time = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
             await card.get_by_role("button", name="Answer").click()
             await expect(card.locator(".confirmation")).to_contain_text("facts")
-            data = (await live.wait_for_end(run))["output"]["data"]
+            data = (await gateway.wait_for_end(run_id))["output"]["data"]
             sent_time = await page.evaluate("text => new Date(text).toISOString()", data["from"])
     assert data["kind"] == "parcel"
     assert re.fullmatch(r"2026-01-05T09:30:00[+-]\d\d:\d\d", data["from"])
@@ -284,10 +284,10 @@ async def test_last_choice_of_option_or_text_is_the_answer(open_console_page: Op
 async def test_node_of_an_ended_run_offers_only_a_fork(serve: Serve, chromium: Browser) -> None:
     approval_node = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), approval_node]}
-    async with serve() as live:
-        run = await live.start(plan)
-        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
-            end_event = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
+    async with serve() as gateway:
+        run_id = await gateway.start(plan)
+        async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
+            end_event = {"run_id": run_id, "status": "completed_with_failures", "error": None, "output": None}
             release_event = asyncio.Event()
 
             async def fulfill_end(route: Route) -> None:
@@ -295,14 +295,14 @@ async def test_node_of_an_ended_run_offers_only_a_fork(serve: Serve, chromium: B
                 message = f"event: run.completed\ndata: {json.dumps(end_event)}\n\n"
                 await route.fulfill(body=message, content_type="text/event-stream")
 
-            await page.route(f"**/v1/runs/{run}/events", fulfill_end)
-            await page.goto(f"{live.url}/console/#/runs/{run}?node=broken")
+            await page.route(f"**/v1/runs/{run_id}/events", fulfill_end)
+            await page.goto(f"{gateway.url}/console/#/runs/{run_id}?node=broken")
             actions = page.locator(".detail .actions")
             await expect(actions.get_by_role("button", name="Set its result")).to_be_visible()
 
-            await live.wait_for_requests(run)
-            await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
-            await live.wait_for_end(run)
+            await gateway.wait_for_requests(run_id)
+            await gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
+            await gateway.wait_for_end(run_id)
             release_event.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
             await expect(actions.get_by_role("button")).to_have_text(["Fork from here"])

@@ -60,8 +60,8 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(
         for figures in expected_volumes
     ), result.stdout
     # The commands that the output shows succeed.
-    run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
-    command_lines = [line for line in lines if ".venv/bin/dagwright " in line and run in line]
+    run_id = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
+    command_lines = [line for line in lines if ".venv/bin/dagwright " in line and run_id in line]
     graph, node = (line.split("dagwright ")[1].split() for line in command_lines)
     results = [await commands_with_private_server(*graph), await commands_with_private_server(*node)]
     assert [(each.code, each.stderr) for each in results] == [(0, ""), (0, "")]

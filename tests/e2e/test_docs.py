@@ -79,10 +79,10 @@ async def clone(tmp_path: Path, docs_server: LiveServer) -> AsyncIterator[Clone]
     folder = tmp_path / "clone"
     folder.mkdir()
     clone = Clone(folder, address=docs_server.address, program_folder=forked_programs())
-    async with live_server(state_of(folder)) as live:
+    async with live_server(state_of(folder)) as clone_server:
         yield clone
         clone.close()
-        await live.kill_all()
+        await clone_server.kill_all()
 
 
 @pytest.mark.server

@@ -29,14 +29,14 @@ APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result}}")
 
 
 async def test_models_of_the_service_plans_and_profiles_are_listed(serve: Serve) -> None:
-    async with serve(plans={"double": DOUBLE_PLAN}, models=["small", "large"]) as live:
-        model_ids = [each.id async for each in await live.openai.models.list()]
-        plan = (await live.openai.models.retrieve("plan/double")).model_dump()
-        large_model = await live.openai.models.retrieve("large")
+    async with serve(plans={"double": DOUBLE_PLAN}, models=["small", "large"]) as gateway:
+        model_ids = [each.id async for each in await gateway.openai.models.list()]
+        plan = (await gateway.openai.models.retrieve("plan/double")).model_dump()
+        large_model = await gateway.openai.models.retrieve("large")
         with pytest.raises(openai.NotFoundError, match="GET /v1/models lists all models"):
-            await live.openai.models.retrieve("plan/triple")
+            await gateway.openai.models.retrieve("plan/triple")
         with pytest.raises(openai.NotFoundError, match="does not exist"):
-            await live.openai.models.retrieve("huge")
+            await gateway.openai.models.retrieve("huge")
     assert model_ids == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
     details = plan["dagwright"]
     assert (plan["owned_by"], details["kind"], details["title"]) == ("dagwright", "plan", "Double a number")
@@ -46,21 +46,21 @@ async def test_models_of_the_service_plans_and_profiles_are_listed(serve: Serve)
 
 
 async def test_configured_models_are_listed_if_the_service_does_not_respond(serve: Serve) -> None:
-    async with serve(provider_url="http://127.0.0.1:9/v1", has_worker=False) as live:
-        model_ids = [each.id async for each in await live.openai.models.list()]
+    async with serve(provider_url="http://127.0.0.1:9/v1", has_worker=False) as gateway:
+        model_ids = [each.id async for each in await gateway.openai.models.list()]
     assert model_ids == ["small", "profile/plan", "profile/intents"]
 
 
 async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
-    async with serve("It is 3.") as live:
-        raw_response = await live.openai.chat.completions.with_raw_response.create(
+    async with serve("It is 3.") as gateway:
+        raw_response = await gateway.openai.chat.completions.with_raw_response.create(
             model="small",
             messages=[{"role": "user", "content": "1 + 2?"}],
             temperature=0.5,
             metadata={"routing_mode": "direct", "trace": "7"},
         )
         completion = raw_response.parse()
-        (call,) = live.models.calls
+        (call,) = gateway.models.calls
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (raw_response.headers["x-routing-mode"], "x-run-id" in raw_response.headers) == ("direct", False)
     assert completion.usage is not None
@@ -69,15 +69,15 @@ async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
 
 
 async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(serve: Serve) -> None:
-    async with serve(SUM_PLAN, "It is 3.") as live:
-        raw_response = await live.openai.chat.completions.with_raw_response.create(
+    async with serve(SUM_PLAN, "It is 3.") as gateway:
+        raw_response = await gateway.openai.chat.completions.with_raw_response.create(
             model="large",
             messages=[{"role": "user", "content": "1 + 2?"}],
             extra_body={"routing_mode": "orchestration"},
         )
         completion = raw_response.parse()
-        view = await live.context.runs.reader(raw_response.headers["x-run-id"]).read()
-        called_models = {call.model for call in live.models.calls}
+        view = await gateway.context.runs.reader(raw_response.headers["x-run-id"]).read()
+        called_models = {call.model for call in gateway.models.calls}
     run_details: Any = completion.model_dump()["dagwright"]
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (completion.model, called_models) == ("large", {"large"})
@@ -95,9 +95,9 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
 @pytest.mark.parametrize(("route", "answer", "call_count"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
 async def test_auto_lets_the_model_choose_the_route(serve: Serve, route: str, answer: str, call_count: int) -> None:
     script = {"direct": ["Hello."], "orchestration": [SUM_PLAN, "It is 3."]}[route]
-    async with serve(json_text({"route": route}), *script) as live:
-        response = await live.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
-        purposes = [call.metadata.get("purpose") for call in live.models.calls]
+    async with serve(json_text({"route": route}), *script) as gateway:
+        response = await gateway.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
+        purposes = [call.metadata.get("purpose") for call in gateway.models.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
     assert (response.headers["x-routing-mode"], purposes[0], len(purposes)) == (route, "route", call_count)
 
@@ -105,18 +105,18 @@ async def test_auto_lets_the_model_choose_the_route(serve: Serve, route: str, an
 async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serve) -> None:
     picture = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
     body = chat_body("small") | {"messages": [{"role": "user", "content": picture}]}
-    async with serve("A cat.", "A cat.") as live:
-        default_response = await live.post(CHAT, body)
-        auto_response = await live.post(CHAT, {**body, "routing_mode": "auto"})
-        run_response = await live.post(CHAT, {**body, "routing_mode": "orchestration"})
-        content = live.models.calls[0].body["messages"][0]["content"]
+    async with serve("A cat.", "A cat.") as gateway:
+        default_response = await gateway.post(CHAT, body)
+        auto_response = await gateway.post(CHAT, {**body, "routing_mode": "auto"})
+        run_response = await gateway.post(CHAT, {**body, "routing_mode": "orchestration"})
+        content = gateway.models.calls[0].body["messages"][0]["content"]
     assert (default_response.status_code, auto_response.status_code, content) == (200, 200, picture)
     assert (run_response.status_code, run_response.json()["error"]["code"]) == (400, "unsupported_content")
 
 
 async def test_plan_is_a_model_with_inputs_in_the_message_or_metadata(serve: Serve) -> None:
-    async with serve(plans={"double": DOUBLE_PLAN}) as live:
-        create = live.openai.chat.completions.create
+    async with serve(plans={"double": DOUBLE_PLAN}) as gateway:
+        create = gateway.openai.chat.completions.create
         message_completion = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
         metadata_completion = await create(
             model="plan/double", messages=[{"role": "user", "content": "Please."}], metadata={"inputs": '{"number": 4}'}
@@ -140,8 +140,8 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
     cards = {"agents": {"writer": {**writer, "prompt": "You write. {{x}}"}}}
     (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
     file = f"agents:{tmp_path / 'agents.json'}"
-    async with serve("Dear tea.", references=[file]) as live:
-        completion = await live.openai.chat.completions.create(
+    async with serve("Dear tea.", references=[file]) as gateway:
+        completion = await gateway.openai.chat.completions.create(
             model="agent/writer",
             messages=[
                 {"role": "user", "content": "Do you write?"},
@@ -149,7 +149,7 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
                 {"role": "user", "content": "Write to {{tea.result}}."},
             ],
         )
-        (call,) = live.models.calls
+        (call,) = gateway.models.calls
     assert completion.choices[0].message.content == "Dear tea."
     prompt = call.messages[-1]["content"]
     assert "Assistant: I do." in prompt
@@ -157,12 +157,12 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
 
 
 async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> None:
-    async with serve(SUM_PLAN, "It is 3.", SUM_PLAN, "Still 3.") as live:
+    async with serve(SUM_PLAN, "It is 3.", SUM_PLAN, "Still 3.") as gateway:
         responses = await asyncio.gather(
-            *(live.chat("profile/plan", request, session_id="gateway-turns") for request in ("1 + 2?", "And again?"))
+            *(gateway.chat("profile/plan", request, session_id="gateway-turns") for request in ("1 + 2?", "And again?"))
         )
-        session = (await live.context.sessions.read("gateway-turns")).session
-        plan_calls = [call for call in live.models.calls if call.metadata["purpose"] == "plan"]
+        session = (await gateway.context.sessions.read("gateway-turns")).session
+        plan_calls = [call for call in gateway.models.calls if call.metadata["purpose"] == "plan"]
     assert sorted(each.json()["choices"][0]["message"]["content"] for each in responses) == ["It is 3.", "Still 3."]
     assert {each.headers["x-session-id"] for each in responses} == {"gateway-turns"}
     assert {turn.run_id for turn in session.turns} == {each.headers["x-run-id"] for each in responses}
@@ -172,12 +172,12 @@ async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> No
 
 
 async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
-    async with serve(SUM_PLAN, "It is 3.") as live:
+    async with serve(SUM_PLAN, "It is 3.") as gateway:
         first_response, repeated_response, different_response = [
-            await live.post(CHAT, chat_body("profile/plan", request), Idempotency_Key="gateway-key-1")
+            await gateway.post(CHAT, chat_body("profile/plan", request), Idempotency_Key="gateway-key-1")
             for request in ("1 + 2?", "1 + 2?", "2 + 2?")
         ]
-        call_count = len(live.models.calls)
+        call_count = len(gateway.models.calls)
     assert first_response.json()["choices"] == repeated_response.json()["choices"]
     assert (first_response.headers["x-run-id"], call_count) == (repeated_response.headers["x-run-id"], 2)
     assert (different_response.status_code, different_response.json()["error"]["code"]) == (
@@ -189,19 +189,23 @@ async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
 
 async def test_idempotency_key_in_two_concurrent_sessions_starts_one_run(serve: Serve) -> None:
     session_ids, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
-    async with serve(plans={"ask": APPROVAL_PLAN}) as live:
+    async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
 
         async def ask(session: str) -> httpx.Response:
-            return await live.post(CHAT, chat_body("plan/ask", session_id=session), Idempotency_Key=key)
+            return await gateway.post(CHAT, chat_body("plan/ask", session_id=session), Idempotency_Key=key)
 
         responses = await asyncio.gather(*map(ask, session_ids))
-        accepted, rejected = sorted(responses, key=lambda each: each.status_code)
-        run = accepted.headers["x-run-id"]
-        rejected_session = session_ids[responses.index(rejected)]
-        cancel_response = await live.post(f"/v1/sessions/{rejected_session}/cancel", {})
-        session_response = await live.http.get(f"/v1/sessions/{rejected_session}")
-        status = (await live.http.get(f"/v1/runs/{run}")).json()["status"]
-    assert (accepted.status_code, rejected.status_code, cancel_response.status_code) == (200, 409, 404)
+        accepted_response, rejected_response = sorted(responses, key=lambda each: each.status_code)
+        run_id = accepted_response.headers["x-run-id"]
+        rejected_session = session_ids[responses.index(rejected_response)]
+        cancel_response = await gateway.post(f"/v1/sessions/{rejected_session}/cancel", {})
+        session_response = await gateway.http.get(f"/v1/sessions/{rejected_session}")
+        status = (await gateway.http.get(f"/v1/runs/{run_id}")).json()["status"]
+    assert (accepted_response.status_code, rejected_response.status_code, cancel_response.status_code) == (
+        200,
+        409,
+        404,
+    )
     assert (session_response.json().get("turns", []), status) == ([], "waiting")
 
 
@@ -228,15 +232,15 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
         {"content-type": "application/json"},
         {"content-type": "application/x-www-form-urlencoded"},
     )
-    async with serve(has_worker=False) as live:
+    async with serve(has_worker=False) as gateway:
         responses = [
-            await live.http.request(method, path, content=body, headers=json_headers if body else {})
+            await gateway.http.request(method, path, content=body, headers=json_headers if body else {})
             for method, path, body in expected_errors
         ]
         wrong_type_responses = [
             responses[2],
             responses[3],
-            await live.http.post(CHAT, content='{"messages": []}', headers=form_headers),
+            await gateway.http.post(CHAT, content='{"messages": []}', headers=form_headers),
         ]
     errors = [response.json()["error"] for response in responses]
     actual = [(response.status_code, error["code"]) for response, error in zip(responses, errors, strict=True)]
@@ -248,10 +252,10 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
 
 
 async def test_health_endpoints_and_api_document_are_served(serve: Serve) -> None:
-    async with serve(has_worker=False) as live:
-        livez = await live.http.get("/livez")
-        readyz = await live.http.get("/readyz")
-        document = (await live.http.get("/openapi.json")).json()
+    async with serve(has_worker=False) as gateway:
+        livez = await gateway.http.get("/livez")
+        readyz = await gateway.http.get("/readyz")
+        document = (await gateway.http.get("/openapi.json")).json()
     assert (livez.status_code, livez.json()) == (200, {"status": "ok"})
     assert (readyz.status_code, readyz.json()) == (200, {"status": "ok", "checks": {"temporal": "ok", "store": "ok"}})
     assert {"/v1/models", "/v1/chat/completions", "/livez", "/readyz"} <= set(document["paths"])

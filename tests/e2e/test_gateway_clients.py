@@ -22,7 +22,7 @@ ANSWERS = {"plan/echo": f"{QUESTION} 3", "small": "Three."}
 
 
 @pytest.fixture(scope="module")
-async def live(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+async def client_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     script = step("Three.", times=ANY_NUMBER)
     folder = tmp_path_factory.mktemp("clients")
     async with gateway(server, script, folder=folder, plans={"echo": ECHO_PLAN}) as running_gateway:
@@ -31,13 +31,15 @@ async def live(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("model", list(ANSWERS))
 @pytest.mark.parametrize("client_request", CLIENT_REQUESTS, ids=lambda client_request: client_request.client)
-async def test_request_of_a_client_is_answered(live: Gateway, client_request: ClientRequest, model: str) -> None:
+async def test_request_of_a_client_is_answered(
+    client_gateway: Gateway, client_request: ClientRequest, model: str
+) -> None:
     body = json.dumps({"model": model, **client_request.body})
     if EARLIER_RESPONSE_ID in body:
-        earlier_response = (await live.post("/v1/responses", {"model": "plan/echo", "input": "Hi."})).json()
+        earlier_response = (await client_gateway.post("/v1/responses", {"model": "plan/echo", "input": "Hi."})).json()
         body = body.replace(EARLIER_RESPONSE_ID, earlier_response["output"][0]["id"])
     headers = {**client_request.headers, "Content-Type": "application/json"}
-    response = await live.http.post(client_request.path, content=body, headers=headers)
+    response = await client_gateway.http.post(client_request.path, content=body, headers=headers)
     assert response.status_code == 200, response.text
     content_type = "text/event-stream" if client_request.is_streamed else "application/json"
     assert response.headers["content-type"].partition(";")[0] == content_type

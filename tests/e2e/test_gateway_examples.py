@@ -43,25 +43,25 @@ SCRIPT = (
 )
 
 
-async def start_turn(live: Gateway) -> tuple[str, str]:
+async def start_turn(gateway: Gateway) -> tuple[str, str]:
     """Start a turn; return the IDs of its session and of its run, which has a failed node and waits for an answer."""
     session = f"s-{uuid4().hex[:8]}"
     message = {"role": "user", "content": '{"number": 21}'}
     body = {"model": "plan/everything", "messages": [message], "session_id": session}
-    run = (await live.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
+    run_id = (await gateway.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
 
     async def has_failed() -> bool:
-        nodes = (await live.http.get(f"/v1/runs/{run}")).json()["nodes"]
+        nodes = (await gateway.http.get(f"/v1/runs/{run_id}")).json()["nodes"]
         return bool(nodes.get("broken", {}).get("status") == "failed")
 
     await eventually(has_failed)
-    return session, run
+    return session, run_id
 
 
 async def test_request_examples_are_accepted_and_responses_fit_the_schema(serve: Serve) -> None:
     plans = {"everything": PLAN, "report": REPORT_PLAN}
-    async with serve(*SCRIPT, plans=plans) as live:
-        document = (await live.http.get("/openapi.json")).json()
+    async with serve(*SCRIPT, plans=plans) as gateway:
+        document = (await gateway.http.get("/openapi.json")).json()
         examples = [
             (path, method, body)
             for path, operations in document["paths"].items()
@@ -70,7 +70,7 @@ async def test_request_examples_are_accepted_and_responses_fit_the_schema(serve:
         ]
         # Each example is sent to its own run.
         problem_lists = await asyncio.gather(
-            *(send_example(live, method, path, body, document) for path, method, body in examples)
+            *(send_example(gateway, method, path, body, document) for path, method, body in examples)
         )
     problems = [
         f"{method} {path}: {each}"
@@ -88,24 +88,24 @@ def example_bodies(operation: Any, document: Any) -> list[Any]:
     return [example for model in models for example in model["examples"]] or [None]
 
 
-async def send_example(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
-    session, run = await start_turn(live)
+async def send_example(gateway: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
+    session, run_id = await start_turn(gateway)
     node = next((node_id for path_end, node_id in NODE_BY_PATH_END.items() if path.endswith(path_end)), "double")
     subject = f"owner:{session}"
     path_values = {
         "subject": subject,
         "name": "everything",
         "model": "plan/everything",
-        "response_id": ResponseRef(run, "plan/everything").id,
+        "response_id": ResponseRef(run_id, "plan/everything").id,
     }
-    address = path.format(session_id=session, run_id=run, node=node, **path_values)
+    address = path.format(session_id=session, run_id=run_id, node=node, **path_values)
     if path.endswith("/events"):
-        await live.post(f"/v1/runs/{run}/cancel", {})
+        await gateway.post(f"/v1/runs/{run_id}/cancel", {})
     if path.endswith("/resume"):
-        await live.post(f"/v1/runs/{run}/pause", {})
+        await gateway.post(f"/v1/runs/{run_id}/pause", {})
     if (method, "call-limits" in path) == ("delete", True):
-        await live.http.put(address, json={"limit": "1/s"})
-    response = await live.http.request(method, address, json=body)
+        await gateway.http.put(address, json={"limit": "1/s"})
+    response = await gateway.http.request(method, address, json=body)
     if not response.is_success:
         return [f"{response.status_code} {response.text}"]
     content = document["paths"][path][method]["responses"]["200"]["content"]
@@ -135,31 +135,31 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
     gateway_settings = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
     invalid_response = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (
-        serve(invalid_response, plans={"failing": FAILING_PLAN}, extra_settings=gateway_settings) as live,
+        serve(invalid_response, plans={"failing": FAILING_PLAN}, extra_settings=gateway_settings) as gateway,
         serve(provider_url="http://127.0.0.1:9/v1") as gateway_without_service,
     ):
-        document = (await live.http.get("/openapi.json")).json()
-        live.http.headers["Authorization"] = f"Bearer {full_key}"
+        document = (await gateway.http.get("/openapi.json")).json()
+        gateway.http.headers["Authorization"] = f"Bearer {full_key}"
 
         def chat_request(model: str, **fields: Any) -> Any:
             return {"model": model, "messages": [{"role": "user", "content": "Hello"}], **fields}
 
         chat = "/v1/chat/completions"
         key = uuid4().hex
-        await live.post("/v1/runs", {"template": "failing"}, Idempotency_Key=key)
+        await gateway.post("/v1/runs", {"template": "failing"}, Idempotency_Key=key)
         responses = {
-            400: await live.post(chat, chat_request("small", stream_progress="all")),
-            401: await live.post(chat, chat_request("small"), Authorization=""),
-            403: await live.post(chat, chat_request("small"), Authorization=f"Bearer {read_key}"),
-            404: await live.http.get("/v1/runs/missing"),
-            409: await live.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
-            413: await live.post(chat, chat_request("small", more="x" * 20_000)),
-            422: await live.post(chat, chat_request("plan/failing")),
-            502: await live.post(chat, chat_request("small")),
+            400: await gateway.post(chat, chat_request("small", stream_progress="all")),
+            401: await gateway.post(chat, chat_request("small"), Authorization=""),
+            403: await gateway.post(chat, chat_request("small"), Authorization=f"Bearer {read_key}"),
+            404: await gateway.http.get("/v1/runs/missing"),
+            409: await gateway.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
+            413: await gateway.post(chat, chat_request("small", more="x" * 20_000)),
+            422: await gateway.post(chat, chat_request("plan/failing")),
+            502: await gateway.post(chat, chat_request("small")),
         }
         # More requests than a key may send within a minute.
         for _ in range(40):
-            responses[429] = await live.http.get("/v1/runs/missing")
+            responses[429] = await gateway.http.get("/v1/runs/missing")
             if responses[429].status_code != 404:
                 break
         responses[503] = await gateway_without_service.post(chat, chat_request("small"))

@@ -34,8 +34,8 @@ async def _install_client(folder: Path) -> tuple[str, str]:
 
 async def test_javascript_client_handles_every_kind_of_response(serve: Serve, tmp_path: Path) -> None:
     node, program = await _install_client(tmp_path)
-    async with serve(plans={"chain": CHAIN_PLAN, "asking": APPROVAL_PLAN}) as live:
-        process = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
+    async with serve(plans={"chain": CHAIN_PLAN, "asking": APPROVAL_PLAN}) as gateway:
+        process = await asyncio.create_subprocess_exec(node, program, f"{gateway.url}/v1", stdout=PIPE, stderr=PIPE)
         result, errors = await process.communicate()
     assert (process.returncode, errors.decode()) == (0, "")
     actual = json.loads(result)

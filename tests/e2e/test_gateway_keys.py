@@ -41,71 +41,80 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-async def post(live: Gateway, key: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+async def post(gateway: Gateway, key: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
     request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await live.http.post(path, json=body, headers={**bearer(key), **request_headers})
+    return await gateway.http.post(path, json=body, headers={**bearer(key), **request_headers})
 
 
-async def get(live: Gateway, key: str, path: str) -> httpx.Response:
-    return await live.http.get(path, headers=bearer(key))
+async def get(gateway: Gateway, key: str, path: str) -> httpx.Response:
+    return await gateway.http.get(path, headers=bearer(key))
 
 
 async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     ann_key, bob_key, boss_key = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
-    async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as live:
+    async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as gateway:
 
         async def list_field(path: str, field: str) -> list[list[str]]:
             """Return a field of the listed items, once for each of the three keys."""
             return [
-                [item[field] for item in (await get(live, key, path)).json()["data"]]
+                [item[field] for item in (await get(gateway, key, path)).json()["data"]]
                 for key in (ann_key, bob_key, boss_key)
             ]
 
-        without_key, with_unknown_key = await live.http.get("/v1/runs"), await get(live, f"{ann_key}x", "/v1/runs")
-        run_response = await post(live, ann_key, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
-        bobs_run = (await post(live, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")).json()["run_id"]
-        run = run_response.json()["run_id"]
+        response_without_key, response_with_unknown_key = (
+            await gateway.http.get("/v1/runs"),
+            await get(gateway, f"{ann_key}x", "/v1/runs"),
+        )
+        run_response = await post(gateway, ann_key, "/v1/runs", {"plan": APPROVAL_PLAN}, Idempotency_Key="same")
+        bobs_run = (await post(gateway, bob_key, "/v1/runs", {"plan": SUM_PLAN}, Idempotency_Key="same")).json()[
+            "run_id"
+        ]
+        run_id = run_response.json()["run_id"]
         session = f"s-{uuid4().hex[:8]}"
-        turn_response = await post(live, ann_key, CHAT, chat_body("plan/ask", session_id=session))
+        turn_response = await post(gateway, ann_key, CHAT, chat_body("plan/ask", session_id=session))
         turn_run = turn_response.json()["dagwright"]["run_id"]
 
         async def has_requests() -> bool:
-            return bool((await get(live, ann_key, f"/v1/runs/{run}/feedback")).json()["data"])
+            return bool((await get(gateway, ann_key, f"/v1/runs/{run_id}/feedback")).json()["data"])
 
         await eventually(has_requests)
         path_ends = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/explain", "/nodes/check")
-        response_path = f"/v1/responses/{ResponseRef(run, 'plan/ask').id}"
-        paths = [f"/v1/runs/{run}{part}" for part in path_ends]
+        response_path = f"/v1/responses/{ResponseRef(run_id, 'plan/ask').id}"
+        paths = [f"/v1/runs/{run_id}{part}" for part in path_ends]
         paths += [f"/v1/sessions/{session}", f"/v1/runs/{turn_run}", response_path]
-        read_statuses = {(await get(live, bob_key, path)).status_code for path in paths}
+        read_statuses = {(await get(gateway, bob_key, path)).status_code for path in paths}
         commands = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
         command_statuses = {
-            (await post(live, bob_key, f"/v1/runs/{run}{command}", bodies.get(command, {}))).status_code
+            (await post(gateway, bob_key, f"/v1/runs/{run_id}{command}", bodies.get(command, {}))).status_code
             for command in commands
         }
         sessions = await list_field("/v1/sessions", "session_id")
         run_lists, inboxes = await list_field("/v1/runs", "run_id"), await list_field("/v1/inbox", "run_id")
-        response_status = (await get(live, ann_key, response_path)).status_code
-        session_document = (await get(live, ann_key, f"/v1/sessions/{session}")).json()
-        boss_response = await post(live, boss_key, f"/v1/runs/{run}/feedback", {"answer": "yes"})
-        ann_response = await post(live, ann_key, f"/v1/runs/{turn_run}/feedback", {"answer": "yes", "by": "bob"})
-        document = (await get(live, ann_key, f"/v1/runs/{turn_run}/nodes/check")).json()
-    assert (without_key.status_code, without_key.json()["error"]["code"], with_unknown_key.status_code) == (
+        response_status = (await get(gateway, ann_key, response_path)).status_code
+        session_document = (await get(gateway, ann_key, f"/v1/sessions/{session}")).json()
+        boss_response = await post(gateway, boss_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
+        ann_response = await post(gateway, ann_key, f"/v1/runs/{turn_run}/feedback", {"answer": "yes", "by": "bob"})
+        document = (await get(gateway, ann_key, f"/v1/runs/{turn_run}/nodes/check")).json()
+    assert (
+        response_without_key.status_code,
+        response_without_key.json()["error"]["code"],
+        response_with_unknown_key.status_code,
+    ) == (
         401,
         "invalid_api_key",
         401,
     )
-    assert run != bobs_run
+    assert run_id != bobs_run
     assert (turn_response.headers["x-session-id"], turn_response.json()["dagwright"]["session_id"]) == (
         session,
         session,
     )
     assert (read_statuses, command_statuses, response_status) == ({404}, {404}, 200)
     assert (sessions[:2], f"{keys.owner('ann')}:{session}" in sessions[2]) == ([[session], []], True)
-    assert (run_lists[:2], {run, turn_run, bobs_run} <= {*run_lists[2]}) == ([[turn_run, run], [bobs_run]], True)
-    assert ({*inboxes[0]}, inboxes[1], {run, turn_run} <= {*inboxes[2]}) == ({run, turn_run}, [], True)
+    assert (run_lists[:2], {run_id, turn_run, bobs_run} <= {*run_lists[2]}) == ([[turn_run, run_id], [bobs_run]], True)
+    assert ({*inboxes[0]}, inboxes[1], {run_id, turn_run} <= {*inboxes[2]}) == ({run_id, turn_run}, [], True)
     assert (session_document["session_id"], session_document["run"]["session_id"]) == (session, session)
     assert (boss_response.status_code, ann_response.status_code) == (200, 200)
     assert document["lineage"]["answers"][0]["by"] == keys.owner("ann")
@@ -115,21 +124,21 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
     keys = Keys(tmp_path)
     ann_key, bob_key = keys.add("ann"), keys.add("bob")
     gateway_settings = {"api_keys": keys.path, "api_runs": 2, "api_streams": 1}
-    async with serve(extra_settings=gateway_settings) as live, AsyncExitStack() as stack:
+    async with serve(extra_settings=gateway_settings) as gateway, AsyncExitStack() as stack:
         body = {"plan": APPROVAL_PLAN}
-        run = (await post(live, ann_key, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
+        run_id = (await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
         # The server does not list these concurrent runs yet.
-        concurrent_responses = await asyncio.gather(*(post(live, ann_key, "/v1/runs", body) for _ in range(10)))
-        further_response = await post(live, ann_key, "/v1/runs", body)
-        repeated_response = await post(live, ann_key, "/v1/runs", body, Idempotency_Key="1")
-        bob_response = await post(live, bob_key, "/v1/runs", body)
-        events = f"/v1/runs/{run}/events"
-        stream = await stack.enter_async_context(live.http.stream("GET", events, headers=bearer(ann_key)))
-        second_response = await get(live, ann_key, events)
+        concurrent_responses = await asyncio.gather(*(post(gateway, ann_key, "/v1/runs", body) for _ in range(10)))
+        further_response = await post(gateway, ann_key, "/v1/runs", body)
+        repeated_response = await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")
+        bob_response = await post(gateway, bob_key, "/v1/runs", body)
+        events = f"/v1/runs/{run_id}/events"
+        stream = await stack.enter_async_context(gateway.http.stream("GET", events, headers=bearer(ann_key)))
+        second_response = await get(gateway, ann_key, events)
         await stream.aclose()
 
         async def is_stream_free() -> bool:
-            async with live.http.stream("GET", events, headers=bearer(ann_key)) as third_stream:
+            async with gateway.http.stream("GET", events, headers=bearer(ann_key)) as third_stream:
                 return third_stream.status_code == 200
 
         await eventually(is_stream_free)
@@ -138,7 +147,7 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
     assert int(further_response.headers["retry-after"]) >= 1
     assert (repeated_response.status_code, repeated_response.json()["run_id"], bob_response.status_code) == (
         200,
-        run,
+        run_id,
         201,
     )
     assert (second_response.status_code, stream.status_code) == (429, 200)
@@ -151,18 +160,20 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
     node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
     plans = {"wait": {"plan": 1, "nodes": [node]}}
     body = chat_body("plan/wait", stream=True)
-    async with serve(plans=plans, extra_settings=gateway_settings) as live, AsyncExitStack() as stack:
+    async with serve(plans=plans, extra_settings=gateway_settings) as gateway, AsyncExitStack() as stack:
 
         async def open_stream() -> int:
-            request = live.http.stream("POST", CHAT, json=body, headers=bearer(ann_key))
+            request = gateway.http.stream("POST", CHAT, json=body, headers=bearer(ann_key))
             return (await stack.enter_async_context(request)).status_code
 
         statuses = await asyncio.gather(*(open_stream() for _ in range(8)))
 
         async def are_cancelled() -> bool:
-            running_runs = (await get(live, ann_key, "/v1/runs?status=running")).json()["data"]
-            await asyncio.gather(*(post(live, ann_key, f"/v1/runs/{each['run_id']}/cancel") for each in running_runs))
-            cancelled_runs = (await get(live, ann_key, "/v1/runs?status=cancelled")).json()["data"]
+            running_runs = (await get(gateway, ann_key, "/v1/runs?status=running")).json()["data"]
+            await asyncio.gather(
+                *(post(gateway, ann_key, f"/v1/runs/{each['run_id']}/cancel") for each in running_runs)
+            )
+            cancelled_runs = (await get(gateway, ann_key, "/v1/runs?status=cancelled")).json()["data"]
             assert len(cancelled_runs) <= 2
             return len(cancelled_runs) == 2
 
@@ -180,19 +191,19 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
     write_node = {"id": "w", "tool": "write_file", "arguments": {"path": "a.txt", "content": "of ann"}}
     plan = {"plan": 1, "nodes": [write_node, child], "output": "{{sub.result}}"}
 
-    async def run_to_end(live: Gateway, key: str, plan: Any) -> Any:
-        run = (await post(live, key, "/v1/runs", {"plan": plan})).json()["run_id"]
+    async def run_to_end(gateway: Gateway, key: str, plan: Any) -> Any:
+        run_id = (await post(gateway, key, "/v1/runs", {"plan": plan})).json()["run_id"]
 
         async def has_ended() -> bool:
-            return (await get(live, key, f"/v1/runs/{run}")).json()["status"] in ("completed", "failed")
+            return (await get(gateway, key, f"/v1/runs/{run_id}")).json()["status"] in ("completed", "failed")
 
         await eventually(has_ended)
-        return (await get(live, key, f"/v1/runs/{run}")).json()
+        return (await get(gateway, key, f"/v1/runs/{run_id}")).json()
 
-    async with serve(extra_settings={"api_keys": keys.path, "files_root": root}) as live:
-        ann_run, bob_run = await run_to_end(live, ann_key, plan), await run_to_end(live, bob_key, read_plan)
-    async with serve(extra_settings={"api_keys": keys.path}) as live:
-        run_without_root = await run_to_end(live, ann_key, read_plan)
+    async with serve(extra_settings={"api_keys": keys.path, "files_root": root}) as gateway:
+        ann_run, bob_run = await run_to_end(gateway, ann_key, plan), await run_to_end(gateway, bob_key, read_plan)
+    async with serve(extra_settings={"api_keys": keys.path}) as gateway:
+        run_without_root = await run_to_end(gateway, ann_key, read_plan)
     assert (ann_run["status"], ann_run["output"]) == ("completed", "of ann")
     assert (root / keys.owner("ann") / "a.txt").read_text() == "of ann"
     assert "There is no file 'a.txt'" in bob_run["nodes"]["r"]["error"]["message"]
@@ -209,13 +220,13 @@ async def test_assigned_request_is_answered_by_assignee_or_owner_with_operate(se
     eve_key, operator_key = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
     assignee = keys.owner("boss")
     plan = plan_of(_assigned_approval("first", assignee), _assigned_approval("second", assignee), APPROVAL_NODE)
-    async with serve(extra_settings={"api_keys": keys.path}) as live:
-        run = (await post(live, ann_key, "/v1/runs", {"plan": plan})).json()["run_id"]
-        path = f"/v1/runs/{run}/feedback"
+    async with serve(extra_settings={"api_keys": keys.path}) as gateway:
+        run_id = (await post(gateway, ann_key, "/v1/runs", {"plan": plan})).json()["run_id"]
+        path = f"/v1/runs/{run_id}/feedback"
 
         async def list_requests(key: str, url: str) -> list[str]:
-            requests = (await get(live, key, url)).json().get("data", [])
-            return sorted(each["request_id"] for each in requests if each["run_id"] == run)
+            requests = (await get(gateway, key, url)).json().get("data", [])
+            return sorted(each["request_id"] for each in requests if each["run_id"] == run_id)
 
         async def has_requests() -> bool:
             return len(await list_requests(ann_key, path)) == 3
@@ -223,11 +234,11 @@ async def test_assigned_request_is_answered_by_assignee_or_owner_with_operate(se
         await eventually(has_requests)
 
         async def send_answer(key: str, request: str) -> tuple[int, str]:
-            response = await post(live, key, path, {"request_id": request, "answer": "yes"})
+            response = await post(gateway, key, path, {"request_id": request, "answer": "yes"})
             return response.status_code, response.json().get("error", {}).get("message", "")
 
         visible_requests = [await list_requests(key, url) for key in (boss_key, eve_key) for url in ("/v1/inbox", path)]
-        run_status = (await get(live, boss_key, f"/v1/runs/{run}")).status_code
+        run_status = (await get(gateway, boss_key, f"/v1/runs/{run_id}")).status_code
         rejected_answers = [
             await send_answer(ann_key, "first"),
             await send_answer(eve_key, "first"),
@@ -239,7 +250,7 @@ async def test_assigned_request_is_answered_by_assignee_or_owner_with_operate(se
             await send_answer(ann_key, "check"),
         ]
         remaining_requests = await list_requests(boss_key, "/v1/inbox")
-        answer_record = (await get(live, ann_key, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
+        answer_record = (await get(gateway, ann_key, f"/v1/runs/{run_id}/nodes/first")).json()["lineage"]["answers"][0]
     assert visible_requests == [["first", "second"], ["first", "second"], [], []]
     assert (run_status, remaining_requests) == (404, [])
     assert [status for status, _ in rejected_answers] == [400, 404, 404]
@@ -257,10 +268,10 @@ async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serv
     boss_key = keys.add(ALL_OWNERS)
     subject = f"owner:{keys.owner('ann')}"
     path = f"/v1/call-limits/{subject}"
-    async with serve(extra_settings={"api_keys": keys.path}) as live:
+    async with serve(extra_settings={"api_keys": keys.path}) as gateway:
 
         async def send(method: str, path: str, body: Any = None) -> httpx.Response:
-            return await live.http.request(method, path, json=body, headers=bearer(boss_key))
+            return await gateway.http.request(method, path, json=body, headers=bearer(boss_key))
 
         async def list_limits() -> list[Any]:
             data = (await send("GET", "/v1/call-limits")).json()["data"]

@@ -25,10 +25,10 @@ APPROVAL_PLAN = plan_of(APPROVAL_NODE, output="{{check.result.approved}}")
 
 
 async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: Serve) -> None:
-    async with serve(SUM_PLAN, "It is 3.") as live:
-        response = await live.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
-        fetched_response = await live.openai.responses.retrieve(response.id)
-        prompt = live.models.calls[0].text
+    async with serve(SUM_PLAN, "It is 3.") as gateway:
+        response = await gateway.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
+        fetched_response = await gateway.openai.responses.retrieve(response.id)
+        prompt = gateway.models.calls[0].text
     assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
     fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, fetched_response)]
     assert fields[0] == fields[1]
@@ -38,12 +38,12 @@ async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: S
 
 
 async def test_response_in_the_background_is_fetched_until_completed(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN_PLAN}) as live:
-        response = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
+    async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
+        response = await gateway.openai.responses.create(model="plan/chain", input="{}", background=True)
         fetched_responses: list[Response] = []
 
         async def is_completed() -> bool:
-            fetched_responses.append(await live.openai.responses.retrieve(response.id))
+            fetched_responses.append(await gateway.openai.responses.retrieve(response.id))
             return fetched_responses[-1].status == "completed"
 
         await eventually(is_completed)
@@ -52,21 +52,21 @@ async def test_response_in_the_background_is_fetched_until_completed(serve: Serv
 
 
 async def test_cancelled_response_has_status_cancelled(serve: Serve) -> None:
-    async with serve(plans={"long": LONG_PLAN}) as live:
-        response = await live.openai.responses.create(model="plan/long", input="{}", background=True)
-        first_cancel = await live.openai.responses.cancel(response.id)
-        second_cancel = await live.openai.responses.cancel(response.id)
+    async with serve(plans={"long": LONG_PLAN}) as gateway:
+        response = await gateway.openai.responses.create(model="plan/long", input="{}", background=True)
+        first_cancel = await gateway.openai.responses.cancel(response.id)
+        second_cancel = await gateway.openai.responses.cancel(response.id)
     assert (first_cancel.status, second_cancel.status) == ("cancelled", "cancelled")
 
 
 async def test_failed_run_is_an_error_or_a_failed_background_response(serve: Serve) -> None:
-    async with serve(plans={"broken": BROKEN_PLAN}) as live:
+    async with serve(plans={"broken": BROKEN_PLAN}) as gateway:
         with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as caught:
-            await live.openai.responses.create(model="plan/broken", input="{}")
-        background_response = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
-        stream = await live.openai.responses.retrieve(background_response.id, stream=True)
+            await gateway.openai.responses.create(model="plan/broken", input="{}")
+        background_response = await gateway.openai.responses.create(model="plan/broken", input="{}", background=True)
+        stream = await gateway.openai.responses.retrieve(background_response.id, stream=True)
         last_event = [each async for each in stream][-1]
-        fetched_response = await live.openai.responses.retrieve(background_response.id)
+        fetched_response = await gateway.openai.responses.retrieve(background_response.id)
     assert (caught.value.type, caught.value.code) == ("run_error", "node_failed")
     assert last_event.type == "response.failed"
     for response in (last_event.response, fetched_response):
@@ -76,12 +76,12 @@ async def test_failed_run_is_an_error_or_a_failed_background_response(serve: Ser
 
 
 async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN_PLAN}) as live:
-        stream = await live.openai.responses.create(
+    async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
+        stream = await gateway.openai.responses.create(
             model="plan/chain", input="{}", stream=True, extra_body={"stream_progress": "progress"}
         )
         events: list[Any] = [each async for each in stream]
-        async with live.openai.responses.stream(model="plan/chain", input="{}") as helper:
+        async with gateway.openai.responses.stream(model="plan/chain", input="{}") as helper:
             final_response = await helper.get_final_response()
     kinds = [event.type for event in events]
     # The helper of the JavaScript client drops the started item when a response without output follows.
@@ -95,8 +95,8 @@ async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) ->
 
 
 async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_answer(serve: Serve) -> None:
-    async with serve(plans={"asking": APPROVAL_PLAN}) as live:
-        create = live.openai.responses.create
+    async with serve(plans={"asking": APPROVAL_PLAN}) as gateway:
+        create = gateway.openai.responses.create
         first_response = await create(model="plan/asking", input="{}")
         function_call = next(item for item in first_response.output if item.type == "function_call")
         call_output: Any = {
@@ -106,8 +106,8 @@ async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_ans
         }
         # The client sends the whole conversation, or only the new messages.
         conversation: list[Any] = [{"role": "user", "content": "{}"}, function_call.model_dump(), call_output]
-        from_conversation = await create(model="plan/asking", input=conversation)
-        from_new_message = await create(
+        conversation_response = await create(model="plan/asking", input=conversation)
+        message_response = await create(
             model="plan/asking", input=[call_output], previous_response_id=first_response.id
         )
     assert (first_response.status, first_response.output_text, function_call.name) == (
@@ -115,47 +115,47 @@ async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_ans
         "Publish?",
         "answer_feedback",
     )
-    assert (from_conversation.output_text, from_new_message.output_text) == ("true", "true")
+    assert (conversation_response.output_text, message_response.output_text) == ("true", "true")
 
 
 async def test_response_with_previous_id_gets_the_earlier_conversation(serve: Serve) -> None:
-    async with serve(*[SUM_PLAN, "It is 3."] * 4) as live:
-        create = live.openai.responses.create
+    async with serve(*[SUM_PLAN, "It is 3."] * 4) as gateway:
+        create = gateway.openai.responses.create
         first_response = await create(model="profile/plan", input="How much is 1 + 2?")
         await create(model="profile/plan", input="And again?", previous_response_id=first_response.id)
         session: Any = {"session_id": "gateway-responses"}
         response = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
         next_response = await create(model="profile/plan", input="And again?", previous_response_id=response.id)
-        plan_prompts = [call.text for call in live.models.calls if call.metadata["purpose"] == "plan"]
+        plan_prompts = [call.text for call in gateway.models.calls if call.metadata["purpose"] == "plan"]
     assert ["It is 3." in each for each in plan_prompts] == [False, True, False, True]
     assert "How much is 1 + 2?" in plan_prompts[1]
     assert next_response.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
 async def test_model_answers_a_response_without_a_run(serve: Serve) -> None:
-    async with serve("Hello.", "Hello.") as live:
-        response = await live.openai.responses.create(model="small", input="Hi.")
-        stream = await live.openai.responses.create(model="small", input="Hi.", stream=True)
+    async with serve("Hello.", "Hello.") as gateway:
+        response = await gateway.openai.responses.create(model="small", input="Hi.")
+        stream = await gateway.openai.responses.create(model="small", input="Hi.", stream=True)
         kinds = [each.type async for each in stream]
         with pytest.raises(openai.NotFoundError, match="only responses of runs are stored"):
-            await live.openai.responses.retrieve(response.id)
+            await gateway.openai.responses.retrieve(response.id)
         with pytest.raises(openai.BadRequestError, match="omit background"):
-            await live.openai.responses.create(model="small", input="Hi.", background=True)
+            await gateway.openai.responses.create(model="small", input="Hi.", background=True)
     assert (response.output_text, response.model, kinds[-1]) == ("Hello.", "small", "response.completed")
     assert response.usage is not None
 
 
 async def test_disconnect_from_a_background_response_does_not_cancel_its_run(serve: Serve) -> None:
-    async with serve(plans={"long": LONG_PLAN}) as live:
+    async with serve(plans={"long": LONG_PLAN}) as gateway:
         body = {"model": "plan/long", "input": "{}", "stream": True, "background": True, "cancel_on_disconnect": True}
-        async with live.http.stream("POST", "/v1/responses", json=body) as response:
+        async with gateway.http.stream("POST", "/v1/responses", json=body) as response:
             async for part in response.aiter_text():
                 assert "response.created" in part
                 break
-            run = response.headers["x-run-id"]
+            run_id = response.headers["x-run-id"]
         await asyncio.sleep(0)
-        assert (await live.context.runs.reader(run).read()).status == "running"
-        await live.context.steering.cancel(run)
+        assert (await gateway.context.runs.reader(run_id).read()).status == "running"
+        await gateway.context.steering.cancel(run_id)
 
 
 async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> None:
@@ -165,8 +165,8 @@ async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> N
     answer = slow(
         json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
     )
-    async with serve(plan, answer) as live:
-        stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
+    async with serve(plan, answer) as gateway:
+        stream = await gateway.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
         kinds, pieces, result = list[str](), list[str](), ""
         async for each in stream:
             kinds.append(each.type)
@@ -198,14 +198,14 @@ async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) ->
     function: dict[str, Any] = {"type": "function", "function": schema}
     async with serve(
         plan, step(json_text(answer), response_format="json_schema"), plans={"person": PERSON_PLAN, "chain": CHAIN_PLAN}
-    ) as live:
-        chat = live.openai.chat.completions
+    ) as gateway:
+        chat = gateway.openai.chat.completions
         completion = await chat.parse(model="profile/plan", messages=messages, response_format=Person)
-        async with live.openai.responses.stream(model="plan/person", input="{}", text_format=Person) as helper:
+        async with gateway.openai.responses.stream(model="plan/person", input="{}", text_format=Person) as helper:
             streamed_response = await helper.get_final_response()
         tools = [{"type": "function", **function["function"]}]
         tool_fields: dict[str, Any] = {"tools": tools, "tool_choice": "required"}
-        tool_response = await live.openai.responses.create(model="plan/person", input="{}", **tool_fields)
+        tool_response = await gateway.openai.responses.create(model="plan/person", input="{}", **tool_fields)
         async with chat.stream(
             model="plan/person",
             messages=messages,

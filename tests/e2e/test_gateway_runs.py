@@ -23,9 +23,9 @@ APPROVAL_PLAN = plan_of(
 END_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
 
 
-async def read_events(live: Gateway, path: str, **headers: str) -> list[Any]:
+async def read_events(gateway: Gateway, path: str, **headers: str) -> list[Any]:
     request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    response = await live.http.get(path, headers=request_headers)
+    response = await gateway.http.get(path, headers=request_headers)
     assert response.status_code == 200, response.text
     return named_events_of(response.text)
 
@@ -42,25 +42,25 @@ def last_id(stream_events: list[Any]) -> str:
 
 
 async def test_run_requests_an_answer_and_all_documents_report_the_result(serve: Serve) -> None:
-    async with serve() as live:
-        run = await live.start(APPROVAL_PLAN, inputs={"number": 21})
-        (request,) = await live.wait_for_requests(run)
-        rejected_response = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
-        inbox = [item["run_id"] for item in (await live.http.get("/v1/inbox")).json()["data"]]
-        accepted_response = await live.post(
-            f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"}
+    async with serve() as gateway:
+        run_id = await gateway.start(APPROVAL_PLAN, inputs={"number": 21})
+        (request,) = await gateway.wait_for_requests(run_id)
+        rejected_response = await gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": {"approved": "perhaps"}})
+        inbox = [item["run_id"] for item in (await gateway.http.get("/v1/inbox")).json()["data"]]
+        accepted_response = await gateway.post(
+            f"/v1/runs/{run_id}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"}
         )
-        stream_events = await read_events(live, f"/v1/runs/{run}/events")
-        document = (await live.http.get(f"/v1/runs/{run}")).json()
-        graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()
-        inputs = (await live.http.get(f"/v1/runs/{run}/inputs")).json()
-        node = (await live.http.get(f"/v1/runs/{run}/nodes/double")).json()
-        unknown_node = await live.http.get(f"/v1/runs/{run}/nodes/dubble")
-        explanation = (await live.http.get(f"/v1/runs/{run}/explain", params={"node": "after"})).json()
-        runs = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
+        stream_events = await read_events(gateway, f"/v1/runs/{run_id}/events")
+        document = (await gateway.http.get(f"/v1/runs/{run_id}")).json()
+        graph = (await gateway.http.get(f"/v1/runs/{run_id}/graph")).json()
+        inputs = (await gateway.http.get(f"/v1/runs/{run_id}/inputs")).json()
+        node = (await gateway.http.get(f"/v1/runs/{run_id}/nodes/double")).json()
+        unknown_node = await gateway.http.get(f"/v1/runs/{run_id}/nodes/dubble")
+        explanation = (await gateway.http.get(f"/v1/runs/{run_id}/explain", params={"node": "after"})).json()
+        runs = (await gateway.http.get("/v1/runs", params={"title": run_id, "status": "completed"})).json()["data"]
     assert (request["request_id"], request["answer_schema"]["required"]) == ("check", ["approved"])
     assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "answer_rejected")
-    assert run in inbox
+    assert run_id in inbox
     assert (accepted_response.status_code, accepted_response.json()["ok"]) == (200, True)
     assert {name for name, status in node_states(stream_events) if status in END_STATES} == {"double", "check", "after"}
     expected = ("run.completed", "completed", 43)
@@ -75,27 +75,29 @@ async def test_run_requests_an_answer_and_all_documents_report_the_result(serve:
     assert (node["result"], unknown_node.status_code) == (42, 404)
     assert "did you mean 'double'?" in unknown_node.json()["error"]["message"]
     assert explanation["node_id"] == "after"
-    assert [each["run_id"] for each in runs] == [run]
+    assert [each["run_id"] for each in runs] == [run_id]
 
 
 async def test_events_continue_at_another_gateway_without_duplicates(serve: Serve) -> None:
     queue = f"gateway-{uuid4().hex[:8]}"
     async with serve(queue=queue) as first_gateway, serve(queue=queue, has_worker=False) as second_gateway:
-        run = await first_gateway.start(APPROVAL_PLAN, inputs={"number": 21})
-        await first_gateway.wait_for_requests(run)
+        run_id = await first_gateway.start(APPROVAL_PLAN, inputs={"number": 21})
+        await first_gateway.wait_for_requests(run_id)
         first_events: list[Any] = []
-        async with first_gateway.http.stream("GET", f"/v1/runs/{run}/events") as response:
+        async with first_gateway.http.stream("GET", f"/v1/runs/{run_id}/events") as response:
             async for block in blocks_of(response):
                 first_events += named_events_of(block)
                 if ("check", "waiting") in node_states(first_events) and first_events[-1].id:
                     break
-        await second_gateway.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
-        later_events = await read_events(second_gateway, f"/v1/runs/{run}/events", Last_Event_ID=last_id(first_events))
-        query_events = await read_events(second_gateway, f"/v1/runs/{run}/events?after={last_id(first_events)}")
-        response_after_end = await second_gateway.http.get(
-            f"/v1/runs/{run}/events", headers={"Last-Event-ID": later_events[-1].id}
+        await second_gateway.post(f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
+        later_events = await read_events(
+            second_gateway, f"/v1/runs/{run_id}/events", Last_Event_ID=last_id(first_events)
         )
-        unknown_cursor = await second_gateway.http.get(f"/v1/runs/{run}/events?after=yesterday")
+        query_events = await read_events(second_gateway, f"/v1/runs/{run_id}/events?after={last_id(first_events)}")
+        response_after_end = await second_gateway.http.get(
+            f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": later_events[-1].id}
+        )
+        unknown_cursor = await second_gateway.http.get(f"/v1/runs/{run_id}/events?after=yesterday")
     all_states = node_states(first_events) + node_states(later_events)
     assert len(all_states) == len(set(all_states))
     assert {name for name, status in all_states if status in END_STATES} == {"double", "check", "after"}
@@ -112,43 +114,43 @@ async def test_events_continue_at_another_gateway_without_duplicates(serve: Serv
 
 async def test_session_reports_its_turn(serve: Serve) -> None:
     session = f"s-{uuid4().hex[:8]}"
-    async with serve(plans={"ask": APPROVAL_PLAN}) as live:
-        turn = (await live.chat("plan/ask", '{"number": 2}', session_id=session)).json()
-        session_document = (await live.http.get(f"/v1/sessions/{session}")).json()
-        requests = (await live.http.get(f"/v1/sessions/{session}/feedback")).json()["data"]
-        await live.post(f"/v1/sessions/{session}/feedback", {"answer": {"approved": True}})
-        session_events = await read_events(live, f"/v1/sessions/{session}/events")
-        alias = (await live.http.get(f"/v1/orchestration/{session}")).json()
-        alias_events = await read_events(live, f"/v1/orchestration/{session}/events")
-        graph = (await live.http.get(f"/v1/sessions/{session}/graph")).json()
-        unknown_session = await live.http.get("/v1/sessions/missing")
-        sessions = (await live.http.get("/v1/sessions")).json()["data"]
-        response = await live.http.get(
+    async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
+        turn = (await gateway.chat("plan/ask", '{"number": 2}', session_id=session)).json()
+        session_document = (await gateway.http.get(f"/v1/sessions/{session}")).json()
+        requests = (await gateway.http.get(f"/v1/sessions/{session}/feedback")).json()["data"]
+        await gateway.post(f"/v1/sessions/{session}/feedback", {"answer": {"approved": True}})
+        session_events = await read_events(gateway, f"/v1/sessions/{session}/events")
+        alias = (await gateway.http.get(f"/v1/orchestration/{session}")).json()
+        alias_events = await read_events(gateway, f"/v1/orchestration/{session}/events")
+        graph = (await gateway.http.get(f"/v1/sessions/{session}/graph")).json()
+        unknown_session = await gateway.http.get("/v1/sessions/missing")
+        sessions = (await gateway.http.get("/v1/sessions")).json()["data"]
+        response = await gateway.http.get(
             f"/v1/sessions/{session}/events", headers={"Last-Event-ID": session_events[-1].id}
         )
-    run = turn["dagwright"]["run_id"]
+    run_id = turn["dagwright"]["run_id"]
     assert (
         session_document["session_id"],
         session_document["run"]["run_id"],
         session_document["run"]["session_id"],
-    ) == (session, run, session)
+    ) == (session, run_id, session)
     assert [request["request_id"] for request in requests] == ["check"]
-    assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session] == [(1, run)]
+    assert [(each["turns"], each["last_run_id"]) for each in sessions if each["session_id"] == session] == [(1, run_id)]
     assert (session_events[-1].name, session_events[-1].content["output"]) == ("run.completed", 5)
-    assert session_events[-1].id.startswith(f"{run}/")
-    assert graph["run_id"] == run
+    assert session_events[-1].id.startswith(f"{run_id}/")
+    assert graph["run_id"] == run_id
     assert (alias["session_id"], {each.name for each in alias_events}) == (session, {"node_completed"})
     assert alias_events[-1].content["type"] == "node_completed"
     assert (unknown_session.status_code, response.status_code) == (404, 204)
 
 
-async def wait_for_runs_with_metadata(live: Gateway, metadata: list[str]) -> list[Any]:
+async def wait_for_runs_with_metadata(gateway: Gateway, metadata: list[str]) -> list[Any]:
     """Wait until the server lists a run with the metadata, and return all runs with the metadata."""
 
     actual: list[Any] = []
 
     async def are_listed() -> bool:
-        actual[:] = (await live.http.get("/v1/runs", params={"metadata": metadata})).json()["data"]
+        actual[:] = (await gateway.http.get("/v1/runs", params={"metadata": metadata})).json()["data"]
         return bool(actual)
 
     await eventually(are_listed)
@@ -157,39 +159,39 @@ async def wait_for_runs_with_metadata(live: Gateway, metadata: list[str]) -> lis
 
 async def test_failed_run_has_the_same_error_in_all_documents(serve: Serve) -> None:
     key = uuid4().hex
-    async with serve() as live:
+    async with serve() as gateway:
         plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
-        run = await live.start(plan, metadata={"order": key})
-        last_event = (await read_events(live, f"/v1/runs/{run}/events"))[-1]
-        document = (await live.http.get(f"/v1/runs/{run}")).json()
-        explanation = (await live.http.get(f"/v1/runs/{run}/explain")).json()
-        (listed_run,) = await wait_for_runs_with_metadata(live, [f"order={key}"])
+        run_id = await gateway.start(plan, metadata={"order": key})
+        last_event = (await read_events(gateway, f"/v1/runs/{run_id}/events"))[-1]
+        document = (await gateway.http.get(f"/v1/runs/{run_id}")).json()
+        explanation = (await gateway.http.get(f"/v1/runs/{run_id}/explain")).json()
+        (listed_run,) = await wait_for_runs_with_metadata(gateway, [f"order={key}"])
     error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node_id": "broken"}
     assert (last_event.name, last_event.content["error"]) == ("run.failed", error)
     assert (document["error"], listed_run["error"], explanation["error"]) == (error, error, error)
 
 
 async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
-    async with serve(plans={"ask": APPROVAL_PLAN}) as live:
-        valid_check = (await live.post("/v1/plans/check", {"plan": APPROVAL_PLAN})).json()
+    async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
+        valid_check = (await gateway.post("/v1/plans/check", {"plan": APPROVAL_PLAN})).json()
         invalid_check = (
-            await live.post("/v1/plans/check", {"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})
+            await gateway.post("/v1/plans/check", {"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})
         ).json()
         key = uuid4().hex
         body = {"template": "ask", "inputs": {"number": 3}, "metadata": {"order": key, "team": "blue"}}
-        new_response = await live.post("/v1/runs", body, Idempotency_Key=key)
-        repeated_response = await live.post("/v1/runs", body, Idempotency_Key=key)
+        new_response = await gateway.post("/v1/runs", body, Idempotency_Key=key)
+        repeated_response = await gateway.post("/v1/runs", body, Idempotency_Key=key)
         first_run, repeated_run = new_response.json(), repeated_response.json()
-        document = (await live.http.get(new_response.headers["location"])).json()
-        listed_runs = await wait_for_runs_with_metadata(live, [f"order={key}", "team=blue"])
-        no_runs = await live.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
-        invalid_filter = await live.http.get("/v1/runs", params={"metadata": "order"})
-        await live.post(f"/v1/runs/{first_run['run_id']}/cancel", {})
-        await read_events(live, f"/v1/runs/{first_run['run_id']}/events")
-        ended_run = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
-        different_response = await live.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
-        ambiguous_response = await live.post("/v1/runs", {**body, "plan": APPROVAL_PLAN})
-        unknown_template = await live.post("/v1/runs", {"template": "asc"})
+        document = (await gateway.http.get(new_response.headers["location"])).json()
+        listed_runs = await wait_for_runs_with_metadata(gateway, [f"order={key}", "team=blue"])
+        no_runs = await gateway.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
+        invalid_filter = await gateway.http.get("/v1/runs", params={"metadata": "order"})
+        await gateway.post(f"/v1/runs/{first_run['run_id']}/cancel", {})
+        await read_events(gateway, f"/v1/runs/{first_run['run_id']}/events")
+        ended_run = (await gateway.post("/v1/runs", body, Idempotency_Key=key)).json()
+        different_response = await gateway.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
+        ambiguous_response = await gateway.post("/v1/runs", {**body, "plan": APPROVAL_PLAN})
+        unknown_template = await gateway.post("/v1/runs", {"template": "asc"})
     assert (valid_check["status"], valid_check["node_count"], valid_check["inputs"]["required"]) == (
         "valid",
         3,
@@ -218,12 +220,12 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
     session = f"s-{uuid4().hex[:8]}"
     node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
     plans = {"long": {"plan": 1, "nodes": [node], "output": "done {{wait.result}}"}}
-    async with serve(plans=plans) as live:
-        chat_task = asyncio.create_task(live.chat("plan/long", session_id=session))
+    async with serve(plans=plans) as gateway:
+        chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session))
         reason = {"reason": "enough", "by": "ann"}
 
         async def is_cancelled() -> bool:
-            return (await live.post(f"/v1/sessions/{session}/cancel", reason)).is_success
+            return (await gateway.post(f"/v1/sessions/{session}/cancel", reason)).is_success
 
         await eventually(is_cancelled)
         response = await chat_task
@@ -236,14 +238,14 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
 async def test_orchestration_stream_has_no_event_for_a_deadline(serve: Serve) -> None:
     session = f"s-{uuid4().hex[:8]}"
     path = f"/v1/orchestration/{session}/events"
-    async with serve(plans={"ask": APPROVAL_PLAN}) as live:
-        await live.chat("plan/ask", '{"number": 2}', session_id=session, deadline="4s")
-        received = await read_events(live, path)
-        headers = {"Last-Event-ID": last_id(received)}
-        response = await live.http.get(path, headers=headers)
-        second_turn = (await live.chat("plan/ask", '{"number": 3}', session_id=session, deadline="4s")).json()
-        next_response = await live.http.get(path, headers=headers)
-    last_event = received[-1].content
+    async with serve(plans={"ask": APPROVAL_PLAN}) as gateway:
+        await gateway.chat("plan/ask", '{"number": 2}', session_id=session, deadline="4s")
+        stream_events = await read_events(gateway, path)
+        headers = {"Last-Event-ID": last_id(stream_events)}
+        response = await gateway.http.get(path, headers=headers)
+        second_turn = (await gateway.chat("plan/ask", '{"number": 3}', session_id=session, deadline="4s")).json()
+        next_response = await gateway.http.get(path, headers=headers)
+    last_event = stream_events[-1].content
     assert (last_event["type"], last_event["node_id"]) == ("human_feedback_requested", "check")
     assert (response.status_code, response.text) == (204, "")
     assert (next_response.status_code, next_response.headers["X-Run-Id"]) == (200, second_turn["dagwright"]["run_id"])

@@ -51,9 +51,9 @@ def content_of(events: list[Event]) -> str:
 
 
 async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN_PLAN}) as live:
+    async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
         for option in ("content", "progress", "full"):
-            stream = await live.openai.chat.completions.create(
+            stream = await gateway.openai.chat.completions.create(
                 model="plan/chain",
                 messages=[{"role": "user", "content": "{}"}],
                 stream=True,
@@ -65,8 +65,8 @@ async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve
 
 
 async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN_PLAN}) as live:
-        events = await live.stream(CHAT, stream_body("plan/chain", stream_options={"include_usage": True}))
+    async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
+        events = await gateway.stream(CHAT, stream_body("plan/chain", stream_options={"include_usage": True}))
     *chunks, end_marker = [event for event in events if event.comment is None]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk.content["choices"]]
     assert (deltas[0], end_marker.content) == ({"role": "assistant", "content": ""}, "[DONE]")
@@ -80,11 +80,11 @@ async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
 
 
 async def test_progress_reports_each_node_and_option_full_adds_the_results(serve: Serve) -> None:
-    async with serve(plans={"chain": CHAIN_PLAN, "broken": BROKEN_PLAN}) as live:
-        default_events = await live.stream(CHAT, stream_body("plan/chain"))
-        progress_events = await live.stream(CHAT, stream_body("plan/chain", stream_progress="progress"))
-        full_events = await live.stream(CHAT, stream_body("plan/chain", metadata={"stream_progress": "full"}))
-        broken_events = await live.stream(CHAT, stream_body("plan/broken"), X_Stream_Progress="progress")
+    async with serve(plans={"chain": CHAIN_PLAN, "broken": BROKEN_PLAN}) as gateway:
+        default_events = await gateway.stream(CHAT, stream_body("plan/chain"))
+        progress_events = await gateway.stream(CHAT, stream_body("plan/chain", stream_progress="progress"))
+        full_events = await gateway.stream(CHAT, stream_body("plan/chain", metadata={"stream_progress": "full"}))
+        broken_events = await gateway.stream(CHAT, stream_body("plan/broken"), X_Stream_Progress="progress")
     assert (event_types_and_nodes(default_events), content_of(default_events), content_of(full_events)) == (
         [],
         "6",
@@ -103,8 +103,8 @@ async def test_progress_reports_each_node_and_option_full_adds_the_results(serve
 
 
 async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> None:
-    async with serve(plans={"broken": BROKEN_PLAN}) as live:
-        stream = await live.openai.chat.completions.create(
+    async with serve(plans={"broken": BROKEN_PLAN}) as gateway:
+        stream = await gateway.openai.chat.completions.create(
             model="plan/broken", messages=[{"role": "user", "content": "{}"}], stream=True
         )
         with pytest.raises(openai.APIError, match="'broken' failed"):
@@ -115,8 +115,8 @@ async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
     release_event = asyncio.Event()
     slow_response = text("Done.", pace=Pace(held_after=0, release_event=release_event))
     async with (
-        serve(slow_response, heartbeat_s=0.05) as live,
-        live.http.stream("POST", CHAT, json=stream_body("small", "Wait.")) as response,
+        serve(slow_response, heartbeat_s=0.05) as gateway,
+        gateway.http.stream("POST", CHAT, json=stream_body("small", "Wait.")) as response,
     ):
         received_text = ""
         async for part in response.aiter_text():
@@ -126,10 +126,10 @@ async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
     assert received_text.endswith("data: [DONE]\n\n")
 
 
-async def _disconnect(live: Gateway, **headers: str) -> str:
+async def _disconnect(gateway: Gateway, **headers: str) -> str:
     """Start a stream of a long run and disconnect; return the ID of the run."""
     request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with live.http.stream("POST", CHAT, json=stream_body("plan/long"), headers=request_headers) as response:
+    async with gateway.http.stream("POST", CHAT, json=stream_body("plan/long"), headers=request_headers) as response:
         async for part in response.aiter_text():
             assert "assistant" in part
             break
@@ -138,39 +138,42 @@ async def _disconnect(live: Gateway, **headers: str) -> str:
 
 async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> None:
     key = "gateway-disconnect"
-    async with serve(plans={"long": LONG_PLAN}) as live:
-        continued_run, cancelled_run = await _disconnect(live), await _disconnect(live, X_Cancel_On_Disconnect="true")
+    async with serve(plans={"long": LONG_PLAN}) as gateway:
+        continued_run, cancelled_run = (
+            await _disconnect(gateway),
+            await _disconnect(gateway, X_Cancel_On_Disconnect="true"),
+        )
         body_without_stream = chat_body("plan/long", cancel_on_disconnect=True)
-        request_task = asyncio.create_task(live.post(CHAT, body_without_stream, Idempotency_Key=key))
+        request_task = asyncio.create_task(gateway.post(CHAT, body_without_stream, Idempotency_Key=key))
 
-        async def has_status(run: str, status: str) -> bool:
-            return (await live.document(run)).get("status") == status
+        async def has_status(run_id: str, status: str) -> bool:
+            return (await gateway.document(run_id)).get("status") == status
 
         await eventually(lambda: has_status(run_id_of_key(key), "running"))
         request_task.cancel()
-        for run in (cancelled_run, run_id_of_key(key)):
-            await eventually(partial(has_status, run, "cancelled"))
+        for run_id in (cancelled_run, run_id_of_key(key)):
+            await eventually(partial(has_status, run_id, "cancelled"))
         assert await has_status(continued_run, "running")
-        await live.context.steering.cancel(continued_run)
+        await gateway.context.steering.cancel(continued_run)
 
 
 async def test_stopping_gateway_ends_streams_but_cancels_no_run(serve: Serve) -> None:
-    async with serve(plans={"long": LONG_PLAN}) as live:
-        request = live.http.stream(
+    async with serve(plans={"long": LONG_PLAN}) as gateway:
+        request = gateway.http.stream(
             "POST", CHAT, json=stream_body("plan/long"), headers={"x-cancel-on-disconnect": "true"}
         )
         async with request as response:
-            run = response.headers["x-run-id"]
-            live.context.stopping.set()
+            run_id = response.headers["x-run-id"]
+            gateway.context.stopping.set()
             received_text = (await response.aread()).decode()
         assert "[DONE]" not in received_text
-        assert (await live.context.runs.reader(run).read()).status == "running"
-        await live.context.steering.cancel(run)
+        assert (await gateway.context.runs.reader(run_id).read()).status == "running"
+        await gateway.context.steering.cancel(run_id)
 
 
 async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_answer(serve: Serve) -> None:
-    async with serve(plans={"asking": REQUESTS_PLAN}) as live:
-        create = live.openai.chat.completions.create
+    async with serve(plans={"asking": REQUESTS_PLAN}) as gateway:
+        create = gateway.openai.chat.completions.create
         messages: list[Any] = [{"role": "user", "content": "{}"}]
         first_response = await create(model="plan/asking", messages=messages, user="ann")
         question = first_response.choices[0].message
@@ -191,8 +194,8 @@ async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_an
         answered_response = await create(model="plan/asking", messages=messages, user="ann")
         # The same messages, sent again, change nothing.
         repeated_response = await create(model="plan/asking", messages=messages, user="ann")
-        run = answered_response.model_dump()["dagwright"]["run_id"]
-        document = await live.context.runs.document(await live.context.runs.reader(run).read())
+        run_id = answered_response.model_dump()["dagwright"]["run_id"]
+        document = await gateway.context.runs.document(await gateway.context.runs.reader(run_id).read())
     assert (answered_response.choices[0].finish_reason, repeated_response.choices[0].message) == (
         "stop",
         answered_response.choices[0].message,
@@ -207,20 +210,20 @@ async def test_question_to_a_person_is_a_tool_call_and_the_tool_result_is_the_an
 async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(serve: Serve) -> None:
     weather_tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     chat_tool = {"type": "function", "function": {"name": "get_weather", "parameters": weather_tool["parameters"]}}
-    async with serve(plans={"asking": REQUESTS_PLAN}) as live:
-        first_response = (await live.chat("plan/asking", tools=[chat_tool])).json()
-        events = await live.stream(CHAT, stream_body("plan/asking", tool_choice="none"))
+    async with serve(plans={"asking": REQUESTS_PLAN}) as gateway:
+        first_response = (await gateway.chat("plan/asking", tools=[chat_tool])).json()
+        events = await gateway.stream(CHAT, stream_body("plan/asking", tool_choice="none"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]
         fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather_tool]}}
-        response = await live.openai.responses.create(**fields)
-        fetched_response = await live.openai.responses.retrieve(response.id)
+        response = await gateway.openai.responses.create(**fields)
+        fetched_response = await gateway.openai.responses.retrieve(response.id)
         runs = [
             first_response["dagwright"]["run_id"],
             chunks[-1]["dagwright"]["run_id"],
             response.model_dump()["dagwright"],
         ]
-        for run in (*runs[:2], runs[2]["run_id"]):
-            await live.context.steering.cancel(run)
+        for run_id in (*runs[:2], runs[2]["run_id"]):
+            await gateway.context.steering.cancel(run_id)
     (choice,) = first_response["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
@@ -240,11 +243,11 @@ async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(se
 
 
 async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:
-    async with serve(plans={"asking": REQUESTS_PLAN}) as live:
-        events = await live.stream(CHAT, stream_body("plan/asking", stream_progress="progress"))
+    async with serve(plans={"asking": REQUESTS_PLAN}) as gateway:
+        events = await gateway.stream(CHAT, stream_body("plan/asking", stream_progress="progress"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]
         calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", [])]
-        await live.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
+        await gateway.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert ("feedback.requested", "check") in event_types_and_nodes(events)
@@ -256,13 +259,13 @@ async def test_missing_inputs_are_requested_by_a_tool_call(serve: Serve) -> None
         inputs={"number": {"type": "integer", "prompt": "Which number?"}},
         output="{{double.result}}",
     )
-    async with serve(plans={"double": plan}) as live:
-        first_completion = (await live.chat("plan/double")).json()
+    async with serve(plans={"double": plan}) as gateway:
+        first_completion = (await gateway.chat("plan/double")).json()
         message = first_completion["choices"][0]["message"]
         (call,) = message["tool_calls"]
         result = {"role": "tool", "tool_call_id": call["id"], "content": '{"number": 4}'}
         messages = [{"role": "user", "content": "{}"}, message, result]
-        response = await live.post(CHAT, {"model": "plan/double", "messages": messages})
+        response = await gateway.post(CHAT, {"model": "plan/double", "messages": messages})
     assert json.loads(call["function"]["arguments"])["request_id"] == "inputs"
     assert response.json()["choices"][0]["message"]["content"] == "8"
 
@@ -275,15 +278,15 @@ async def test_stream_continues_in_the_middle_of_an_answer(serve: Serve) -> None
         json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
     )
     request = stream_body("profile/plan", "What is the weather?")
-    async with serve(plan, slow_answer) as live:
+    async with serve(plan, slow_answer) as gateway:
         received_text, last_event_id = "", ""
-        async with live.http.stream("POST", CHAT, json=request) as response:
+        async with gateway.http.stream("POST", CHAT, json=request) as response:
             async for part in response.aiter_text():
                 for event in events_of(part):
                     received_text, last_event_id = received_text + content_of([event]), event.id or last_event_id
                 if received_text:
                     break
         release_event.set()
-        later_events = await live.stream(CHAT, request, Last_Event_ID=last_event_id)
+        later_events = await gateway.stream(CHAT, request, Last_Event_ID=last_event_id)
     assert received_text + content_of(later_events) == answer_text
     assert 0 < len(received_text) < len(answer_text)

@@ -20,8 +20,8 @@ APEX_ANSWER = intents_response_text(
 
 
 async def test_ask_prints_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER) as server:
-        result = await with_model(command_line, server)(
+    async with ModelServer(APEX_ANSWER) as model_server:
+        result = await with_model(command_line, model_server)(
             "ask", REQUEST, "--profile", "intents", "--id", "intents-reported"
         )
     lines = result.stdout.splitlines()
@@ -35,8 +35,8 @@ async def test_ask_prints_the_explanation_and_the_result_of_each_intent(command_
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER, intents_response_text(product_intent("DEPOSITARY", "@cbu"))) as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(APEX_ANSWER, intents_response_text(product_intent("DEPOSITARY", "@cbu"))) as model_server:
+        commands = with_model(command_line, model_server)
         first_result = await commands("ask", REQUEST, "--profile", "intents", "--id", "intents-first", "--json")
         cbu_id = first_result.document["nodes"]["@result_1"]["result"]["id"]
         arguments = (
@@ -58,13 +58,13 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
     assert second_result.document["output"]["@result_1"]["cbu_id"] == cbu_id
     assert repeated_result.document == second_result.document
     assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
-    assert '{"ref": "@cbu"}' in server.calls[1].text
-    assert cbu_id not in json.dumps(server.calls[1].messages)
+    assert '{"ref": "@cbu"}' in model_server.calls[1].text
+    assert cbu_id not in json.dumps(model_server.calls[1].messages)
 
 
 async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER) as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(APEX_ANSWER) as model_server:
+        commands = with_model(command_line, model_server)
         result = await commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
     assert result.document == json.loads(APEX_ANSWER)
@@ -73,8 +73,8 @@ async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLin
 
 
 async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER) as server:
-        code, screen = await with_model(command_line, server).run_on_terminal(
+    async with ModelServer(APEX_ANSWER) as model_server:
+        code, screen = await with_model(command_line, model_server).run_on_terminal(
             "ask", REQUEST, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
         )
     assert (code, "The model is 75% sure: “Makes Apex,\\nwith custody.”" in screen) == (0, True)

@@ -31,9 +31,9 @@ def script_of(block: Block) -> Path:
 @asynccontextmanager
 async def script_server(command: str) -> AsyncIterator[str]:
     """Serve the script of a command on a free port; yield the address, then assert that the script was followed."""
-    words = shlex.split(command)
-    assert (words[:3], words[4:]) == (["python", "-m", "dagwright.testing"], ["--port", "8081"])
-    program = (sys.executable, *words[1:4])
+    arguments = shlex.split(command)
+    assert (arguments[:3], arguments[4:]) == (["python", "-m", "dagwright.testing"], ["--port", "8081"])
+    program = (sys.executable, *arguments[1:4])
     process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     try:

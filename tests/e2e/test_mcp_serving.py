@@ -51,7 +51,7 @@ async def _http_tools(address: str, mode: str, person: Person | None = None) -> 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands: CommandLine, mode: str) -> None:
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
-    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
+    approval_node = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     person = Person(lambda _: {"approved": True})
     async with (
         ModelServer(plan, "It is 3.", plan, "Three.") as model,
@@ -60,7 +60,7 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
         template_result = await tools("loud", text="abc")
         ask_result = await tools("ask", request="What is 1 + 2?")
         session_result = await tools("ask", request="And again?", session_id=commands.folder.name)
-        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
+        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [approval_node]})
     assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
     assert (ask_result["status"], ask_result["output"]) == ("completed", "It is 3.")
     assert (session_result["status"], session_result["output"]) == ("completed", "Three.")
@@ -69,11 +69,11 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str) -> None:
-    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
+    approval_node = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}}
     person = Person(lambda _: {"approved": True})
     async with http_mcp_server(commands) as (_, address), _http_tools(address, mode, person) as tools:
         template_result = await tools("loud", text="abc")
-        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
+        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [approval_node]})
         progress = [message for _, _, message in tools.progress]
     assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
     assert (plan_result["status"], len(person.forms)) == ("completed", 1)
@@ -87,18 +87,18 @@ async def test_run_continues_after_its_server_was_killed_and_is_read_by_a_new_se
         {"id": "check", "human": {"type": "APPROVAL", "prompt": "Continue?"}},
         output="{{check.result.approved}}",
     )
-    run = f"killed-{commands.folder.name}"
+    run_id = f"killed-{commands.folder.name}"
     async with http_mcp_server(commands) as (process, address):
         async with _http_tools(address, "2026-07-28") as tools:
-            started_result = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
+            started_result = await tools("run_plan", plan=plan, run_id=run_id, wait_s=0)
         process.send_signal(signal.SIGKILL)
         await process.wait()
     async with http_mcp_server(commands) as (_, address), _http_tools(address, "2026-07-28") as tools:
-        result = await tools("get_run", run_id=run, wait_s=120)
-        repeated_result = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
-        final_result = await tools("answer_feedback", run_id=run, approved=True)
+        result = await tools("get_run", run_id=run_id, wait_s=120)
+        repeated_result = await tools("run_plan", plan=plan, run_id=run_id, wait_s=0)
+        final_result = await tools("answer_feedback", run_id=run_id, approved=True)
     assert (started_result["status"], result["status"]) == ("running", "waiting")
-    assert repeated_result["run_id"] == run
+    assert repeated_result["run_id"] == run_id
     assert (final_result["status"], final_result["output"]) == ("completed", True)
 
 
@@ -108,7 +108,7 @@ async def _send_messages(process: Process, *messages: dict[str, Any]) -> None:
     await process.stdin.drain()
 
 
-def _call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+def _tool_call_message(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
     return {"id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
@@ -130,7 +130,7 @@ async def test_stdout_has_only_protocol_messages_until_the_client_ends(commands:
         process,
         {"id": 1, "method": "initialize", "params": client_fields},
         {"method": "notifications/initialized"},
-        _call(2, "loud", text="abc"),
+        _tool_call_message(2, "loud", text="abc"),
     )
     assert process.stdout is not None
     assert process.stdin is not None
@@ -140,7 +140,7 @@ async def test_stdout_has_only_protocol_messages_until_the_client_ends(commands:
             lines.append(json.loads(await process.stdout.readline()))
     # A run that continues does not delay the exit.
     approval_plan = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
-    await _send_messages(process, _call(3, "run_plan", plan=approval_plan), {"id": 4, "method": "ping"})
+    await _send_messages(process, _tool_call_message(3, "run_plan", plan=approval_plan), {"id": 4, "method": "ping"})
     async with asyncio.timeout(TIMEOUT_S):
         while lines[-1].get("id") not in (3, 4):
             lines.append(json.loads(await process.stdout.readline()))
@@ -191,9 +191,9 @@ async def test_server_starts_while_another_process_has_a_worker(
         assert error_output.startswith(
             "starting without a worker, the other process does the work: a command that serves runs"
         )
-        names = "DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, "
+        setting_names = "DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, "
         assert (
-            f"another value of {names}{client_folder}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL"
+            f"another value of {setting_names}{client_folder}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL"
             in error_output
         )
 

@@ -44,20 +44,22 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
         _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
         calculation("after", "7", when="check.result.approved"),
     )
-    run_process = await command_line.start("run", plan, "--id", "asks")
+    run_process = await command_line.start("run", plan, "--id", "answered-run")
     await read_line_with(run_process, "check waits for ann: Total 5. Publish?")
-    [request] = await _wait_for_requests(command_line, "asks")
-    status_text = await command_line("status", "asks")
-    status_result = await command_line("status", "asks", "--json")
+    [request] = await _wait_for_requests(command_line, "answered-run")
+    status_text = await command_line("status", "answered-run")
+    status_result = await command_line("status", "answered-run", "--json")
     inbox_result = await command_line("inbox", "--assignee", "ann", "--type", "approval")
-    old_requests = await _inbox_of(command_line, "asks", "--older-than", "1d")
-    empty_inbox_result = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
-    invalid_result = await command_line("feedback", "asks", "check", "--select", "x", "--json")
+    old_requests = await _inbox_of(command_line, "answered-run", "--older-than", "1d")
+    empty_inbox_result = await command_line(
+        "inbox", "--run", "answered-run", "--type", "selection", "--wait", "1s", "--json"
+    )
+    invalid_result = await command_line("feedback", "answered-run", "check", "--select", "x", "--json")
     feedback_result = await command_line(
-        "feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json"
+        "feedback", "answered-run", "check", "--approve", "--reason", "fine", "--by", "ben", "--json"
     )
     run_result = await wait_for_exit(run_process)
-    repeated_result = await command_line("feedback", "asks", "check", "--approve", "--json")
+    repeated_result = await command_line("feedback", "answered-run", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
         **{"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?"},
@@ -65,19 +67,19 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     }
     assert (status_result.document["status"], status_result.document["waiting_for"]) == ("waiting", [request])
     assert "check waits for ann: Total 5. Publish? (until " in status_text.stdout
-    assert "  dagwright feedback asks check --approve  (or --reject)\n" in status_text.stdout
-    assert ("asks  check  APPROVAL for ann, open for " in inbox_result.stdout, old_requests) == (True, [])
+    assert "  dagwright feedback answered-run check --approve  (or --reject)\n" in status_text.stdout
+    assert ("answered-run  check  APPROVAL for ann, open for " in inbox_result.stdout, old_requests) == (True, [])
     assert (empty_inbox_result.code, empty_inbox_result.document["status"]) == (1, "no_request")
     assert empty_inbox_result.document["message"].startswith(
-        "no request has arrived within 1s; `dagwright explain asks` shows"
+        "no request has arrived within 1s; `dagwright explain answered-run` shows"
     )
     assert (invalid_result.code, invalid_result.document["ok"]) == (2, False)
     assert "unknown key 'selected'" in invalid_result.document["message"]
     assert (feedback_result.code, feedback_result.document["ok"]) == (0, True)
     assert (run_result.code, run_result.stderr) == (0, "")
-    rejection = {"run_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
+    rejection = {"run_id": "answered-run", "ok": False, "message": "the run 'answered-run' has ended"}
     assert (repeated_result.code, repeated_result.document) == (2, rejection)
-    result = await command_line("result", "asks", "--json")
+    result = await command_line("result", "answered-run", "--json")
     assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}
     assert result.document["waiting_for"] == []
 

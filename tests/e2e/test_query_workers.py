@@ -152,11 +152,11 @@ def query_answer(body: Any, ambiguity: Any = None) -> Any:
 
 
 async def generate_query(
-    maritime: Maritime, server: ModelServer, analysis: Any = AGGREGATION, **slots: Any
+    maritime: Maritime, model_server: ModelServer, analysis: Any = AGGREGATION, **slots: Any
 ) -> WorkerResult:
     slots = {"metadata_results": metadata_of(maritime), **slots}
     async with (
-        ModelClient(Endpoint(server.base_url), model="small") as client,
+        ModelClient(Endpoint(model_server.base_url), model="small") as client,
         maritime.call(node="sg2", ask=client.complete),
     ):
         return await es_query_gen(analysis, sub_goal=SUB_GOAL, **slots)
@@ -164,13 +164,13 @@ async def generate_query(
 
 async def test_query_of_the_model_is_limited_and_runs(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
-    async with ModelServer(step(query_answer(VOLUME_BODY), metadata={"purpose": "worker"})) as server:
-        result = await generate_query(maritime, server, value_results=values)
+    async with ModelServer(step(query_answer(VOLUME_BODY), metadata={"purpose": "worker"})) as model_server:
+        result = await generate_query(maritime, model_server, value_results=values)
     assert result.status == "success"
     assert (result.outputs["ambiguity"], result.message) == (None, None)
     query = EsQuery.model_validate(result.outputs["es_query"])
     assert (query.index, query.body["size"], query.body["timeout"]) == (maritime.indices.shipments, 0, "20000ms")
-    document = json.loads(server.calls[0].messages[1]["content"])
+    document = json.loads(model_server.calls[0].messages[1]["content"])
     assert (document["task"], document["today"]) == ("the query for volumes to LA", "2026-02-10")
     assert {"name": "teu", "type": "integer", "description": "Volume."} in document["fields"]
     assert document["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
@@ -202,8 +202,8 @@ INVALID_DATE_BODY = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "ag
 async def test_model_gets_the_problems_and_repairs_its_response(
     maritime: Maritime, invalid_response: Any, problem: str
 ) -> None:
-    async with ModelServer(invalid_response, step(query_answer(VOLUME_BODY), last=problem)) as server:
-        result = await generate_query(maritime, server)
+    async with ModelServer(invalid_response, step(query_answer(VOLUME_BODY), last=problem)) as model_server:
+        result = await generate_query(maritime, model_server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME_BODY["aggs"]
 
 
@@ -211,19 +211,19 @@ async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     body = {"query": LA_FILTER, "sort": [{"teu": "desc"}], "size": 5}
     async with ModelServer(
         query_answer(VOLUME_BODY), step(query_answer(body), last="the query must not have aggs for a search")
-    ) as server:
-        result = await generate_query(maritime, server, SEARCH)
+    ) as model_server:
+        result = await generate_query(maritime, model_server, SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
 async def test_model_is_called_only_for_exactly_one_allowed_index(maritime: Maritime) -> None:
-    async with ModelServer() as server:
+    async with ModelServer() as model_server:
         with pytest.raises(GiveUp, match="load the data with"):
             await generate_query(
-                maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-missing")
+                maritime, model_server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-missing")
             )
         with pytest.raises(QueryRejected, match="/index: "):
-            await generate_query(maritime, server, metadata_results=MetadataResults(index="secret"))
+            await generate_query(maritime, model_server, metadata_results=MetadataResults(index="secret"))
         two_indices = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
         with pytest.raises(ValueError, match="A query needs one index"):
-            await generate_query(maritime, server, metadata_results=two_indices)
+            await generate_query(maritime, model_server, metadata_results=two_indices)

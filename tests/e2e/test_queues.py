@@ -43,11 +43,11 @@ def _queue_of(tools: Path) -> str:
     return queue
 
 
-async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str, Any]:
+async def _status_when_waiting(command_line: CommandLine, run_id: str) -> dict[str, Any]:
     document: dict[str, Any] = {}
 
     async def is_waiting() -> bool:
-        document.update((await command_line("status", run, "--json")).document)
+        document.update((await command_line("status", run_id, "--json")).document)
         return bool(document["status"] == "waiting")
 
     await eventually(is_waiting)

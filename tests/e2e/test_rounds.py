@@ -36,10 +36,10 @@ ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 async def test_rounds_are_printed_before_the_answer(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
     ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-reported")
-    async with ModelServer(*SCRIPT) as server:
-        result = await with_model(command_line, server)(*ask_arguments)
-        repeated_result = await with_model(command_line, server)(*ask_arguments, "--json")
-        different_result = await with_model(command_line, server)(*ask_arguments, "--max-rounds", "3", "--json")
+    async with ModelServer(*SCRIPT) as model_server:
+        result = await with_model(command_line, model_server)(*ask_arguments)
+        repeated_result = await with_model(command_line, model_server)(*ask_arguments, "--json")
+        different_result = await with_model(command_line, model_server)(*ask_arguments, "--max-rounds", "3", "--json")
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     first_line = lines.index("Interpretation: How many shipments does Maersk have?")
@@ -58,8 +58,8 @@ async def test_rounds_are_printed_before_the_answer(command_line: CommandLine) -
 async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
     ask_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-on-terminal")
-    async with ModelServer(*SCRIPT) as server:
-        code, screen = await with_model(command_line, server).run_on_terminal(*ask_arguments)
+    async with ModelServer(*SCRIPT) as model_server:
+        code, screen = await with_model(command_line, model_server).run_on_terminal(*ask_arguments)
     assert code == 0
     frames, _, end_of_screen = screen.partition("completed")
     # The earlier frames depend on timing.
@@ -90,13 +90,13 @@ async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_lin
     (command_line.folder / "workers.py").write_text(WORKER_TOOLS, encoding="utf-8")
     common_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-forked", "--json")
     ask_arguments = (*common_arguments, "--synthesis", "model")
-    async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as model_server:
+        commands = with_model(command_line, model_server)
         await commands(*ask_arguments)
         preview_result = await commands("fork", "rounds-forked", "--rerun", "sg1")
         fork_result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
         watch_result = await commands("watch", fork_result.document["fork_run_id"], "--json")
-        new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in server.calls[5:]]
+        new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in model_server.calls[5:]]
     omitted_nodes = ["plan#2", "sg3", "plan#3", "answer"]
     assert preview_result.stdout.splitlines()[-1] == (
         f"planned again by a model, instead of {', '.join(omitted_nodes)}"

@@ -23,8 +23,8 @@ from tests.support.search import LiveSearch, Maritime
 
 pytestmark = pytest.mark.search
 
-_SERVER = ("-m", "dagwright_maritime.search")
-_DATA = ("-m", "dagwright_maritime")
+_SERVER_PROGRAM = ("-m", "dagwright_maritime.search")
+_DATA_PROGRAM = ("-m", "dagwright_maritime")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(comm
     settings = MaritimeSettings(state_dir=commands.folder / "state")
     local_search = LocalSearch.from_settings(settings)
     try:
-        processes = [await commands.start("up", program=_SERVER) for _ in range(2)]
+        processes = [await commands.start("up", program=_SERVER_PROGRAM) for _ in range(2)]
         first_result, second_result = [await wait_for_exit(process) for process in processes]
         assert (first_result.code, second_result.code) == (0, 0)
         address = find_address(settings)
@@ -45,18 +45,18 @@ async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(comm
         first_server = local_search.find()
         assert first_server is not None
 
-        load_result = await wait_for_exit(await commands.start("load", "--documents", "500", program=_DATA))
+        load_result = await wait_for_exit(await commands.start("load", "--documents", "500", program=_DATA_PROGRAM))
         assert (load_result.code, load_result.stderr) == (0, "")
         assert load_result.stdout.startswith("loaded 500 shipments of ")
         assert f" (seed 20260101) into maritime-* at {address} in " in load_result.stdout
 
         os.kill(first_server.pid, signal.SIGKILL)
         await eventually(lambda: local_search.find() is None)
-        failed_load_result = await wait_for_exit(await commands.start("load", program=_DATA))
+        failed_load_result = await wait_for_exit(await commands.start("load", program=_DATA_PROGRAM))
         assert (failed_load_result.code, failed_load_result.stdout) == (4, "")
         assert "no search server runs in" in failed_load_result.stderr
 
-        repeated_result = await wait_for_exit(await commands.start("up", program=_SERVER))
+        repeated_result = await wait_for_exit(await commands.start("up", program=_SERVER_PROGRAM))
         assert (repeated_result.code, repeated_result.stdout) == (0, f"{address}\n")
         second_server = local_search.find()
         assert second_server is not None
@@ -64,9 +64,9 @@ async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(comm
         async with open_client(find_address(settings)) as client:
             assert (await client.count(index="maritime-shipments"))["count"] == 500
     finally:
-        down_result = await wait_for_exit(await commands.start("down", program=_SERVER))
+        down_result = await wait_for_exit(await commands.start("down", program=_SERVER_PROGRAM))
     assert (down_result.code, down_result.stdout) == (0, "the search server was stopped\n")
-    down_result = await wait_for_exit(await commands.start("down", program=_SERVER))
+    down_result = await wait_for_exit(await commands.start("down", program=_SERVER_PROGRAM))
     assert down_result.stdout == f"no search server runs in {settings.state_dir}\n"
 
 
@@ -146,14 +146,14 @@ async def test_load_rejects_invalid_options(commands: CommandLine) -> None:
         (("--documents", "0"), "must be 1 to 10,000,000"),
         (("--today", "yesterday"), "'yesterday' is not a date; write it like 2026-03-31"),
     ]:
-        result = await wait_for_exit(await commands.start("load", *arguments, program=_DATA))
+        result = await wait_for_exit(await commands.start("load", *arguments, program=_DATA_PROGRAM))
         assert (result.code, message in result.stderr) == (2, True), result.stderr
 
 
 async def test_unreachable_server_is_reported_without_its_password(commands: CommandLine) -> None:
     environment = {**commands.environment, "DAGWRIGHT_OPENSEARCH_URL": "http://me:hidden@127.0.0.1:9"}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *_DATA, "load"),
+        *(sys.executable, *_DATA_PROGRAM, "load"),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -27,8 +27,8 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
         intents_response_text(product_intent("FUND_ACCOUNTING", "@cbu")),
         intents_response_text(fund_intent("Zenith")),
     )
-    async with ModelServer(*script) as server:
-        commands = with_model(command_line, server)
+    async with ModelServer(*script) as model_server:
+        commands = with_model(command_line, model_server)
         first_result = await commands(*_ASK_ARGUMENTS, name, "Create the Apex fund.", "--json")
         second_result = await commands(*_ASK_ARGUMENTS, name, "Add fund accounting too.")
         session_result = await commands("session", name, "--json")
@@ -45,9 +45,9 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
     assert (first_result.code, second_result.code, second_result.stderr) == (0, 0, "")
     created_fund = first_result.document["nodes"]["@result_1"]["result"]
     assert first_result.document["context"] == {"cbu": {"id": created_fund["id"], "name": "Apex", "kind": "fund"}}
-    run = session_result.document["turns"][1]["run_id"]
-    assert f"run {run} in the session {name}" in second_result.stdout
-    prompt = server.calls[1].text
+    run_id = session_result.document["turns"][1]["run_id"]
+    assert f"run {run_id} in the session {name}" in second_result.stdout
+    prompt = model_server.calls[1].text
     assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in prompt
     assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in prompt
     assert created_fund["id"] not in prompt
@@ -67,9 +67,9 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
     assert (listed_session["turns"], listed_session["last_request"], listed_session["last_run_id"]) == (
         2,
         "Add fund accounting too.",
-        run,
+        run_id,
     )
-    assert {each["session_id"] for each in run_list.document["runs"] if each["run_id"] == run} == {name}
+    assert {each["session_id"] for each in run_list.document["runs"] if each["run_id"] == run_id} == {name}
     assert f"session {name}: idle" in session_text_result.stdout
     assert name in list_text_result.stdout
     assert [each.code for each in run_command_results] == [2, 2, 2]
@@ -78,7 +78,7 @@ async def test_second_request_of_a_session_uses_the_fund_of_the_first_request(co
     end_message = "ends as soon as a worker serves it"
     assert end_result.document == {"run_id": f"session-{name}", "ok": True, "message": end_message}
     third_result.check_success()
-    assert "The session has no names." in server.calls[2].text
+    assert "The session has no names." in model_server.calls[2].text
     assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]
 
 
@@ -117,8 +117,8 @@ async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_serv
 
 async def test_second_request_waits_or_is_rejected_with_detach(commands_with_private_server: CommandLine) -> None:
     first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
-    async with ModelServer(first_plan, "One.", second_plan, "Two.") as server:
-        commands = with_model(commands_with_private_server, server)
+    async with ModelServer(first_plan, "One.", second_plan, "Two.") as model_server:
+        commands = with_model(commands_with_private_server, model_server)
         arguments = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
         first_result, repeated_result = await commands(*arguments), await commands(*arguments)
         assert (first_result.code, first_result.document["ok"], repeated_result.document) == (
@@ -145,18 +145,18 @@ async def test_second_request_waits_or_is_rejected_with_detach(commands_with_pri
     assert (result.code, "Two." in result.stdout.splitlines()) == (0, True)
     turns = [(turn["request"], turn["outcome"]) for turn in session_result.document["turns"]]
     assert turns == [("First.", "One."), ("Second.", "Two.")]
-    assert "Request: First.\\nResult: completed: One." in server.calls[2].text
+    assert "Request: First.\\nResult: completed: One." in model_server.calls[2].text
 
 
 @pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
 async def test_repeated_command_after_a_kill_starts_no_second_run(command_line: CommandLine, point: str) -> None:
-    session, run = f"killed-{point}", f"killed-turn-{point}"
-    async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as server:
-        commands = with_model(command_line, server)
+    session, run_id = f"killed-{point}", f"killed-turn-{point}"
+    async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as model_server:
+        commands = with_model(command_line, model_server)
         commands.environment[FOLDER_VARIABLE] = str(commands.folder)
         hold_file = commands.folder / f"hold-{point}"
         hold_file.touch()
-        arguments = ("ask", "--session", session, "First.", "--id", run, "--json")
+        arguments = ("ask", "--session", session, "First.", "--id", run_id, "--json")
         process = await commands.start(*arguments, program=("tests/support/held_starter.py",))
         await eventually((commands.folder / f"reached-{point}").exists)
         process.kill()
@@ -167,25 +167,25 @@ async def test_repeated_command_after_a_kill_starts_no_second_run(command_line: 
     if point == TURN_UNSENT:
         assert session_after_kill.document["status"] == "not_found"
     else:
-        assert [turn["run_id"] for turn in session_after_kill.document["turns"]] == [run]
+        assert [turn["run_id"] for turn in session_after_kill.document["turns"]] == [run_id]
     assert (result.code, result.document["output"]) == (0, "One.")
     turns = [(turn["run_id"], turn["status"], turn["outcome"]) for turn in final_session.document["turns"]]
-    assert (turns, final_session.document["status"]) == ([(run, "completed", "One.")], "idle")
+    assert (turns, final_session.document["status"]) == ([(run_id, "completed", "One.")], "idle")
 
 
-async def _wait_for_request(commands: CommandLine, run: str, request_id: str = "approve") -> None:
+async def _wait_for_request(commands: CommandLine, run_id: str, request_id: str = "approve") -> None:
     async def has_request() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, request_id) in [
+        return (run_id, request_id) in [
             (request["run_id"], request["request_id"]) for request in inbox.document["requests"]
         ]
 
     await eventually(has_request)
 
 
-async def _approve(commands: CommandLine, run: str) -> None:
-    await _wait_for_request(commands, run)
-    feedback_result = await commands("feedback", run, "approve", "--approve")
+async def _approve(commands: CommandLine, run_id: str) -> None:
+    await _wait_for_request(commands, run_id)
+    feedback_result = await commands("feedback", run_id, "approve", "--approve")
     assert (feedback_result.code, feedback_result.stderr) == (0, "")
 
 
@@ -198,6 +198,6 @@ async def _approve(commands: CommandLine, run: str) -> None:
     ],
 )
 async def test_invalid_session_is_rejected(command_line: CommandLine, arguments: list[str], status: str) -> None:
-    async with ModelServer() as server:
-        result = await with_model(command_line, server)(*arguments, "--json")
+    async with ModelServer() as model_server:
+        result = await with_model(command_line, model_server)(*arguments, "--json")
     assert (result.code, result.document["status"]) == (2, status)

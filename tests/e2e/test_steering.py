@@ -15,15 +15,15 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.server
 
 
-async def _read_nodes(command_line: CommandLine, run: str) -> dict[str, Any]:
-    status_result = await command_line("status", run, "--json")
+async def _read_nodes(command_line: CommandLine, run_id: str) -> dict[str, Any]:
+    status_result = await command_line("status", run_id, "--json")
     nodes: dict[str, Any] = status_result.document.get("nodes", {})
     return nodes
 
 
-async def _wait_for_states(command_line: CommandLine, run: str, **states: str) -> None:
+async def _wait_for_states(command_line: CommandLine, run_id: str, **states: str) -> None:
     async def has_states() -> bool:
-        nodes = await _read_nodes(command_line, run)
+        nodes = await _read_nodes(command_line, run_id)
         return all(name in nodes and nodes[name]["status"] == state for name, state in states.items())
 
     await eventually(has_states)

@@ -39,9 +39,9 @@ def _write_tools(folder: Path) -> tuple[str, str]:
     return str(path), name
 
 
-async def _wait_until_waiting(command_line: CommandLine, run: str) -> None:
+async def _wait_until_waiting(command_line: CommandLine, run_id: str) -> None:
     async def is_waiting() -> bool:
-        return bool((await command_line("status", run, "--json")).document.get("status") == "waiting")
+        return bool((await command_line("status", run_id, "--json")).document.get("status") == "waiting")
 
     await eventually(is_waiting)
 
@@ -117,15 +117,15 @@ async def test_invalid_pause_or_ramp_is_rejected(command_line: CommandLine, tmp_
 async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: WritePlan, tmp_path: Path) -> None:
     tools_file, tool_name = _write_tools(tmp_path)
     plan = write_plan({"id": "send", "tool": tool_name, "arguments": {"text": "hello"}})
-    async with live_server(tmp_path / "state") as live:
-        command_line = CommandLine(tmp_path, live.environment())
+    async with live_server(tmp_path / "state") as server:
+        command_line = CommandLine(tmp_path, server.environment())
         await command_line("tool", "pause", tool_name, "--tools", tools_file, "--by", "ann")
         run_process = await command_line.start("run", plan, "--id", "paused-killed", "--tools", tools_file)
         await _wait_until_waiting(command_line, "paused-killed")
         run_process.send_signal(signal.SIGKILL)
         await wait_for_exit(run_process)
-        await live.kill()
-        await live.start()
+        await server.kill()
+        await server.start()
         document = (await command_line("status", "paused-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")

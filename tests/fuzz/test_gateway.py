@@ -67,7 +67,7 @@ MODELS = ["small", "plan/ask", "profile/plan", "agent/none"]
 class FuzzedGateway:
     """A gateway, a run that waits, an ended run and a session, whose IDs the requests use."""
 
-    live: Gateway
+    gateway: Gateway
     waiting_run: str
     ended_run: str
     session: str
@@ -89,27 +89,30 @@ async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFa
     # The gateway forwards some requests that a real model service would reject; `ModelServer` reports them at its end.
     with suppress(ScriptNotFollowed):
         async with (
-            ModelServer(*SCRIPT) as models,
+            ModelServer(*SCRIPT) as model_server,
             gateway(
                 server,
                 folder=tmp_path_factory.mktemp("fuzz"),
                 plans={"ask": PLAN_WITH_APPROVAL},
-                provider_url=models.base_url,
-            ) as live,
+                provider_url=model_server.base_url,
+            ) as running_gateway,
         ):
             session = f"s-{uuid4().hex[:8]}"
             message = {"role": "user", "content": '{"number": 21}'}
             body = {"model": "plan/ask", "messages": [message], "session_id": session}
-            ended_run = (await live.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
-            await live.post(f"/v1/runs/{ended_run}/feedback", {"answer": "yes"})
-            run = {"template": "ask", "inputs": {"number": 21}}
-            waiting_run = (await live.post("/v1/runs", run)).json()["run_id"]
+            ended_run = (await running_gateway.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
+            await running_gateway.post(f"/v1/runs/{ended_run}/feedback", {"answer": "yes"})
+            run_body = {"template": "ask", "inputs": {"number": 21}}
+            waiting_run = (await running_gateway.post("/v1/runs", run_body)).json()["run_id"]
 
             async def has_ended() -> bool:
-                return (await live.http.get(f"/v1/runs/{ended_run}")).json()["status"] not in ("running", "waiting")
+                return (await running_gateway.http.get(f"/v1/runs/{ended_run}")).json()["status"] not in (
+                    "running",
+                    "waiting",
+                )
 
             await eventually(has_ended)
-            yield FuzzedGateway(live, waiting_run, ended_run, session)
+            yield FuzzedGateway(running_gateway, waiting_run, ended_run, session)
 
 
 def operations_and_modes() -> Iterator[Any]:
@@ -143,7 +146,7 @@ async def test_responses_to_generated_requests_match_the_api_document(
                 case.path_parameters[parameter] = data.draw(st.sampled_from(known_values[parameter]))
         if isinstance(case.body, dict) and "model" in case.body and data.draw(st.integers(0, 3)):
             case.body["model"] = data.draw(st.sampled_from(MODELS))
-        response = case.call(base_url=fuzzed_gateway.live.url, timeout=RESPONSE_TIMEOUT_S)
+        response = case.call(base_url=fuzzed_gateway.gateway.url, timeout=RESPONSE_TIMEOUT_S)
         case.validate_response(response, checks=CHECKS)
 
     with caplog.at_level(logging.ERROR):
