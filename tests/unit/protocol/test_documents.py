@@ -58,7 +58,7 @@ from tests.support.plan_building import (
     started_run,
     tool_error,
 )
-from tests.unit.core.test_compilation import EVERYTHING
+from tests.unit.core.test_compilation import FULL_PLAN
 
 FACTS = RunFacts("w1", "r1", title="T")
 _SINGLE_NODE_PLAN = compiled_plan(plan_of(node("a")))
@@ -258,7 +258,7 @@ def test_summaries_and_ids_are_shortened_at_whole_characters_and_ids_stay_unique
     "run_input",
     [
         RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
-        RunInput(compiled=compiled_plan(EVERYTHING), max_in_flight=7, deadline_s=1.5),
+        RunInput(compiled=compiled_plan(FULL_PLAN), max_in_flight=7, deadline_s=1.5),
         RunInput(
             compiled=_SINGLE_NODE_PLAN, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")
         ),
@@ -342,7 +342,7 @@ def test_schemas_accept_valid_documents_and_reject_invalid_documents() -> None:
 
 
 VALID_PLANS: list[dict[str, Any]] = [
-    EVERYTHING,
+    FULL_PLAN,
     plan_of(node("a", human={"type": "SELECTION", "options": ["x"], "on_timeout": {"escalate": "ann"}})),
     plan_of(node("s", plan=plan_of(node("t", plan=plan_of(node("u")))))),
     plan_of(node("s", plan={"dag": []}), node("f", plan="other.yaml")),
