@@ -11,8 +11,8 @@ from dagwright.dialects import to_document
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.conformance.kit import check, codes_and_pointers_of, problems_of
 
-ENSURE: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}
-JOHN = {"search_text": "John Smith", "entity_type": "person"}
+ENSURE_INTENT: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}
+JOHN_LOOKUP = {"search_text": "John Smith", "entity_type": "person"}
 
 
 def intents(*entries: Any, **keys: Any) -> dict[str, Any]:
@@ -24,32 +24,39 @@ def test_arguments_are_ordered_params_then_refs_then_lookups() -> None:
         "verb": "v",
         "params": {"z": [{"deep": None}]},
         "refs": {"y": "@result_1", "x": "@cbu"},
-        "lookups": {"w": JOHN},
+        "lookups": {"w": JOHN_LOOKUP},
     }
-    document = to_document(intents(ENSURE, entry), context={"cbu": 7})
+    document = to_document(intents(ENSURE_INTENT, entry), context={"cbu": 7})
     arguments = document.plan["nodes"][1]["arguments"]
     assert list(arguments.items()) == [("z", [{"deep": None}]), ("y", None), ("x", 7), ("w", None)]
     assert document.bindings == {(1, "y"): ResultOf("@result_1", "identity"), (1, "w"): Lookup("John Smith", "person")}
 
 
 def test_lookups_and_placeholders_add_no_edges() -> None:
-    checked = check(intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}}))
-    assert checked.levels == [["@result_1", "@result_2"]]
-    assert checked.edge_count == 0
-    assert checked.lookups == [Lookup("John Smith", "person")]
-    checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
-    assert list(checked.inputs) == ["fund"]
-    assert checked.edge_count == 0
+    checked_plan = check(
+        intents(
+            {**ENSURE_INTENT, "lookups": {"a": JOHN_LOOKUP, "b": dict(JOHN_LOOKUP)}},
+            {**ENSURE_INTENT, "lookups": {"a": JOHN_LOOKUP}},
+        )
+    )
+    assert checked_plan.levels == [["@result_1", "@result_2"]]
+    assert checked_plan.edge_count == 0
+    assert checked_plan.lookups == [Lookup("John Smith", "person")]
+    checked_plan = check(
+        intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}})
+    )
+    assert list(checked_plan.inputs) == ["fund"]
+    assert checked_plan.edge_count == 0
 
 
 def test_explanation_and_confidence_are_metadata() -> None:
-    assert check(intents(ENSURE, explanation="Why", confidence=1)).plan.metadata == {
+    assert check(intents(ENSURE_INTENT, explanation="Why", confidence=1)).plan.metadata == {
         "explanation": "Why",
         "confidence": 1,
     }
-    assert check(intents(ENSURE, explanation=None, confidence=None)).plan.metadata == {}
+    assert check(intents(ENSURE_INTENT, explanation=None, confidence=None)).plan.metadata == {}
     expected = [("invalid_field", "/extra"), ("invalid_field", "/explanation"), ("invalid_field", "/confidence")]
-    assert codes_and_pointers_of(intents(ENSURE, explanation=7, confidence=True, extra=1)) == expected
+    assert codes_and_pointers_of(intents(ENSURE_INTENT, explanation=7, confidence=True, extra=1)) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,14 +64,14 @@ def test_explanation_and_confidence_are_metadata() -> None:
     ["@result_0", "@result_01", "@result_x", "@result_", "@result", "@Result_1", "result_1", "@", "", 1, None, {}],
 )
 def test_malformed_reference_is_rejected_at_its_key(ref: Any) -> None:
-    (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"cbu/id": ref}}))
+    (problem,) = problems_of(intents(ENSURE_INTENT, {"verb": "v", "refs": {"cbu/id": ref}}))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/cbu~1id")
     assert problem.message.startswith("intent 2: ")
 
 
 @pytest.mark.parametrize("number", ["3", "99999999999999999999", "9" * 5000])
-def test_reference_to_a_missing_result_hints_at_lookups(number: str) -> None:
-    (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": f"@result_{number}"}}))
+def test_error_of_a_reference_to_a_missing_result_suggests_lookups(number: str) -> None:
+    (problem,) = problems_of(intents(ENSURE_INTENT, {"verb": "v", "refs": {"a": f"@result_{number}"}}))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/a")
     assert "lookups" in (problem.hint or "")
 
@@ -72,11 +79,11 @@ def test_reference_to_a_missing_result_hints_at_lookups(number: str) -> None:
 @pytest.mark.parametrize(
     ("lookup", "pointers"),
     [
-        *((wrong, [""]) for wrong in (None, "John", [JOHN])),
+        *((invalid_lookup, [""]) for invalid_lookup in (None, "John", [JOHN_LOOKUP])),
         ({}, ["", ""]),
         ({"search_text": "", "entity_type": 7}, ["/search_text", "/entity_type"]),
-        ({**JOHN, "type": "x"}, ["/type"]),
-        ({**JOHN, "search_text": "---"}, ["/search_text"]),
+        ({**JOHN_LOOKUP, "type": "x"}, ["/type"]),
+        ({**JOHN_LOOKUP, "search_text": "---"}, ["/search_text"]),
     ],
 )
 def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, pointers: list[str]) -> None:
@@ -87,7 +94,9 @@ def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, pointers: list[str
 
 @pytest.mark.parametrize("text", ["@result_1", " @result_1 ", "@result_0", "@Result_1", "@cbu", "@no.such-name"])
 def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
-    (problem,) = problems_of(intents(ENSURE, {"verb": "v", "params": {"cbu/id": text}}), context={"cbu": "fund_1"})
+    (problem,) = problems_of(
+        intents(ENSURE_INTENT, {"verb": "v", "params": {"cbu/id": text}}), context={"cbu": "fund_1"}
+    )
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu~1id")
     assert problem.message == (
         f"intent 2: Invalid reference: the param 'cbu/id' is {text!r}, but params cannot have refs"
@@ -96,32 +105,43 @@ def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
 
 
 def test_duplicate_key_is_rejected_at_its_second_location() -> None:
-    entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
+    entry = {
+        "verb": "v",
+        "params": {"a": 1},
+        "refs": {"a": "@result_1", "b": "@result_1"},
+        "lookups": {"b": JOHN_LOOKUP},
+    }
     expected = [("invalid_field", "/intents/1/refs/a"), ("invalid_field", "/intents/1/lookups/b")]
-    assert codes_and_pointers_of(intents(ENSURE, entry)) == expected
+    assert codes_and_pointers_of(intents(ENSURE_INTENT, entry)) == expected
 
 
-def test_unknown_session_name_is_missing_context() -> None:
+def test_unknown_at_name_is_missing_context() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it in the context: manco=ID"
-    (similar,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
-    assert similar.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
-    (later,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}))
+    (similar_name_problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
+    assert similar_name_problem.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
+    (earlier_intent_problem,) = problems_of(intents(ENSURE_INTENT, {"verb": "v", "refs": {"a": "@cbu"}}))
     expected = "give it in the context: cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
-    assert later.hint == expected
+    assert earlier_intent_problem.hint == expected
     tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
-    raw = intents({"verb": "v", "refs": {"a": "@cbu"}}, ENSURE, ENSURE, {"verb": "v", "refs": {"a": "@cbu"}})
-    first, last = to_document(raw, tools=tools).problems
-    assert first.hint == "give it in the context: cbu=ID"
-    assert (last.code, last.pointer, last.hint) == ("missing_context", "/intents/3/refs/a", "write @result_3")
-    assert last.message == (
+    raw = intents(
+        {"verb": "v", "refs": {"a": "@cbu"}}, ENSURE_INTENT, ENSURE_INTENT, {"verb": "v", "refs": {"a": "@cbu"}}
+    )
+    first_problem, last_problem = to_document(raw, tools=tools).problems
+    assert first_problem.hint == "give it in the context: cbu=ID"
+    assert (last_problem.code, last_problem.pointer, last_problem.hint) == (
+        "missing_context",
+        "/intents/3/refs/a",
+        "write @result_3",
+    )
+    assert last_problem.message == (
         "intent 4: 'a' is @cbu, which the session does not have before this request; this request makes @result_3"
     )
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
 
-def test_session_name_is_replaced_by_the_id_of_its_party() -> None:
+def test_at_name_is_replaced_by_the_id_of_its_party() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
     document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
@@ -130,28 +150,28 @@ def test_session_name_is_replaced_by_the_id_of_its_party() -> None:
     assert (lookup, lookup.display_name) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
 
 
-@pytest.mark.parametrize("empty", ["", "  "])
-def test_session_name_without_an_id_is_missing_context(empty: str) -> None:
-    (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty})
+@pytest.mark.parametrize("empty_id", ["", "  "])
+def test_at_name_without_an_id_is_missing_context(empty_id: str) -> None:
+    (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty_id})
     expected = ("missing_context", "intent 1: 'a' is @cbu, which has no id in the session")
     assert (problem.code, problem.message) == expected
     assert problem.hint == "give it in the context: cbu=ID"
 
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
-def test_session_value_is_never_parsed_as_a_reference(value: Any) -> None:
-    checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
-    node = compile_plan(checked).nodes[1]
+def test_value_of_an_at_name_is_never_parsed_as_a_reference(value: Any) -> None:
+    checked_plan = check(intents(ENSURE_INTENT, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
+    node = compile_plan(checked_plan).nodes[1]
     scope = Scope(get_node_value=lambda _, __: "wrong", inputs={})
     assert node.dependencies == ()
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
 def test_reference_to_a_later_intent_has_a_note_and_a_reference_resolves_to_the_id() -> None:
-    (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE)).notes
+    (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE_INTENT)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
-    node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
+    node = compile_plan(check(intents(ENSURE_INTENT, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
     for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
         scope = Scope(get_node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
         assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
@@ -165,12 +185,12 @@ def test_every_key_of_a_lookup_is_checked_before_the_run() -> None:
     }
     document = to_document({"intents": [{"verb": "v", "lookups": lookups}]}, tools=RESOLVER.tools())
     types = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu, product, role"
-    unknown = f"Unknown entity type {{!r}}. Known types: {types}"
+    unknown_type_message = f"Unknown entity type {{!r}}. Known types: {types}"
     assert [(problem.code, problem.pointer, problem.message, problem.hint) for problem in document.problems] == [
         ("invalid_field", f"/intents/0/lookups/{name}/{key}", f"intent 1, lookup '{name}': {message}", hint)
         for name, key, message, hint in (
             ("a", "search_text", "'search_text' must not be empty", None),
-            ("a", "entity_type", unknown.format("spaceship"), None),
-            ("b", "entity_type", unknown.format("persn"), "did you mean 'person'?"),
+            ("a", "entity_type", unknown_type_message.format("spaceship"), None),
+            ("b", "entity_type", unknown_type_message.format("persn"), "did you mean 'person'?"),
         )
     ]

@@ -25,8 +25,8 @@ TOOLS = {
 }
 
 
-def node(node_id: str, tool: str, arguments: Any, **more: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": tool, "arguments": arguments, **more}
+def node(node_id: str, tool: str, arguments: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": tool, "arguments": arguments, **fields}
 
 
 def arguments_of(raw: Any, **options: Any) -> list[Any]:
@@ -46,13 +46,13 @@ def test_llmcompiler_calls_become_nodes_with_declared_parameter_names() -> None:
         "Thought: I can answer\n"
         "4. join()<END_OF_PLAN>\n"
     )
-    checked = check_plan(text, TOOLS)
-    assert [(node.id, node.title, node.tool, node.arguments) for node in checked.nodes] == [
+    checked_plan = check_plan(text, TOOLS)
+    assert [(node.id, node.title, node.tool, node.arguments) for node in checked_plan.nodes] == [
         ("1", "find the height", "search", {"query": "Mount Everest"}),
         ("2", None, "math", {"problem": "half of it in m?", "context": ["{{1.result}}", True, None], "unit": "m"}),
         ("3", None, "math", {"problem": "abs({{2.result}} - {{1.result}})"}),
     ]
-    assert (checked.dialect, checked.levels, checked.notes) == ("llmcompiler", [["1"], ["2"], ["3"]], [])
+    assert (checked_plan.dialect, checked_plan.levels, checked_plan.notes) == ("llmcompiler", [["1"], ["2"], ["3"]], [])
 
 
 def test_llmcompiler_arguments_keep_their_types_and_texts() -> None:
@@ -155,26 +155,29 @@ def test_ambiguous_generated_reference_is_rejected() -> None:
 
 
 def test_taskbench_arguments_are_positional_or_named() -> None:
-    first: Any = {"task": "search", "arguments": ["q"]}
-    second: Any = {"task": "math", "arguments": ["twice <node-0>", ["<node-0>"]]}
-    positional_document: Any = {"task_steps": ["Find it", "Say it"], "task_nodes": [first, second]}
+    search_node: Any = {"task": "search", "arguments": ["q"]}
+    math_node: Any = {"task": "math", "arguments": ["twice <node-0>", ["<node-0>"]]}
+    positional_document: Any = {"task_steps": ["Find it", "Say it"], "task_nodes": [search_node, math_node]}
     arguments = {"problem": "twice {{node-0.result}}", "context": ["{{node-0.result}}"]}
     assert to_document(positional_document, tools=TOOLS).plan["nodes"] == [
         node("node-0", "search", {"query": "q"}, title="Find it"),
         node("node-1", "math", arguments, title="Say it"),
     ]
-    first = {"task": "search", "arguments": [{"name": "query", "value": "q"}]}
-    second = {"task": "math", "arguments": [{"name": "problem", "value": "search"}, {"name": "unit", "value": 7}]}
-    named_document: Any = {"task_nodes": [first, second], "task_links": [{"source": "search", "target": "math"}]}
+    search_node = {"task": "search", "arguments": [{"name": "query", "value": "q"}]}
+    math_node = {"task": "math", "arguments": [{"name": "problem", "value": "search"}, {"name": "unit", "value": 7}]}
+    named_document: Any = {
+        "task_nodes": [search_node, math_node],
+        "task_links": [{"source": "search", "target": "math"}],
+    }
     assert to_document(named_document).plan["nodes"][1] == node(
         "node-1", "math", {"problem": "{{node-0.result}}", "unit": 7}, depends_on=["node-0"]
     )
 
 
 def test_ambiguous_taskbench_link_or_value_is_rejected() -> None:
-    node = {"task": "a", "arguments": []}
+    ambiguous_node = {"task": "a", "arguments": []}
     raw: Any = {
-        "task_nodes": [node, node, {"task": "b", "arguments": [{"name": "x", "value": "a"}]}],
+        "task_nodes": [ambiguous_node, ambiguous_node, {"task": "b", "arguments": [{"name": "x", "value": "a"}]}],
         "task_links": [{"source": "a", "target": "b"}, {"source": "c", "target": "b"}, 7],
     }
     assert codes_and_pointers_of(raw) == [

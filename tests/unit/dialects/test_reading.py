@@ -77,8 +77,8 @@ def test_syntax_error_is_reported_with_a_correction(text: str, message: str) -> 
     assert problems_of(parse_plan_text, text, name=name) == [
         ("invalid_syntax", "", f"{name} is not valid {kind}: {message}")
     ]
-    ((_, _, unquoted),) = problems_of(parse_plan_text, "a: {{b.result}}\n", name="p.yaml")
-    assert "put {{…}} in quotes (line 1, column 5)" in unquoted
+    ((_, _, braces_message),) = problems_of(parse_plan_text, "a: {{b.result}}\n", name="p.yaml")
+    assert "put {{…}} in quotes (line 1, column 5)" in braces_message
 
 
 def test_plan_file_is_read_and_plan_lines_have_line_numbers(tmp_path: Path) -> None:
@@ -96,16 +96,16 @@ def test_plan_file_is_read_and_plan_lines_have_line_numbers(tmp_path: Path) -> N
 
 
 def test_invalid_plan_path_is_reported_as_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing, large = tmp_path / "none.json", tmp_path / "large.json"
-    large.write_text("[      ]")
-    assert problems_of(read_plan_file, missing) == [("unreadable", "", f"there is no file {missing}")]
+    missing_path, large_path = tmp_path / "none.json", tmp_path / "large.json"
+    large_path.write_text("[      ]")
+    assert problems_of(read_plan_file, missing_path) == [("unreadable", "", f"there is no file {missing_path}")]
     assert problems_of(read_plan_file, tmp_path) == [("unreadable", "", f"{tmp_path} is a folder, not a file")]
     assert problems_of(read_plan_file, tmp_path / "\0")[0][0] == "unreadable"
     assert problems_of(read_plan_file, tmp_path / ("x" * 300))[0][0] == "unreadable"
-    assert problems_of(read_plan_file, large / "x")[0][0] == "unreadable"
+    assert problems_of(read_plan_file, large_path / "x")[0][0] == "unreadable"
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 5)
-    assert problems_of(read_plan_file, large)[0][2].startswith(f"{large} is larger than")
-    for file in (large, missing):
+    assert problems_of(read_plan_file, large_path)[0][2].startswith(f"{large_path} is larger than")
+    for file in (large_path, missing_path):
         assert problems_of(lambda file=file: list(read_plan_lines(file)))[0][0] == "unreadable"
 
 

@@ -13,17 +13,19 @@ STEP = {"id": "a", "intent": "Find it", "tool": "t", "arguments": {"input": {}}}
 AGENT = {"id": "a", "agent": "w", "objective": ""}
 
 
-@pytest.mark.parametrize(("raw", "at"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")])
-def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, at: str) -> None:
+@pytest.mark.parametrize(
+    ("raw", "pointer_prefix"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")]
+)
+def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, pointer_prefix: str) -> None:
     document = to_document(raw)
     assert document.dialect == "steps"
     assert document.plan["nodes"] == [{"id": "a", "title": "Find it", "tool": "t", "arguments": {"input": {}}}]
-    assert document.written_pointer("/nodes/0/title") == f"{at}/0/intent"
-    assert document.written_pointer("/nodes/0/arguments/input") == f"{at}/0/arguments/input"
+    assert document.written_pointer("/nodes/0/title") == f"{pointer_prefix}/0/intent"
+    assert document.written_pointer("/nodes/0/arguments/input") == f"{pointer_prefix}/0/arguments/input"
 
 
 @pytest.mark.parametrize(
-    ("entry", "key", "at"),
+    ("entry", "key", "pointer_prefix"),
     [
         (STEP, "depends_on", ""),
         ({"id": "a", "agent": "x", "objective": "y"}, "depends_on", "/nodes"),
@@ -31,14 +33,16 @@ def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, at: str) -> 
     ],
     ids=["steps", "agents", "tasks"],
 )
-def test_dependency_problems_after_an_invalid_entry_have_the_right_index(entry: Any, key: str, at: str) -> None:
+def test_dependency_problems_after_an_invalid_entry_have_the_right_index(
+    entry: Any, key: str, pointer_prefix: str
+) -> None:
     entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
-    raw = {at[1:]: entries} if at else entries
+    raw = {pointer_prefix[1:]: entries} if pointer_prefix else entries
     assert codes_and_pointers_of(raw) == [
-        ("invalid_field", f"{at}/1/{key}/1"),
-        ("invalid_field", f"{at}/1/{key}/3"),
-        ("unknown_dependency", f"{at}/1/{key}/2"),
-        ("unknown_dependency", f"{at}/1/{key}/4"),
+        ("invalid_field", f"{pointer_prefix}/1/{key}/1"),
+        ("invalid_field", f"{pointer_prefix}/1/{key}/3"),
+        ("unknown_dependency", f"{pointer_prefix}/1/{key}/2"),
+        ("unknown_dependency", f"{pointer_prefix}/1/{key}/4"),
     ]
 
 
@@ -50,7 +54,7 @@ def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:
     node: Any = {"id": "b", "agent": "writer", "objective": "Write", "depends_on": ["c", "a"]}
-    independent_nodes: Any = [{"id": name, "agent": "reader", "objective": ""} for name in ("a", "c")]
+    independent_nodes: Any = [{"id": node_id, "agent": "reader", "objective": ""} for node_id in ("a", "c")]
     document = to_document({"nodes": [node, *independent_nodes], "metadata": {"k": [1]}})
     assert (document.dialect, document.plan["metadata"]) == ("agents", {"k": [1]})
     assert document.plan["nodes"] == [
@@ -84,10 +88,10 @@ def task(task_id: str, query: str = "x", dependencies: list[str] | None = None) 
 
 def test_reference_without_a_declared_dependency_adds_the_edge_and_a_note() -> None:
     queries = "{{b.result}} {{b.result.x}} {{c.result}}"
-    checked = check({"dag": [task("a", queries, ["c"]), task("b"), task("c")]})
-    assert checked.levels == [["b", "c"], ["a"]]
-    assert [(note.code, note.node) for note in checked.notes] == [("added_edge", "a")]
-    assert "'b'" in checked.notes[0].message
+    checked_plan = check({"dag": [task("a", queries, ["c"]), task("b"), task("c")]})
+    assert checked_plan.levels == [["b", "c"], ["a"]]
+    assert [(note.code, note.node) for note in checked_plan.notes] == [("added_edge", "a")]
+    assert "'b'" in checked_plan.notes[0].message
 
 
 @pytest.mark.parametrize("task_id", ["a b", "a.b", "ä", "a/b", "a\n", "task(1)"])
@@ -104,8 +108,10 @@ def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
         ("unknown_dependency", "/dag/0/dependencies/1"),
     ]
     assert codes_and_pointers_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
-    unnamed: Any = {"dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]}
-    assert [node["id"] for node in to_document(unnamed).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
+    document_without_id: Any = {
+        "dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
+    }
+    assert [node["id"] for node in to_document(document_without_id).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
 
 
 SLOTS = ["plain", "odd slot", 'quo"te', "a.b", "}}", "0", "ключ"]
@@ -116,7 +122,7 @@ def ref(slot: str, number: Any = 1) -> dict[str, Any]:
     return {"from_sub_goal": number, "slot": slot}
 
 
-def test_sub_goal_becomes_a_worker_node() -> None:
+def test_sub_goal_becomes_a_call_of_its_worker_tool() -> None:
     entry: Any = {
         **{"id": 12, "worker": "es_query_gen", "description": "Write the query", "params": {"size": 5}},
         "inputs": {"found": ref("plain"), "all": [ref("odd slot"), ref("plain")]},
@@ -155,7 +161,10 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
     [
         (ref("plain", 9), "invalid_reference", "/from_sub_goal"),
         *((ref("plain", number), "invalid_field", "") for number in ("1", True)),
-        *((wrong, "invalid_field", "") for wrong in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)),
+        *(
+            (invalid_input, "invalid_field", "")
+            for invalid_input in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)
+        ),
         ({**ref("plain"), "path": "x"}, "invalid_field", "/path"),
         ([[ref("plain")]], "invalid_field", "/0"),
     ],
@@ -166,17 +175,17 @@ def test_malformed_input_is_reported_at_its_key(value: Any, code: str, pointer: 
 
 
 def test_action_and_reasoning_of_a_planner_response_are_checked() -> None:
-    checked = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
-    assert checked.plan.metadata == {"reasoning": "Look first."}
+    checked_plan = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
+    assert checked_plan.plan.metadata == {"reasoning": "Look first."}
     expected = [("invalid_field", "/action"), ("invalid_field", "/reasoning")]
     assert codes_and_pointers_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
 
 
 def test_sub_goal_with_an_execution_state_is_rejected() -> None:
-    pending = {**SOURCE, "status": "pending", "result": None, "error": None}
-    assert check({"sub_goals": [pending]}).levels == [["sg1"]]
-    executed = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
-    assert codes_and_pointers_of({"sub_goals": [executed]}) == [
+    pending_sub_goal = {**SOURCE, "status": "pending", "result": None, "error": None}
+    assert check({"sub_goals": [pending_sub_goal]}).levels == [["sg1"]]
+    executed_sub_goal = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
+    assert codes_and_pointers_of({"sub_goals": [executed_sub_goal]}) == [
         ("invalid_field", "/sub_goals/0/result"),
         ("invalid_field", "/sub_goals/0/status"),
         ("invalid_field", "/sub_goals/0/goal_type"),

@@ -24,8 +24,8 @@ json_values = st.recursive(
 entries = st.lists(st.dictionaries(st.sampled_from(["id", "nodes", "x", "'"]), json_values, min_size=1), max_size=4)
 
 
-def steps_of(stream: JsonStepParser, pieces: Sequence[str]) -> list[StreamedStep]:
-    return [step for piece in pieces for step in stream.feed(piece)]
+def steps_of(parser: JsonStepParser, pieces: Sequence[str]) -> list[StreamedStep]:
+    return [step for piece in pieces for step in parser.feed(piece)]
 
 
 def split_at(text: str, positions: Sequence[int]) -> list[str]:
@@ -82,18 +82,18 @@ TEXT_WITH_MISTAKES = """Here:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(TEXT_WITH_MISTAKES)), max_size=20))
 def test_mistakes_of_models_are_repaired_for_any_pieces(positions: list[int]) -> None:
-    stream = JsonStepParser()
-    values = [step.value for step in steps_of(stream, split_at(TEXT_WITH_MISTAKES, positions))]
+    parser = JsonStepParser()
+    values = [step.value for step in steps_of(parser, split_at(TEXT_WITH_MISTAKES, positions))]
     assert values == [{"id": "a", "x": True}, {"id": "b's }", "y": 'c"}'}]
-    assert (stream.problem, stream.is_complete) == (None, True)
+    assert (parser.problem, parser.is_complete) == (None, True)
 
 
 def test_invalid_step_ends_the_stream_with_a_problem() -> None:
-    stream = JsonStepParser()
+    parser = JsonStepParser()
     text = '{"nodes": [{"id": "a"}, {"id": "b" "x": 1}, {"id": "c"}]}'
-    assert [step.value for step in steps_of(stream, list(text))] == [{"id": "a"}]
-    assert stream.problem is not None
-    assert stream.problem.message == (
+    assert [step.value for step in steps_of(parser, list(text))] == [{"id": "a"}]
+    assert parser.problem is not None
+    assert parser.problem.message == (
         "step 2 is ambiguous or invalid JSON: ',' or '}' is missing here, or an earlier quote was not escaped "
         "(character 36)"
     )
@@ -117,7 +117,7 @@ def test_text_without_a_complete_step_emits_no_step(text: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("stream", "text", "size"),
+    ("parser", "text", "piece_size"),
     [
         (JsonStepParser(), '{"nodes": [' + '{"id": "a", "x": [1, "}"]}, ' * 5_000, 3),
         (JsonStepParser(), '{"nodes": [{"id": "' + "x" * 300_000, 3),
@@ -128,7 +128,7 @@ def test_text_without_a_complete_step_emits_no_step(text: str) -> None:
     ],
     ids=range(6),
 )
-def test_streams_take_linear_time(stream: JsonStepParser, text: str, size: int) -> None:
+def test_streams_take_linear_time(parser: JsonStepParser, text: str, piece_size: int) -> None:
     start = time.process_time()
-    steps_of(stream, [text[at : at + size] for at in range(0, len(text), size)])
+    steps_of(parser, [text[offset : offset + piece_size] for offset in range(0, len(text), piece_size)])
     assert time.process_time() - start < 8

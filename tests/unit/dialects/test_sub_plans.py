@@ -37,7 +37,7 @@ def test_too_deeply_nested_sub_plans_are_rejected() -> None:
         assert {code for code, _ in codes_and_pointers_of(raw)} == {"too_large"}
 
 
-_EMPTY: list[Any] = [
+_EMPTY_DOCUMENTS: list[Any] = [
     *({}, [], {"nodes": []}, {"plan": []}, {"steps": []}),
     *(plan_of({}), plan_of([]), plan_of({"plan": 1, "nodes": []})),
 ]
@@ -45,7 +45,11 @@ _EMPTY: list[Any] = [
 
 @pytest.mark.parametrize(
     ("raw", "code"),
-    [*((raw, "empty_plan") for raw in _EMPTY), ({"plan": 1}, "invalid_field"), (plan_of({"x": 1}), "invalid_field")],
+    [
+        *((raw, "empty_plan") for raw in _EMPTY_DOCUMENTS),
+        ({"plan": 1}, "invalid_field"),
+        (plan_of({"x": 1}), "invalid_field"),
+    ],
 )
 def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
     assert [actual for actual, _ in codes_and_pointers_of(raw)] == [code]

@@ -38,12 +38,12 @@ def nodes_of(text: str, **options: Any) -> list[Any]:
     return nodes
 
 
-def plan_of(*nodes: Any, **more: Any) -> str:
-    return json.dumps({"plan": 1, "nodes": list(nodes), **more})
+def plan_of(*nodes: Any, **fields: Any) -> str:
+    return json.dumps({"plan": 1, "nodes": list(nodes), **fields})
 
 
-def node(name: Any, tool: str = "t", **arguments: Any) -> dict[str, Any]:
-    return {"id": name, "tool": tool, "arguments": arguments}
+def node(node_id: Any, tool: str = "t", **arguments: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_reference_in_another_form_is_repaired(form: str, expected: str) -> None
 
 
 def test_number_in_a_reference_counts_from_zero_or_one_or_is_part_of_an_id() -> None:
-    zero = nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))
-    assert zero[1:] == [node("b", x="{{a.result}}"), node("c", x="{{b.result}}")]
+    nodes_counted_from_zero = nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))
+    assert nodes_counted_from_zero[1:] == [node("b", x="{{a.result}}"), node("c", x="{{b.result}}")]
     # With two nodes, the number 2 is only valid if nodes are counted from one.
     document, _ = read_written_plan(plan_of(node("a"), node("b"), output="$2"))
     assert (document.plan["output"], list(document.problems)) == ("{{b.result}}", [])
@@ -161,8 +161,8 @@ def test_number_in_a_reference_counts_from_zero_or_one_or_is_part_of_an_id() -> 
 
 
 def test_ids_and_dependencies_may_be_numbers() -> None:
-    first, second = node(1), {**node(2), "depends_on": [1]}
-    assert nodes_of(plan_of(first, second)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
+    first_node, second_node = node(1), {**node(2), "depends_on": [1]}
+    assert nodes_of(plan_of(first_node, second_node)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
     nodes = nodes_of(plan_of(node("a"), {**node("b"), "depends_on": ["$1"]}, {**node("c"), "depends_on": [1, 2]}))
     assert [entry.get("depends_on") for entry in nodes] == [None, ["a"], ["a", "b"]]
 
@@ -207,15 +207,17 @@ def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed
 
 
 @pytest.mark.parametrize(
-    ("text", "dialect", "first"),
+    ("text", "dialect", "first_id"),
     [
         ('My plan:\n1. search("x")\n2. calculator("$1 + ', "llmcompiler", "1"),
         ("Plan: a\n#E1 = search[x]\n#E2 = calculator[#E1 ", "rewoo", "E1"),
     ],
 )
-def test_text_plan_in_a_response_is_parsed_without_its_cut_off_last_step(text: str, dialect: str, first: str) -> None:
+def test_text_plan_in_a_response_is_parsed_without_its_cut_off_last_step(
+    text: str, dialect: str, first_id: str
+) -> None:
     document, repairs = read_written_plan(text, tools=TOOLS)
-    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == (dialect, [first])
+    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == (dialect, [first_id])
     assert "truncated" in [repair.code for repair in repairs]
 
 
@@ -226,14 +228,14 @@ def test_repairs_of_one_kind_are_limited() -> None:
     assert [repair.code for repair in repairs] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
     assert repairs[-1].message == "and in 480 more places"
     text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_REPAIRS_PER_CODE + 5)) + "}"
-    entries = [
+    messages = [
         repair.message
         for repair in summarize_repairs(limit_repairs(read_written_json(text).repairs))
         if repair.code == "single_quotes"
     ]
-    assert entries == [f"the text 'k0' is in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
-    literals = list(summarize_repairs(read_written_json('{"a": True, "b": True}').repairs))
-    assert len(literals) == 2
+    assert messages == [f"the text 'k0' is in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
+    literal_repairs = list(summarize_repairs(read_written_json('{"a": True, "b": True}').repairs))
+    assert len(literal_repairs) == 2
 
 
 json_values = st.recursive(
@@ -252,12 +254,12 @@ def test_strict_json_is_parsed_without_repairs(value: Any, ascii_only: bool) -> 
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_truncated_plan_keeps_only_complete_nodes(data: st.DataObject) -> None:
-    names = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
-    nodes = [node(name, x=data.draw(json_values)) for name in names]
+    node_ids = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
+    nodes = [node(node_id, x=data.draw(json_values)) for node_id in node_ids]
     text = json.dumps({"plan": 1, "nodes": nodes, "output": "o"})
-    truncated = text[: data.draw(st.integers(0, len(text)))]
+    truncated_text = text[: data.draw(st.integers(0, len(text)))]
     try:
-        value = read_written_json(truncated).value
+        value = read_written_json(truncated_text).value
     except PlanInvalid:
         return
     kept_nodes = value.get("nodes", [])

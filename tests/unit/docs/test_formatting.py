@@ -76,9 +76,9 @@ def test_limit_is_shown_with_the_unit_of_its_name(name: str, value: float, text:
 
 
 def test_constants_are_described_by_the_string_after_them() -> None:
-    described = constant_descriptions("dagwright/core/boundary/limits.py")
-    assert described["MAX_REF_BYTES"] == "Longest reference of the payload store."
-    assert set(described) <= set(vars(core_limits))
+    descriptions = constant_descriptions("dagwright/core/boundary/limits.py")
+    assert descriptions["MAX_REF_BYTES"] == "Longest reference of the payload store."
+    assert set(descriptions) <= set(vars(core_limits))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_every_rejection_code_is_documented_for_each_interface() -> None:
 
 def test_failures_table_shows_which_codes_are_retryable() -> None:
     rows = [line.split(" | ") for line in failures_table().splitlines()[2:]]
-    retryable = {name.removeprefix("| ").strip("`"): answer for name, _, answer, _ in rows}
-    assert set(retryable) == set(FailureCode)
+    retryable_by_code = {code.removeprefix("| ").strip("`"): retryable for code, _, retryable, _ in rows}
+    assert set(retryable_by_code) == set(FailureCode)
     codes = ("timeout", "not_started", "tool_failed", "worker_stopped", "tool_changed", "worker_failed")
-    assert [retryable[name] for name in codes] == [*["yes"] * 2, *["depends on the cause"] * 3, "no"]
+    assert [retryable_by_code[code] for code in codes] == [*["yes"] * 2, *["depends on the cause"] * 3, "no"]
 
 
 PAGE = """# A page

@@ -42,10 +42,12 @@ MODEL = ToolDeclaration("call_model", Effects.READ)
 READER = ToolDeclaration("read_model_plan", Effects.READ)
 
 
-def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent", **fields: Any) -> dict[str, Any]:
-    """Return a node that calls a model; its estimate is its `max_tokens` and the tokens of its messages."""
+def model_node(
+    node_id: str, *dependencies: str, max_tokens: int = 100, purpose: str = "agent", **fields: Any
+) -> dict[str, Any]:
+    """Return a node that calls a model. The estimate of the call is `max_tokens` plus the tokens of the messages."""
     arguments = {"config": {"max_tokens": max_tokens}, "labels": {"purpose": purpose}, "messages": []}
-    return node(node_id, *needs, tool="call_model", arguments=arguments, **fields)
+    return node(node_id, *dependencies, tool="call_model", arguments=arguments, **fields)
 
 
 def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
@@ -65,51 +67,51 @@ def attempt_using(tokens: int, *, money: str = "0") -> Attempt:
     return Attempt(1, 0.5, usage=Usage(calls=1, prompt_tokens=tokens, money=Decimal(money)))
 
 
-def reason(scheduler: RunScheduler, node_id: str) -> str | None:
+def reason_of(scheduler: RunScheduler, node_id: str) -> str | None:
     return record_of(scheduler, node_id).reason
 
 
-def answer(scheduler: RunScheduler, data: Any, request: str = "budget") -> str | None:
-    return answer_request(scheduler, request, {"data": data}, "ann", at=9.0)
+def answer_budget_request(scheduler: RunScheduler, data: Any, request_id: str = "budget") -> str | None:
+    return answer_request(scheduler, request_id, {"data": data}, "ann", at=9.0)
 
 
 def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
-    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300}))
+    scheduler = run_of(model_node("a"), model_node("b"), model_node("c"), budget=Budget({"tokens": 300}))
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
     assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
-    assert reason(scheduler, "c") == "budget (tokens: 0 of 300 used)"
+    assert reason_of(scheduler, "c") == "budget (tokens: 0 of 300 used)"
     assert not open_requests(scheduler)
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
-    assert reason(scheduler, "c") is None
+    assert reason_of(scheduler, "c") is None
 
 
-def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
-    scheduler = partly_spent_run(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+def test_one_request_asks_for_more_budget_and_all_waiting_calls_continue() -> None:
+    scheduler = partly_spent_run(model_node("a"), model_node("b"), model_node("c"), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     (request,) = open_requests(scheduler).values()
     prompt = "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or should it finish now?"
-    nothing = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
-    assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
+    empty_fields = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
+    assert request.to_json("w1") | {"schema": None, "opened_at": None} == empty_fields | {
         **{"request_id": "budget", "type": "INFORMATION", "prompt": prompt, "run_id": "w1", "purpose": "budget"},
         **{"multiple": False, "allow_text": False},
     }
     assert scheduler.status().value == "waiting"
-    assert answer(scheduler, {"calls": 2}) is None
+    assert answer_budget_request(scheduler, {"calls": 2}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     assert scheduler.features.feedback.requests.closed["budget"].answer == "more"
 
 
 def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> None:
-    final_node = call("end", "a", "b", purpose="answer", join="all_done")
-    nodes = (node("tool"), call("a"), call("b"), node("after", "b"), final_node)
+    final_node = model_node("end", "a", "b", purpose="answer", join="all_done")
+    nodes = (node("tool"), model_node("a"), model_node("b"), node("after", "b"), final_node)
     scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
     assert ids_of(start_ready_tasks(scheduler)) == ["tool", "a"]
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
-    assert answer(scheduler, {"finish": True}) is None
+    assert answer_budget_request(scheduler, {"finish": True}) is None
     ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
     assert states(scheduler) == ends
-    assert reason(scheduler, "after") == "not started: calls: 1 of 1 used"
+    assert reason_of(scheduler, "after") == "not started: calls: 1 of 1 used"
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     scheduler.complete("end", "so far", at=2.0, attempt=attempt_using(20))
     scheduler.complete("tool", 1, at=2.0)
@@ -118,85 +120,87 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
 
 def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() -> None:
     budget: dict[LimitKind, Limit] = {"calls": 1}
-    scheduler = partly_spent_run(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
+    scheduler = partly_spent_run(
+        model_node("a"), model_node("b"), model_node("m", for_each=[1, 2]), budget=Budget(budget, "finish")
+    )
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
     assert (scheduler.is_finished, open_requests(scheduler)) == (True, {})
-    nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
+    nodes = (model_node("p"), node("read", "p", tool="read_model_plan"), model_node("b"))
     scheduler = partly_spent_run(*nodes, budget=Budget(budget, "finish"))
     assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
     assert ids_of(start_ready_tasks(scheduler)) == ["read"]
 
 
 def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero() -> None:
-    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"money": Decimal("1.00")}))
+    scheduler = run_of(model_node("a"), model_node("b"), model_node("c"), budget=Budget({"money": Decimal("1.00")}))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(100, money="0.10"))
     assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
-    scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
+    scheduler = run_of(model_node("a"), model_node("b"), budget=Budget({"money": Decimal("1.00")}))
     start_ready_tasks(scheduler)
     unpriced_usage = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(1, 0.5, usage=unpriced_usage))
     assert start_ready_tasks(scheduler) == []
-    assert "the cost of some calls is not known" in (reason(scheduler, "b") or "")
-    assert answer(scheduler, {"money": None}) is None
+    assert "the cost of some calls is not known" in (reason_of(scheduler, "b") or "")
+    assert answer_budget_request(scheduler, {"money": None}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
-def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
+def test_nodes_added_by_child_runs_count_toward_the_budget_of_the_run() -> None:
     budget = Budget({"nodes": 2})
-    scheduler = run_of(call("a"), call("b"), budget=budget)
+    scheduler = run_of(model_node("a"), model_node("b"), budget=budget)
     budget.added_by_child["sub"] = 3
     assert start_ready_tasks(scheduler) == []
-    assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
+    assert reason_of(scheduler, "a") == "budget (nodes: 3 of 2 used)"
 
 
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
-    """Add nodes to a run, like the plan of a model."""
+    """Add nodes to a run, as a plan of a model does."""
     new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
-    shifted_nodes = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in new_nodes]
+    shifted_nodes = [replace(each, dependencies=[base + number for number in each.dependencies]) for each in new_nodes]
     add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL.name: MODEL}), at=1.0)
 
 
 def test_nodes_over_the_limit_wait_for_more_budget_or_are_skipped_at_the_finish() -> None:
     scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
     assert ids_of(start_ready_tasks(scheduler)) == ["first", "second"]
-    add_planned_nodes(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
+    add_planned_nodes(scheduler, node("a"), model_node("b"), node("c"), model_node("d"), node("e", "a"))
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
-    assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
+    assert reason_of(scheduler, "c") == "budget (nodes: 5 of 2 used)"
     assert list(open_requests(scheduler)) == ["budget"]
-    assert answer(scheduler, {"nodes": 1}) is None
+    assert answer_budget_request(scheduler, {"nodes": 1}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
     assert list(open_requests(scheduler)) == ["budget#2"]
-    assert answer(scheduler, {"nodes": None}, "budget#2") is None
+    assert answer_budget_request(scheduler, {"nodes": None}, "budget#2") is None
     assert ids_of(start_ready_tasks(scheduler)) == ["d"]
     scheduler.complete("a", 1, at=9.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["e"]
     scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
     start_ready_tasks(scheduler)
-    add_planned_nodes(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
+    add_planned_nodes(scheduler, node("a"), node("b"), model_node("end", "a", "b", purpose="answer", join="all_done"))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
     scheduler.complete("a", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
 
 
-def test_without_time_no_node_starts_until_a_person_adds_time_or_finishes_the_run() -> None:
+def test_run_that_has_used_its_time_starts_no_node_until_a_person_adds_time_or_finishes_the_run() -> None:
     scheduler = run_of(node("a"), node("b", "a"), node("c", "b"), budget=Budget({"time": Decimal(10)}))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=9.0)
     assert ids_of(start_ready_tasks(scheduler, at=9.0)) == ["b"]
     scheduler.complete("b", 1, at=11.0)
     assert start_ready_tasks(scheduler, at=11.0) == []
-    assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
+    assert reason_of(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
     assert (scheduler.status().value, list(open_requests(scheduler))) == ("waiting", ["budget"])
     # The request stays open for a week of simulated time.
-    week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
-    assert scheduler.features.feedback.answer(week, 600_000.0) is None
+    late_answer = Feedback("budget", {"data": {"time": "5s"}}, "ann")
+    assert scheduler.features.feedback.answer(late_answer, 600_000.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=600_000.0)) == ["c"]
     scheduler.complete("c", 1, at=600_001.0)
     assert (budget_of(scheduler).busy_time.seconds, scheduler.status().value) == (12.0, "completed")
-    nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
+    nodes = (node("a"), node("b", "a"), model_node("end", "b", purpose="answer", join="all_done"))
     scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
     start_ready_tasks(scheduler)
     scheduler.complete("a", 1, at=10.0)
@@ -217,37 +221,39 @@ def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     assert budget_of(successor).busy_time.seconds == 110.0
 
 
-def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
-    scheduler = run_of(call("a", max_tokens=250), call("b", "a", join="all_done"), budget=Budget({"tokens": 390}))
+def test_lost_call_uses_its_estimate_and_unsent_call_uses_nothing() -> None:
+    scheduler = run_of(
+        model_node("a", max_tokens=250), model_node("b", "a", join="all_done"), budget=Budget({"tokens": 390})
+    )
     start_ready_tasks(scheduler)
     scheduler.task_cancelled("a", at=1.0)
     assert start_ready_tasks(scheduler) == []
     assert list(open_requests(scheduler)) == ["budget"]
-    broken = call("a")
-    broken["arguments"]["messages"] = ["\ud800"]
-    scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
+    invalid_node = model_node("a")
+    invalid_node["arguments"]["messages"] = ["\ud800"]
+    scheduler = run_of(invalid_node, model_node("b"), budget=Budget({"calls": 1}))
     ready_call = next_call(scheduler, 1.0)
     assert (ready_call and ready_call.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
 
 
-def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
-    scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
+def test_request_closes_when_no_call_waits_and_has_an_unused_id() -> None:
+    scheduler = partly_spent_run(model_node("a"), model_node("b"), budget=Budget({"calls": 1}))
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert (open_requests(scheduler), scheduler.is_finished) == ({}, True)
-    names = ("budget", "budget#0", "budget#0#2")
-    scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
+    node_ids = ("budget", "budget#0", "budget#0#2")
+    scheduler = run_of(*(model_node(node_id) for node_id in node_ids), budget=Budget({"tokens": 5}))
     assert start_ready_tasks(scheduler) == []
     assert list(open_requests(scheduler)) == ["budget#0#0"]
-    assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
+    assert answer_budget_request(scheduler, {"tokens": 1}, "budget#0#0") is None
     assert list(open_requests(scheduler)) == ["budget#0#0#2"]
-    scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(model_node("a"), model_node("b"), budget=Budget({"calls": 1}))
     human_nodes = compiled_plan(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
     add_nodes(scheduler, Extension(2, human_nodes), Actor("ann", None, "update"), at=2.0)
     assert [(each.id, each.task) for each in open_requests(scheduler).values()] == [
         ("budget", "~budget"),
         ("budget#2", "budget"),
     ]
-    assert answer(scheduler, {"calls": 5}) is None
+    assert answer_budget_request(scheduler, {"calls": 5}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
@@ -268,9 +274,9 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
     ],
 )
 def test_answer_that_adds_no_budget_is_rejected_with_the_reason(data: Any, problem: str) -> None:
-    scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
+    scheduler = run_of(model_node("a"), budget=Budget({"tokens": 5, "calls": 9}))
     start_ready_tasks(scheduler)
-    assert problem in (answer(scheduler, data) or "")
+    assert problem in (answer_budget_request(scheduler, data) or "")
     assert list(open_requests(scheduler)) == ["budget"]
 
 
@@ -284,10 +290,10 @@ def test_invalid_limits_are_rejected(encoded: Any) -> None:
 
 
 def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
-    scheduler = partly_spent_run(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(model_node("a"), model_node("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
-    assert answer(scheduler, {"finish": True}) is None
+    assert answer_budget_request(scheduler, {"finish": True}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     assert open_requests(scheduler) == {}
 
@@ -306,9 +312,9 @@ def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.Mon
 
     for name in ("grant_waiting", "reasons", "describe"):
         monkeypatch.setattr(Budget, name, count_calls(name))
-    scheduler = partly_spent_run(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(*(model_node(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
-    assert reason(scheduler, "n999") == "budget (calls: 1 of 1 used)"
+    assert reason_of(scheduler, "n999") == "budget (calls: 1 of 1 used)"
     assert max(calls_by_name.values()) < 10
 
 
@@ -323,11 +329,11 @@ def test_call_that_ends_and_is_requested_again_in_one_message_waits_again(is_chi
 
 
 def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> None:
-    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+    scheduler = run_of(model_node("a"), model_node("b"), model_node("c"), budget=Budget({"calls": 1}))
     start_ready_tasks(scheduler)
     assert apply_command(Pause(), scheduler, at=1.0) is None
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
-    assert answer(scheduler, {"calls": 1}) is None
+    assert answer_budget_request(scheduler, {"calls": 1}) is None
     assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert apply_command(Resume(), scheduler, at=3.0) is None
@@ -336,11 +342,11 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
 
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
-    of_grandchild, of_child = (
+    grandchild_usage, child_usage = (
         {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)},
         {"turn1": Usage(calls=1)},
     )
-    budget.apply_report("sub", BudgetReport({}, {**of_grandchild, **of_child}), added_nodes=0)
+    budget.apply_report("sub", BudgetReport({}, {**grandchild_usage, **child_usage}), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
     assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == ["calls"]
     budget.raise_limits({"calls": 1})
@@ -355,7 +361,7 @@ def test_excessive_limit_becomes_the_largest_limit() -> None:
 
 
 def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
-    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
+    scheduler = run_of(model_node("a"), model_node("b"), budget=Budget({"calls": 1}))
     start_ready_tasks(scheduler)
     scheduler.features.budget.handle_grant(["b"], finish_reason=None, at=1.0)
     scheduler.features.budget.handle_grant([], finish_reason="the parent run ends", at=1.0)
@@ -364,11 +370,15 @@ def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
 
 def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
     arguments = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
-    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=arguments))
+    nodes = (
+        model_node("turn1"),
+        node("turn1.1", "turn1"),
+        node("turn2", "turn1.1", tool="call_model", arguments=arguments),
+    )
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     start_ready_tasks(scheduler)
-    # Two attempts count; the conversation is that of the last attempt.
+    # The usage of two attempts counts. The conversation has only the messages of the last attempt.
     answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
     scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=attempt_using(2_000))
     start_ready_tasks(scheduler)
@@ -379,12 +389,12 @@ def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
 
 def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in_order() -> None:
     budget = Budget(is_child=True)
-    names = [f"c{number}" for number in range(600)]
-    for name in names:
-        assert not budget.reserve(("", name), Reservation(5), run_usage=NO_USAGE, added_nodes=0)
-    first = budget.next_report()
-    assert first is not None
-    assert list(first.requests) == names[:250]
+    node_ids = [f"c{number}" for number in range(600)]
+    for node_id in node_ids:
+        assert not budget.reserve(("", node_id), Reservation(5), run_usage=NO_USAGE, added_nodes=0)
+    first_report = budget.next_report()
+    assert first_report is not None
+    assert list(first_report.requests) == node_ids[:250]
     assert budget.next_report() is None
     budget.settle(("", "c3"), NO_USAGE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
@@ -396,7 +406,7 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
 
 def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
     model_tool = ToolDeclaration("asking", Effects.READ, uses_models=True)
-    nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
+    nodes = [node(node_id, tool="asking", arguments={"text": "x" * 300}) for node_id in ("a", "b")]
     budget = Budget({"tokens": 2_000})
     plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, model_tool.name: model_tool})
     scheduler = started_scheduler(plan, setup={"budget": budget})
@@ -404,14 +414,14 @@ def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() 
     assert budget.reservations["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(1_500))
     assert start_ready_tasks(scheduler) == []
-    assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
+    assert reason_of(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
 
 
 def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> None:
     sub_plan = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
-    subs = [{"id": name, "plan": sub_plan} for name in ("s", "t")]
+    sub_plan_nodes = [{"id": node_id, "plan": sub_plan} for node_id in ("s", "t")]
     budget = Budget({"time": Decimal(100)})
-    scheduler = run_of(*subs, node("a", "s"), budget=budget)
+    scheduler = run_of(*sub_plan_nodes, node("a", "s"), budget=budget)
     assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]
     scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_nodes=0, at=10.0)
     assert start_ready_tasks(scheduler, at=10.0) == []
@@ -429,7 +439,7 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
 
 def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     budget = Budget(is_child=True, is_timed=True)
-    scheduler = run_of(call("a"), budget=budget)
+    scheduler = run_of(model_node("a"), budget=budget)
     assert start_ready_tasks(scheduler) == []
     pending_report = budget.next_report()
     assert pending_report is not None

@@ -1,4 +1,4 @@
-"""Call batches in the scheduler: which calls share an activity, and what their results do to the run."""
+"""Call batches in the scheduler: which calls share an activity, and how their results change the run."""
 
 from typing import Any
 
@@ -44,26 +44,27 @@ def start_plan(*nodes: dict[str, Any], **options: Any) -> RunScheduler:
     return scheduler
 
 
-def short(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    return node(name, *needs, **{"tool": "short", **fields})
+def short_node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
+    return node(node_id, *dependencies, **{"tool": "short", **fields})
 
 
-def batch_of(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+def start_batch(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
     """Start all ready tasks, and return the tasks that may share an activity and their followers."""
     tasks = []
     while (task := scheduler.next_task(1.0)) is not None:
         if can_start_batch(scheduler, task):
             tasks.append(task)
-    names, _ = followers_of(scheduler, tasks, task_queue="q", separate_tools=separate_tools)
-    return [task.id for task in tasks], names
+    follower_ids, _ = followers_of(scheduler, tasks, task_queue="q", separate_tools=separate_tools)
+    return [task.id for task in tasks], follower_ids
 
 
-def result_of(*names: str, **detached: str | None) -> CallBatchResult:
+def result_of(*node_ids: str, **detached_failures: str | None) -> CallBatchResult:
     metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: encode_attempt(2, 0.0, "")}
     ended_calls = [
-        CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names
+        CallEnd(node_id, Payload(metadata=metadata, data=pydantic_core.to_json(node_id.upper())))
+        for node_id in node_ids
     ]
-    return CallBatchResult(ended_calls, detached)
+    return CallBatchResult(ended_calls, detached_failures)
 
 
 def states(scheduler: RunScheduler) -> dict[str, str]:
@@ -72,23 +73,23 @@ def states(scheduler: RunScheduler) -> dict[str, str]:
 
 def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
     scheduler = start_plan(
-        short("a"),
+        short_node("a"),
         node("slow"),
-        short("b", "a", tool="sends"),
-        short("c", "b", when="b.status == 'completed'"),
-        short("joined", "a", "c"),
-        short("waits", "b", "slow"),
-        short("any", "a", join="any"),
+        short_node("b", "a", tool="sends"),
+        short_node("c", "b", when="b.status == 'completed'"),
+        short_node("joined", "a", "c"),
+        short_node("waits", "b", "slow"),
+        short_node("any", "a", join="any"),
         node("ordinary", "a"),
-        short("after ordinary", "ordinary"),
-        short("map", "a", for_each=[1]),
-        short("elsewhere", "a", tool="elsewhere"),
-        short("approved", "a", approval="required"),
-        short("brief", "a", timeout="500ms"),
-        short("heard", "a", heartbeat="5s"),
-        short("once", "a", retry={"max_attempts": 2}),
+        short_node("after ordinary", "ordinary"),
+        short_node("map", "a", for_each=[1]),
+        short_node("elsewhere", "a", tool="elsewhere"),
+        short_node("approved", "a", approval="required"),
+        short_node("brief", "a", timeout="500ms"),
+        short_node("heard", "a", heartbeat="5s"),
+        short_node("once", "a", retry={"max_attempts": 2}),
     )
-    assert batch_of(scheduler) == (["a"], ["b", "c", "joined"])
+    assert start_batch(scheduler) == (["a"], ["b", "c", "joined"])
 
 
 @pytest.mark.parametrize(
@@ -96,44 +97,46 @@ def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
     [
         # Calls that need an approval, and calls of slow tools, have activities of their own.
         (
-            [short("a"), short("b", "a", tool="sends")],
+            [short_node("a"), short_node("b", "a", tool="sends")],
             {"policy": policy_from_json({"rules": [{"effects": ["idempotent"], "then": "ask"}]})},
             (),
             (["a"], []),
         ),
-        ([short("a"), short("b", "a", tool="sends"), short("c", "a")], {}, ("sends",), (["a"], ["c"])),
+        ([short_node("a"), short_node("b", "a", tool="sends"), short_node("c", "a")], {}, ("sends",), (["a"], ["c"])),
     ],
 )
-def test_calls_with_other_conditions_are_not_followers(
+def test_calls_that_need_approval_or_have_slow_tools_are_not_followers(
     nodes: list[dict[str, Any]], options: dict[str, Any], separate_tools: tuple[str, ...], expected: Any
 ) -> None:
-    assert batch_of(start_plan(*nodes, **options), separate_tools=separate_tools) == expected
+    assert start_batch(start_plan(*nodes, **options), separate_tools=separate_tools) == expected
 
 
-def test_a_batch_has_a_limited_number_of_calls_and_keeps_the_limit_of_its_run() -> None:
-    names = [f"n{number}" for number in range(MAX_CALLS + 20)]
-    nodes = [short(name, *names[number - 1 : number]) for number, name in enumerate(names)]
+def test_batch_has_a_limited_number_of_calls_and_keeps_the_parallel_limit_of_its_run() -> None:
+    ids = [f"n{number}" for number in range(MAX_CALLS + 20)]
+    nodes = [short_node(node_id, *ids[number - 1 : number]) for number, node_id in enumerate(ids)]
     scheduler = start_plan(*nodes)
-    assert len(batch_of(scheduler)[1]) == MAX_CALLS - 1
+    assert len(start_batch(scheduler)[1]) == MAX_CALLS - 1
     assert max_parallel_calls(scheduler, call_count=3) == MAX_PARALLEL
-    assert max_parallel_calls(start_plan(short("a"), max_in_flight=20), call_count=3) == 3
+    assert max_parallel_calls(start_plan(short_node("a"), max_in_flight=20), call_count=3) == 3
 
 
 def test_results_complete_the_calls_and_their_followers_in_order() -> None:
-    scheduler = start_plan(short("a"), short("b", "a"), short("c", "b"), node("d", "b"), short("e", "c"))
-    batch_of(scheduler)
+    scheduler = start_plan(
+        short_node("a"), short_node("b", "a"), short_node("c", "b"), node("d", "b"), short_node("e", "c")
+    )
+    start_batch(scheduler)
     assert apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0) == []
     assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready", "e": "pending"}
     assert [scheduler.records[number].attempts for number in (0, 1)] == [2, 2]
-    assert batch_of(scheduler) == (["c"], ["e"])
+    assert start_batch(scheduler) == (["c"], ["e"])
     assert scheduler.in_flight == 2
     # A call without a result still counts as running, and the run makes it again.
     assert apply_call_batch(scheduler, result_of(c=None), calls=["c"], at=2.0) == ["c"]
 
 
 def test_a_paused_run_accepts_results_and_starts_nothing() -> None:
-    scheduler = start_plan(short("a"), short("b", "a"), short("c", "b"))
-    batch_of(scheduler)
+    scheduler = start_plan(short_node("a"), short_node("b", "a"), short_node("c", "b"))
+    start_batch(scheduler)
     Pause().apply(scheduler, at=1.5)
     apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0)
     assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready"}
@@ -141,33 +144,35 @@ def test_a_paused_run_accepts_results_and_starts_nothing() -> None:
 
 
 def test_commands_on_nodes_of_a_batch_take_precedence() -> None:
-    scheduler = start_plan(short("a"), short("b", "a"), short("given", "a"), short("c", "b"))
-    batch_of(scheduler)
+    scheduler = start_plan(short_node("a"), short_node("b", "a"), short_node("given", "a"), short_node("c", "b"))
+    start_batch(scheduler)
     CancelNode("b").apply(scheduler, at=2.0)
     SetResult("given", "mine").apply(scheduler, at=2.0)
     apply_call_batch(scheduler, result_of("a", "b", "given", "c"), calls=["a"], at=2.0)
     assert states(scheduler) == {"a": "completed", "b": "cancelled", "given": "completed", "c": "blocked"}
-    by_id = {each.id: record for each, record in scheduler.state.visible_nodes()}
-    assert (by_id["b"].reason, by_id["given"].result) == (ENDED_IN_BATCH, "mine")
+    records_by_id = {each.id: record for each, record in scheduler.state.visible_nodes()}
+    assert (records_by_id["b"].reason, records_by_id["given"].result) == (ENDED_IN_BATCH, "mine")
     assert scheduler.is_finished
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_followers_of_a_set_result_are_called_again_with_that_result(is_cancelled: bool) -> None:
-    scheduler = start_plan(short("a"), short("given", "a"), short("b", "given"), short("c", "b"), short("d", "a"))
-    batch_of(scheduler)
+    scheduler = start_plan(
+        short_node("a"), short_node("given", "a"), short_node("b", "given"), short_node("c", "b"), short_node("d", "a")
+    )
+    start_batch(scheduler)
     Pause().apply(scheduler, at=1.5)
     SetResult("given", "mine").apply(scheduler, at=2.0)
     if is_cancelled:
         scheduler.cancel(2.0, reason="enough")
     apply_call_batch(scheduler, result_of("a", "given", "b", "c", "d"), calls=["a"], at=2.0)
-    after = {"b": "cancelled", "c": "cancelled"} if is_cancelled else {"b": "ready", "c": "pending"}
-    assert states(scheduler) == {"a": "completed", "given": "completed", "d": "completed", **after}
+    expected_states = {"b": "cancelled", "c": "cancelled"} if is_cancelled else {"b": "ready", "c": "pending"}
+    assert states(scheduler) == {"a": "completed", "given": "completed", "d": "completed", **expected_states}
 
 
 def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
-    scheduler = start_plan(short("a"), short("b", "a"), short("c", "b"))
-    batch_of(scheduler)
+    scheduler = start_plan(short_node("a"), short_node("b", "a"), short_node("c", "b"))
+    start_batch(scheduler)
     scheduler.cancel(2.0, reason="enough")
     assert states(scheduler) == {"a": "running", "b": "cancelled", "c": "cancelled"}
     assert apply_call_batch(scheduler, result_of("b", b="x"), calls=["a"], at=3.0) == []

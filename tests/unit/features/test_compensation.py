@@ -67,24 +67,24 @@ def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
 _COMPENSATE = {"compensate": True, "key_of": _key_of}
 
 
-def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    return node(node_id, *needs, tool="make", **fields)
+def _make(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
+    return node(node_id, *dependencies, tool="make", **fields)
 
 
 def _run(
-    scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, task_seconds: float = 1.0
+    scheduler: RunScheduler, *, errors: Mapping[str, NodeError] | None = None, task_seconds: float = 1.0
 ) -> list[Task]:
     """Run all tasks one after the other at different times, and return them in order."""
     ended_tasks: list[Task] = []
-    at = task_seconds + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
-    while tasks := start_ready_tasks(scheduler, at=at):
+    now = task_seconds + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
+    while tasks := start_ready_tasks(scheduler, at=now):
         for task in tasks:
-            at += task_seconds
+            now += task_seconds
             ended_tasks.append(task)
-            if fails and task.id in fails:
-                scheduler.fail(task.id, fails[task.id], at=at)
+            if errors and task.id in errors:
+                scheduler.fail(task.id, errors[task.id], at=now)
             else:
-                scheduler.complete(task.id, {"id": task.id}, at=at)
+                scheduler.complete(task.id, {"id": task.id}, at=now)
     return ended_tasks
 
 
@@ -107,7 +107,7 @@ def test_completed_calls_are_compensated_last_first_with_key_arguments_and_resul
         _make("b", arguments={"of": "{{a.result.id}}"}),
         node("c", "b", tool="look"),
     )
-    ended_tasks = _run(scheduler, fails={"c": tool_error("boom")})
+    ended_tasks = _run(scheduler, errors={"c": tool_error("boom")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     undo_b, undo_a = ended_tasks[3:]
     assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
@@ -133,15 +133,15 @@ def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
     assert ids_of(_run(scheduler)) == ["a"]
     assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
     scheduler = scheduler_of(_make("a"), node("b", "a", tool="look"), tools=TOOLS)
-    assert ids_of(_run(scheduler, fails={"b": tool_error()})) == ["a", "b"]
+    assert ids_of(_run(scheduler, errors={"b": tool_error()})) == ["a", "b"]
     assert scheduler.status() is RunStatus.FAILED
 
 
 def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_dependencies() -> None:
     scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
     assert len(start_ready_tasks(scheduler)) == 3
-    for at, name in enumerate(["b", "c", "a"], start=1):
-        scheduler.complete(name, None, at=float(at))
+    for end_s, node_id in enumerate(["b", "c", "a"], start=1):
+        scheduler.complete(node_id, None, at=float(end_s))
     start_ready_tasks(scheduler, at=4.0)
     scheduler.fail("end", tool_error(), at=5.0)
     (first_task,) = start_ready_tasks(scheduler, at=6.0)
@@ -155,7 +155,7 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_depe
         _make("top"),
         node("z", "last", tool="look"),
     )
-    order = ids_of(_run(scheduler, fails={"z": tool_error()}, task_seconds=0.0))
+    order = ids_of(_run(scheduler, errors={"z": tool_error()}, task_seconds=0.0))
     assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
 
 
@@ -183,13 +183,13 @@ def test_failed_call_is_compensated_if_it_may_have_run(error: NodeError, attempt
 
 def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"))
-    assert ids_of(_run(scheduler, fails={"b": tool_error("boom")})) == ["a", "b", "undo b", "undo a"]
+    assert ids_of(_run(scheduler, errors={"b": tool_error("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
-    single = _saga(_make("a"))
-    _run(single, fails={"a": tool_error("boom")})
-    assert [note["message"] for note in current_notes(single)] == ["compensated calls with unknown outcome"]
+    single_call_saga = _saga(_make("a"))
+    _run(single_call_saga, errors={"a": tool_error("boom")})
+    assert [note["message"] for note in current_notes(single_call_saga)] == ["compensated calls with unknown outcome"]
     scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
@@ -209,7 +209,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
 
 def test_failed_undo_is_reported_and_other_undos_run_also_with_fail_fast() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
-    ended_tasks = _run(scheduler, fails={"c": tool_error("boom"), "undo b": tool_error("stuck")})
+    ended_tasks = _run(scheduler, errors={"c": tool_error("boom"), "undo b": tool_error("stuck")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
     assert _not_compensated(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
@@ -221,7 +221,7 @@ def test_each_item_of_a_map_is_compensated_with_its_key() -> None:
     scheduler = _saga(
         _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
     )
-    ended_tasks = _run(scheduler, fails={"m[y]": NodeError("not_started", "no")})
+    ended_tasks = _run(scheduler, errors={"m[y]": NodeError("not_started", "no")})
     assert ids_of(ended_tasks) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
     assert ended_tasks[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
 
@@ -333,7 +333,7 @@ def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outc
 
 def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
     scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
-    ended_tasks = _run(scheduler, fails={"z": tool_error()})
+    ended_tasks = _run(scheduler, errors={"z": tool_error()})
     assert ids_of(ended_tasks) == ["a", "undo a", "z", "undo a#2"]
 
 
@@ -373,20 +373,20 @@ def test_calls_without_compensation_are_reported_before_the_run() -> None:
     ]
 
 
-@pytest.mark.parametrize(("is_created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
-def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool, undos: list[str]) -> None:
+@pytest.mark.parametrize(("is_created", "undo_ids"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
+def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool, undo_ids: list[str]) -> None:
     plan = with_lookups(
         compiled_plan(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
     scheduler = started_scheduler(plan, setup=_COMPENSATE)
     ended_ids: list[str] = []
-    at = 0.0
-    while tasks := start_ready_tasks(scheduler, at=at):
+    now = 0.0
+    while tasks := start_ready_tasks(scheduler, at=now):
         for task in tasks:
-            at += 1.0
+            now += 1.0
             ended_ids.append(task.id)
             if task.id == "b":
-                scheduler.fail("b", tool_error(), at=at)
+                scheduler.fail("b", tool_error(), at=now)
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
                 result: Any = (
@@ -394,13 +394,13 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool,
                     if len(ended_ids) == 2
                     else {"entity": party}
                 )
-                scheduler.complete(task.id, result, at=at)
+                scheduler.complete(task.id, result, at=now)
     _, bind, *other_ids = ended_ids
-    assert other_ids == ["a", "b", *(name.format(bind=bind) for name in undos)]
+    assert other_ids == ["a", "b", *(undo_id.format(bind=bind) for undo_id in undo_ids)]
     assert not _not_compensated(scheduler)
 
 
-def test_calls_of_another_run_or_that_never_started_are_not_compensated() -> None:
+def test_reused_calls_of_another_run_and_calls_that_never_started_are_not_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
     record = scheduler.records[0]
     (first_task, _) = start_ready_tasks(scheduler)

@@ -17,7 +17,7 @@ MIDNIGHT = 1_795_824_000.0
 """2026-11-28T00:00Z"""
 
 
-def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
+def test_day_ends_at_midnight_utc_and_calls_start_with_a_higher_budget() -> None:
     state, limit = LimitState(), parse_limit("tokens=1000/day money=0.50/day")
     assert str(limit) == "tokens=1000/day money=0.50/day"
     evening = MIDNIGHT - 3_600
@@ -37,16 +37,16 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
         restored_state.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)
     ]
     assert all(0 <= delay_s < DAY_SPREAD_S for delay_s in delays_s)
-    assert max(sum(start <= other < start + 1 for other in delays_s) for start in delays_s) < 30
-    # A call that requests again more than the longest estimate before midnight gets the longest estimate.
+    assert max(sum(start <= delay_s < start + 1 for delay_s in delays_s) for start in delays_s) < 30
+    # If midnight is further away than the longest estimate, the call gets the longest estimate.
     assert (
         restored_state.request(limit, "b", MIDNIGHT - MAX_ESTIMATE_S - 1, kind="model_call").delay_s >= MAX_ESTIMATE_S
     )
-    kinds = {
+    decision_by_kind = {
         kind: restored_state.request(limit, kind, evening, kind=kind).decision
         for kind in ("call", "call_with_models", "tokens")
     }
-    assert kinds == {"call": "start", "call_with_models": "defer", "tokens": "defer"}
+    assert decision_by_kind == {"call": "start", "call_with_models": "defer", "tokens": "defer"}
     assert restored_state.request(parse_limit("tokens=2000/day"), "c", evening, kind="model_call").decision == "start"
     assert restored_state.request(limit, "b", MIDNIGHT, kind="model_call").decision == "start"
     assert restored_state.day_use.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"

@@ -17,12 +17,12 @@ def test_calls_start_one_after_another_after_the_hold() -> None:
     # A call that returns too early gets another start; a call that returns in time may start.
     assert hold.book_start(NOW + 4, has_waited=True) is not None
     assert hold.book_start(NOW + 5.1, has_waited=True) is None
-    # A new call starts after those that have waited.
+    # A new call starts after the calls that have waited.
     assert hold.book_start(NOW + 5.1, has_waited=False) is not None
     assert hold.book_start(NOW + 6, has_waited=False) is None
 
 
-def test_repeated_holds_make_the_starts_slower_and_the_same_hold_does_not() -> None:
+def test_later_holds_increase_the_start_interval_and_an_extended_hold_does_not() -> None:
     hold = Hold()
     hold.extend(NOW + 5, NOW, requested_by=SERVICE)
     hold.extend(NOW + 5.5, NOW + 1, requested_by=SERVICE)
@@ -30,6 +30,6 @@ def test_repeated_holds_make_the_starts_slower_and_the_same_hold_does_not() -> N
     assert (hold.until, hold.interval_s) == (NOW + 5.5, 0.1)
     hold.extend(NOW + 12, NOW + 6, requested_by=SERVICE)
     assert hold.interval_s == 0.2
-    after_the_hold = hold.ends_at + 1
-    hold.extend(after_the_hold + 5, after_the_hold, requested_by=SERVICE)
+    time_after_hold = hold.ends_at + 1
+    hold.extend(time_after_hold + 5, time_after_hold, requested_by=SERVICE)
     assert hold.interval_s == 0.1

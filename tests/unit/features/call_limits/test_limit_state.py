@@ -1,4 +1,4 @@
-"""Answers of one limit to calls: starts, the line for leases, estimates, and tokens."""
+"""Answers of one limit to calls: starts, the queue for leases, estimates, and tokens."""
 
 import pytest
 
@@ -12,20 +12,21 @@ def _request_starts(state: LimitState, limit: CallLimit, count: int, *, now: flo
     return [state.request(limit, f"call-{number}", now) for number in range(count)]
 
 
-def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None:
+def test_calls_over_the_rate_get_later_starts_and_calls_far_back_get_estimates() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     answers = _request_starts(state, limit, 40)
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 37
-    # Half a second apart, a tenth of the period early; the others come back half a second before their starts.
+    # Starts are half a second apart, and may be a tenth of the period early.
+    # Deferred calls come back half a second before their starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
     assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.4, 18.9]
     assert state.waiting_count(limit, _NOW) == 39
-    # The calls with an estimate were cancelled: a new call does not wait for them.
+    # The calls with an estimate do not come back, as if they were cancelled. So a new call does not wait for them.
     assert state.request(limit, "new", _NOW + 11).decision == "start"
 
 
-def test_returning_calls_start_before_new_ones() -> None:
+def test_returning_calls_start_before_new_calls() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     _request_starts(state, limit, 40)
     # All calls return at once, as after a pause of the workers: each gets a different start.
@@ -43,23 +44,23 @@ def test_late_call_gets_another_start_and_keeps_its_lease() -> None:
     assert state.request(limit, "a", _NOW + LATE_S).delay_s == 0
     assert state.request(limit, "a", _NOW + 1, lead_s=0.5).delay_s == pytest.approx(0.5)
     assert (len(state.leases), state.leases["a"].started_at) == (1, _NOW + 1.5)
-    # The next start keeps the interval to the new one.
+    # The next start keeps the interval to the new start of `a`.
     assert state.request(limit, "b", _NOW + 1).delay_s == pytest.approx(0.5)
     assert state.starts.next_at == pytest.approx(_NOW + 1.7)
 
 
-def test_missed_start_takes_up_the_rate_only_if_another_call_has_booked_a_start_since() -> None:
+def test_missed_start_counts_toward_the_rate_only_if_another_call_booked_a_later_start() -> None:
     state, limit = LimitState(), parse_limit("1/min")
     assert state.request(limit, "a", _NOW) == LimitAnswer("start")
     assert state.request(limit, "a", _NOW + 0.6, lead_s=0.6).delay_s == pytest.approx(0.6)
     assert state.starts.next_at == pytest.approx(_NOW + 61.2)
-    # A request with the same lead belongs to another attempt: the first one has started.
+    # A request with the same lead belongs to another attempt: the first attempt has started.
     assert state.request(limit, "a", _NOW + 2, lead_s=0.6).decision == "defer"
     assert state.request(limit, "b", _NOW + 56, has_waited=True).decision == "start"
     assert state.request(limit, "a", _NOW + 57, lead_s=1.6, has_waited=True).decision == "defer"
 
 
-def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_first_served() -> None:
+def test_lease_ends_by_release_or_timeout_and_the_queue_keeps_its_order() -> None:
     state, limit = LimitState(), parse_limit("concurrency=2")
     assert [answer.decision for answer in _request_starts(state, limit, 5)] == [
         "start",
@@ -93,7 +94,7 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
     state.add_tokens(limit, 30_000)
     answer = state.request(limit, "b", _NOW, kind="model_call")
     assert (answer.decision, answer.reason) == ("defer", "limit of 60,000 tokens/min")
-    # 30 s of tokens are used, and 6 s may be used early.
+    # The tokens of 30 s are used, and the tokens of 6 s may be used early.
     assert answer.delay_s == pytest.approx(23.5 / 2)
     assert state.request(limit, "c", _NOW, kind="call").decision == "start"
 
@@ -103,13 +104,13 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
     "return_delay_s", [0.0, 3.0, 20.0], ids=["after the hold", "in the middle", "after the last start"]
 )
 def test_held_calls_that_come_back_together_start_one_after_another(limit: CallLimit, return_delay_s: float) -> None:
-    """As when no worker ran at the end of the hold, or when all slots of the worker were in use."""
-    state, until = LimitState(), _NOW + 10
-    state.hold.extend(until, _NOW, requested_by="429 from api.example.org")
-    calls = {f"call-{number}": _NOW for number in range(60)}
+    """Calls come back late if no worker runs at the end of the hold, or if all slots of the worker are in use."""
+    state, hold_end = LimitState(), _NOW + 10
+    state.hold.extend(hold_end, _NOW, requested_by="429 from api.example.org")
+    calls = [f"call-{number}" for number in range(60)]
     due_at = {call: _NOW + state.request(limit, call, _NOW).delay_s for call in calls}
-    assert sorted(due_at.values()) == pytest.approx([until + 0.1 * number for number in range(60)])
-    next_request_at = {call: max(at, until + return_delay_s) for call, at in due_at.items()}
+    assert sorted(due_at.values()) == pytest.approx([hold_end + 0.1 * number for number in range(60)])
+    next_request_at = {call: max(due, hold_end + return_delay_s) for call, due in due_at.items()}
     starts: list[float] = []
     while next_request_at:
         call, now = min(next_request_at.items(), key=lambda item: item[1])
@@ -120,12 +121,12 @@ def test_held_calls_that_come_back_together_start_one_after_another(limit: CallL
         else:
             next_request_at[call] = now + max(1.0, answer.delay_s)
     rate = limit.rate.count if limit.rate is not None else 10
-    max_per_second = max(sum(first <= start < first + 1.0 for start in starts) for first in starts)
+    max_per_second = max(sum(window_start <= start < window_start + 1.0 for start in starts) for window_start in starts)
     assert max_per_second <= 1.1 * rate + 1, max_per_second
     assert max(starts) - min(starts) <= 60 / rate + 6
 
 
-def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> None:
+def test_hold_delays_all_starts_and_discarded_bookings_delay_none() -> None:
     state, limit = LimitState(), parse_limit("1/h")
     _request_starts(state, limit, 3)
     state.discard_bookings(_NOW)
