@@ -495,5 +495,5 @@ async def test_blocking_async_tool_is_logged_by_the_worker() -> None:
         await bench.payload({})
 
     assert [(line["log_level"], line["event"].partition(":")[0]) for line in logs] == [
-        ("warning", "the event loop was blocked, so no heartbeat could be sent_heartbeats")
+        ("warning", "the event loop was blocked, so no heartbeat could be sent")
     ]

@@ -89,7 +89,7 @@ class _Shop:
 
 
 def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
-    def count(item):  # type: ignore[no-missing_type_message-def]
+    def count(item):  # type: ignore[no-untyped-def]
         return len(item)
 
     def sell(shop: _Shop) -> None: ...

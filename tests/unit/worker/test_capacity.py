@@ -1,4 +1,4 @@
-"""Roles and slots of a worker, as tuner_options of the SDK's worker."""
+"""Roles and slots of a worker, as options of the SDK's worker."""
 
 from pathlib import Path
 from typing import Any
