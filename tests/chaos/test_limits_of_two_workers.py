@@ -1,4 +1,4 @@
-"""Two worker processes share limits. If the worker that holds a lease is killed, the waiting calls proceed later."""
+"""Two worker processes share limits. If the worker that holds a lease is killed, the waiting calls start later."""
 
 import asyncio
 from collections.abc import Sequence
@@ -135,7 +135,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         [held_span] = spans_of(folder, "held")
         await next(worker for worker in (first_worker, second_worker) if worker.pid == held_span.pid).kill()
         assert (await result_within(held_run, 240))["status"] == "failed"
-        # A call that waited in a slot of the killed worker has another attempt.
+        # A call that was waiting on the killed worker gets a second attempt.
         assert (await result_within(waiting_run, 240))["status"] == "completed"
         await check_history(await waiting_run.fetch_history())
         assert (len(spans_of(folder, "others")), _max_concurrency(spans_of(folder, "others"))) == (4, 1)

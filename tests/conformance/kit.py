@@ -10,7 +10,7 @@ from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 
 Graph = Mapping[int, Sequence[int]]
-"""Node number, counted from 1 -> numbers of its dependencies."""
+"""Number of a node, from 1 -> numbers of its dependencies."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Dialect:
         return entries
 
     def entry_pointer(self, index: int, *keys: str | int) -> str:
-        """Return the JSON pointer to an entry or to a part of the entry; the whole document if it is a text."""
+        """Return the JSON pointer to an entry or a part of the entry; for texts, the pointer to the document."""
         return "" if self.is_text else pointer(*self.entries_path, index, *keys)
 
 

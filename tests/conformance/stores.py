@@ -1,4 +1,4 @@
-"""The stores that the conformance tests use, each with functions that damage its values."""
+"""The stores that the conformance tests use, each with functions that change its content without the store."""
 
 import functools
 import os

@@ -61,7 +61,7 @@ class Terminal:
         self._read_task = asyncio.create_task(asyncio.to_thread(self._read))
 
     async def wait_for_text(self, expected_text: str) -> None:
-        """Wait until a text appears in the output after the text of the previous wait."""
+        """Wait until `expected_text` appears in the output, after the text of the previous wait."""
         try:
             async with asyncio.timeout(SCREEN_TIMEOUT_S):
                 while (position := self.screen.find(expected_text, self._search_start)) < 0:
@@ -128,7 +128,7 @@ class CommandLine:
     async def run_on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
-        """Run a command on a terminal of its own; return its exit code and the whole screen."""
+        """Run a command on a new terminal; return its exit code and the whole screen."""
         process, master = await self._start_on_terminal(*arguments, program=program or (self.script,))
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))

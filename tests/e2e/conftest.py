@@ -1,4 +1,4 @@
-"""Fixtures: the command line on the shared server, and plans for it."""
+"""Fixtures: the command line, gateways and console pages on the shared server, and plan files."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -64,7 +64,7 @@ def open_console_page(serve: Serve, chromium: "Browser") -> OpenConsolePage:
 
 @pytest.fixture
 def commands_without_server(command_line: CommandLine) -> CommandLine:
-    """Commands in an empty folder with a state folder of their own, in which no server runs."""
+    """Commands in an empty folder with its own state folder; no server runs there."""
     state = str(command_line.folder / "state")
     return CommandLine(
         command_line.folder, {**command_line.environment, "DAGWRIGHT_STATE_DIR": state}, is_fresh=command_line.is_fresh

@@ -1,4 +1,4 @@
-"""Agents that a model executes, started by a command: from a file of cards to the answer."""
+"""Agents of a card file: a command starts them, and a model executes them."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ _PLAN = {
 }
 
 
-async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tmp_path: Path) -> None:
+async def test_plan_with_agents_of_a_card_file_runs(server: LiveServer, tmp_path: Path) -> None:
     (tmp_path / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     (tmp_path / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
     steps = (

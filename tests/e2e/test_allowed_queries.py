@@ -86,7 +86,7 @@ def column_names(table: Table) -> list[str]:
 
 
 def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield for each grouping, in the order of the tables, the number of documents and the number in each group.
+    """Yield the number of documents and the number in each group, for each grouping in the order of the tables.
 
     Groupings without documents or without groups have no shares and are omitted.
     """

@@ -31,7 +31,7 @@ def _calculation_plan(expression: str = "1") -> str:
 
 @pytest.fixture
 async def start_chat(command_line: CommandLine) -> AsyncIterator[StartChat]:
-    """Start chats that are ready for input; a chat that a test leaves open is killed before its server stops."""
+    """Start chats that are ready for input; chats that are still open after the test are killed."""
     chats: list[Terminal] = []
 
     async def start(commands: CommandLine, *arguments: str) -> Terminal:
@@ -206,7 +206,7 @@ async def test_chat_continues_after_kills_of_the_server(
         await chat.wait_for_text(PROMPT)
         record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
-        # No other client restarts the server.
+        # Only the chat restarts the server.
         await say(chat, "Second.", "the Temporal server does not respond", "Two.")
         await leave(chat)
 
@@ -226,7 +226,7 @@ from dagwright.tools import worker_tool
 
 @worker_tool(outputs=["clarification"], goal_type="deliverable")
 def clarify(question: str) -> dict:
-    """Puts a question to the person."""
+    """Asks the person a question."""
     return {"clarification": question}
 
 @worker_tool(outputs=["table"], goal_type="deliverable")

@@ -179,7 +179,7 @@ def namespace(frontend: str, composition: Composition) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run the steps of the last stage that need no container, in a new folder; return the folder."""
+    """Run those steps of the last stage that need no container in a new folder, and return the folder."""
     *stages, last_stage = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
     _run_steps(last_stage, root, stage_folders={stage.name: _build_stage(stage) for stage in stages})
@@ -273,7 +273,7 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
         assert name in attributes_result.stdout
 
 
-async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -> None:
+async def test_run_filters_and_pages_are_correct_on_postgresql(namespace: str) -> None:
     connection = await connection_of(await dial(namespace))
     await check_filters(connection)
     await check_pages(connection)

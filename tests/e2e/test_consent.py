@@ -23,7 +23,7 @@ def pay(to: str) -> str:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> str:
-    """A file with the tool `pay`, with effects `write`."""
+    """A file with the tool `pay`, whose effects are `write`."""
     path = tmp_path / "bank.py"
     path.write_text(_TOOLS, encoding="utf-8")
     return str(path)

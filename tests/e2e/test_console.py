@@ -157,7 +157,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
     assert len(set(later_runs)) == 2
 
 
-async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) -> None:
+async def test_buttons_older_and_newer_show_the_pages_of_runs(chromium: Browser, serve: Serve) -> None:
     name = f"Paged {uuid4().hex[:8]}"
     async with serve() as gateway:
         plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}

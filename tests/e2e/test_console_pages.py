@@ -223,7 +223,7 @@ async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(open_c
         await expect(page.get_by_role("button", name="Show more")).to_be_visible()
 
 
-async def test_retried_node_reports_when_and_why(open_console_page: OpenConsolePage) -> None:
+async def test_detail_shows_when_and_why_a_node_is_retried(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("inbox") as page:
         await page.evaluate(SHOW_RETRIED_NODE)
         detail = page.get_by_role("region", name="Node")

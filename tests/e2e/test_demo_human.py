@@ -11,7 +11,7 @@ from tests.e2e.command import ROOT, CommandLine, read_line_with, wait_for_exit
 pytestmark = pytest.mark.server
 
 
-async def test_demo_continues_after_the_shown_commands_are_run(commands_with_private_server: CommandLine) -> None:
+async def test_demo_continues_after_the_printed_commands_are_run(commands_with_private_server: CommandLine) -> None:
     make = await asyncio.create_subprocess_exec("make", "-n", "demo-human", cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
     program, *arguments = shlex.split(next(line for line in script.decode().splitlines() if "dagwright run" in line))
@@ -39,5 +39,5 @@ async def test_demo_continues_after_the_shown_commands_are_run(commands_with_pri
 
 
 def _command(line: str) -> list[str]:
-    """Return the words after `dagwright` in a line that shows a command."""
+    """Return the arguments of the `dagwright` command that a line shows."""
     return shlex.split(line.partition("dagwright ")[2].partition("  (")[0])

@@ -33,7 +33,7 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
     return volume_by_carrier
 
 
-async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(
+async def test_demo_prints_the_volumes_of_both_carriers(
     commands_with_private_server: CommandLine,
 ) -> None:
     program = await demo_of_make("demo-maritime")

@@ -68,7 +68,7 @@ async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
     assert (call.body["temperature"], call.body["metadata"]) == (0.5, {"trace": "7"})
 
 
-async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(serve: Serve) -> None:
+async def test_request_to_a_model_is_answered_by_a_run_with_routing_mode_orchestration(serve: Serve) -> None:
     async with serve(SUM_PLAN, "It is 3.") as gateway:
         raw_response = await gateway.openai.chat.completions.with_raw_response.create(
             model="large",
@@ -93,7 +93,9 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
 
 
 @pytest.mark.parametrize(("route", "answer", "call_count"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
-async def test_auto_lets_the_model_choose_the_route(serve: Serve, route: str, answer: str, call_count: int) -> None:
+async def test_routing_mode_auto_lets_the_model_choose_the_route(
+    serve: Serve, route: str, answer: str, call_count: int
+) -> None:
     script = {"direct": ["Hello."], "orchestration": [SUM_PLAN, "It is 3."]}[route]
     async with serve(json_text({"route": route}), *script) as gateway:
         response = await gateway.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
@@ -171,7 +173,7 @@ async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> No
     assert "It is 3." in plan_calls[1].text
 
 
-async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
+async def test_repeated_idempotency_key_returns_the_same_run(serve: Serve) -> None:
     async with serve(SUM_PLAN, "It is 3.") as gateway:
         first_response, repeated_response, different_response = [
             await gateway.post(CHAT, chat_body("profile/plan", request), Idempotency_Key="gateway-key-1")

@@ -1,4 +1,4 @@
-"""Each example of the API document is sent to a run, and the response fits the schema of the document."""
+"""The gateway accepts each request example of the API document, and its responses fit the schemas of the document."""
 
 import asyncio
 from pathlib import Path

@@ -214,7 +214,9 @@ def _assigned_approval(name: str, assignee: str) -> dict[str, Any]:
     return {"id": name, "human": {"type": "APPROVAL", "prompt": f"Is {name} right?", "assignee": assignee}}
 
 
-async def test_assigned_request_is_answered_by_assignee_or_owner_with_operate(serve: Serve, tmp_path: Path) -> None:
+async def test_assigned_request_is_answered_by_the_assignee_or_an_owner_with_scope_operate(
+    serve: Serve, tmp_path: Path
+) -> None:
     keys = Keys(tmp_path)
     ann_key, boss_key = keys.add("ann", KeyScope.RUN, KeyScope.ANSWER), keys.add("boss", KeyScope.ANSWER)
     eve_key, operator_key = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)

@@ -50,7 +50,7 @@ def content_of(events: list[Event]) -> str:
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
-async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve: Serve) -> None:
+async def test_content_of_the_deltas_is_the_answer_with_each_progress_option(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
         for option in ("content", "progress", "full"):
             stream = await gateway.openai.chat.completions.create(
@@ -64,7 +64,7 @@ async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve
             assert "".join(pieces) == "6"
 
 
-async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
+async def test_chunks_have_ids_role_finish_reason_and_usage(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN_PLAN}) as gateway:
         events = await gateway.stream(CHAT, stream_body("plan/chain", stream_options={"include_usage": True}))
     *chunks, end_marker = [event for event in events if event.comment is None]
@@ -242,7 +242,7 @@ async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(se
     ]
 
 
-async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:
+async def test_question_is_streamed_as_deltas_of_tool_calls(serve: Serve) -> None:
     async with serve(plans={"asking": REQUESTS_PLAN}) as gateway:
         events = await gateway.stream(CHAT, stream_body("plan/asking", stream_progress="progress"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]

@@ -72,7 +72,7 @@ async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLin
     assert (run_result.code, [*run_result.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 
-async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: CommandLine) -> None:
+async def test_plan_below_the_confidence_limit_is_approved_on_the_terminal(command_line: CommandLine) -> None:
     async with ModelServer(APEX_ANSWER) as model_server:
         code, screen = await with_model(command_line, model_server).run_on_terminal(
             "ask", REQUEST, "--profile", "intents", "--confidence", "0.8", answers="yes\n"

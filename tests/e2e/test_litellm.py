@@ -64,9 +64,7 @@ async def test_complete_and_streamed_answers_have_their_usage(proxy: Proxy, mode
     assert {call.model for call in upstream.calls} == {"scripted-model"}
 
 
-async def test_tools_are_called_concurrently_with_and_without_streaming(
-    proxy: Proxy, model_client: ModelClient
-) -> None:
+async def test_parallel_tool_calls_are_read_with_and_without_streaming(proxy: Proxy, model_client: ModelClient) -> None:
     call = ModelCall((user("Hi"),), tools=(OfferedTool("look.up"),))
     scripted_answer = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
     async with proxy.upstream(scripted_answer, scripted_answer):

@@ -1,4 +1,4 @@
-"""The two commands that the page of `examples/maritime` shows for each question print the answer without a key."""
+"""Each question of `examples/maritime` is answered without a key by the two commands on the page."""
 
 import asyncio
 import os

@@ -189,7 +189,7 @@ def article_answer(text: str, *ids: str) -> Any:
     return json_text({"is_answered": bool(text), "answer": text, "article_ids": list(ids)})
 
 
-async def test_the_helpdesk_answers_from_articles_and_names_them(maritime: Maritime) -> None:
+async def test_helpdesk_answers_from_articles_and_lists_the_sources(maritime: Maritime) -> None:
     async with ModelServer(article_answer("Goods that one shipper sends.", "what-is-a-shipment")) as model_server:
         result = await call_with_model(maritime, model_server, common_helpdesk, question="what's a shipment?")
     assert result.status == "success"

@@ -91,7 +91,9 @@ async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, 
     ]
 
 
-async def test_list_counts_ended_nodes_and_node_shows_a_node(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_list_counts_ended_nodes_and_the_node_command_shows_a_node(
+    command_line: CommandLine, write_plan: WritePlan
+) -> None:
     plan = write_plan(
         calculation("a", "2", title="Two"),
         calculation("bad", "1 / 0", depends_on=["a"]),

@@ -51,7 +51,7 @@ async def test_rounds_are_printed_before_the_answer(command_line: CommandLine) -
     assert lines[first_line + 7 : first_line + 11] == ANSWER
     assert (repeated_result.code, repeated_result.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))
     assert repeated_result.document["rounds"]["max_rounds"] == 10
-    # A request with another number of rounds is a different request.
+    # The same request with another `--max-rounds` is a different request.
     assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
 
 

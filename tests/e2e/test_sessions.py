@@ -1,4 +1,4 @@
-"""`ask --session` and `session`: requests that share names and earlier turns, with the scripted model."""
+"""`ask --session` and `session`: requests that share `@` names and earlier turns, with the scripted model."""
 
 import asyncio
 import json

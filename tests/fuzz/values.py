@@ -55,7 +55,7 @@ def one_in_n(draw: st.DrawFn, n: int) -> bool:
 
 @st.composite
 def references(draw: st.DrawFn, node_ids: Sequence[str]) -> str:
-    """Return a reference to one of the nodes, or a text without a reference to a node if there are no nodes."""
+    """Return a reference to one of the nodes, or a text that refers to no node if there are no nodes."""
     if not node_ids:
         return draw(st.sampled_from(("plain", "", "{{PLACEHOLDER_name}}", "\\{{a}}")))
     name = draw(st.sampled_from(node_ids))
