@@ -65,7 +65,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
 
         # Each stream is in the middle of its answer at each kill.
         await wait_until_all(answer_clients, lambda client: bool(client.answer))
-        await wait_until_all(event_clients, lambda client: ("sum", "completed") in client.states)
+        await wait_until_all(event_clients, lambda client: ("sum", "completed") in client.node_statuses)
         await gateway.kill()
         await gateway.start()
         await wait_until_all(answer_clients, lambda client: client.streams > 1 and bool(client.answer))
@@ -79,9 +79,9 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
     assert [client.answer for client in answer_clients] == [ANSWER] * RUN_COUNT
     assert [client.runs for client in answer_clients] == [{run_id_of_key(key)} for key in keys]
     for client in event_clients:
-        end_states = [(node, status) for node, status in client.states if status in END_STATUSES]
-        assert sorted(end_states) == sorted({(node, "completed") for node, _ in end_states})
-        assert {"rest", "sum", "answer"} <= {node for node, _ in end_states}
+        end_statuses = [(node, status) for node, status in client.node_statuses if status in END_STATUSES]
+        assert sorted(end_statuses) == sorted({(node, "completed") for node, _ in end_statuses})
+        assert {"rest", "sum", "answer"} <= {node for node, _ in end_statuses}
         assert (client.events[-1].content["status"], client.events[-1].content["output"]) == (
             "completed",
             ANSWER,

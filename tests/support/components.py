@@ -41,6 +41,6 @@ def start_ready_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
     return task_ids
 
 
-def statuses(scheduler: Scheduler[Any]) -> dict[str, str]:
+def statuses_of(scheduler: Scheduler[Any]) -> dict[str, str]:
     """Return node id -> status."""
     return {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}

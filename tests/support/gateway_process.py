@@ -134,7 +134,7 @@ class EventClient:
         self.stream_count = 0
 
     @property
-    def states(self) -> list[tuple[str, str]]:
+    def node_statuses(self) -> list[tuple[str, str]]:
         nodes = [event.content for event in self.events if event.name.startswith("node.")]
         return [(node["node_id"], node["status"]) for node in nodes]
 

@@ -218,7 +218,7 @@ def ids_of(tasks: Sequence[Task]) -> list[str]:
     return [task.id for task in tasks]
 
 
-def states(scheduler: RunScheduler) -> dict[str, str]:
+def statuses_of(scheduler: RunScheduler) -> dict[str, str]:
     return {node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)}
 
 

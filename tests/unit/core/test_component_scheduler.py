@@ -6,7 +6,7 @@ from typing import Any
 from dagwright.core.model.states import NodeError, NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
-from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses
+from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses_of
 from tests.support.plan_building import node
 
 
@@ -74,5 +74,5 @@ def test_component_that_reads_results_can_fail_a_node() -> None:
     start_ready_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
     scheduler.complete("b", 2, at=1.0)
-    assert statuses(scheduler) == {"a": "failed", "b": "completed"}
+    assert statuses_of(scheduler) == {"a": "failed", "b": "completed"}
     assert (scheduler.records[1].result, scheduler.records[1].message) == (1, "halved")

@@ -27,7 +27,7 @@ from tests.support.plan_building import (
     start_ready_tasks,
     started_run,
     started_scheduler,
-    states,
+    statuses_of,
     work_of,
 )
 
@@ -196,7 +196,7 @@ def test_condition_of_many_items_does_not_read_the_whole_list_per_item(when: str
 @pytest.mark.parametrize("when", ["item in facts.result", "facts.result.exists(x, x == item)"])
 def test_condition_that_would_read_too_much_fails_its_node(when: str) -> None:
     scheduler = scheduler_with_items(when, result=list(range(10_000)), items=list(range(10_000)))
-    assert states(scheduler)["m"] == "failed"
+    assert statuses_of(scheduler)["m"] == "failed"
     code, message = error_of(scheduler, "m")
     assert (code, message[:31]) == ("too_large", "when: it reads too much: about ")
     assert scheduler.record_of("m[0]") is None
@@ -212,7 +212,7 @@ def test_compute_budget_of_conditions_is_reset_at_every_activation() -> None:
     work_per_condition = work_of(scheduler)
     start_ready_tasks(scheduler)
     scheduler.complete("b", 1, at=2.0)
-    assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready"}
+    assert statuses_of(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready"}
     assert (3 * work_per_condition > MAX_WORK, work_of(scheduler)) == (True, 2 * work_per_condition)
 
 
@@ -226,7 +226,9 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
     monkeypatch.setattr("dagwright.core.expressions.conditions.measure_value", measure)
     scheduler = started_run(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
     scheduler.complete("a", list(range(1, 5_000)), at=1.0)
-    assert states(scheduler) == {"a": "completed", "n0": "skipped"} | {f"n{number}": "ready" for number in range(1, 5)}
+    assert statuses_of(scheduler) == {"a": "completed", "n0": "skipped"} | {
+        f"n{number}": "ready" for number in range(1, 5)
+    }
     assert measured_nodes == ["a"]
 
 

@@ -24,7 +24,7 @@ from tests.support.plan_building import (
     start_ready_tasks,
     started_run,
     started_scheduler,
-    states,
+    statuses_of,
 )
 
 _MAP = node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"})
@@ -80,14 +80,14 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
     assert (join_task.id, join_task.is_child_run, join_task.is_join) == ("m[all]", False, True)
     scheduler.complete(join_task.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
-    assert states(scheduler) == {"m": "completed", "z": "ready"}
+    assert statuses_of(scheduler) == {"m": "completed", "z": "ready"}
     scheduler = _started_scheduler()
     tasks = start_ready_tasks(scheduler)
     scheduler.cancel(1.5)
     for task in tasks:
         _end_map_batch(scheduler, task, values=None, pieces=[("sha256-x", 300)])
     assert scheduler.is_finished
-    assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
+    assert statuses_of(scheduler) == {"m": "cancelled", "z": "cancelled"}
 
 
 def test_failed_items_are_counted_over_all_map_batches() -> None:
@@ -104,7 +104,7 @@ def test_failed_items_are_counted_over_all_map_batches() -> None:
     record = scheduler.records[0]
     assert record.error == NodeError("odd", "3 of 1200 items failed; the first: m[400]: no luck")
     assert counts_of_items(record) == {"completed": 1_197, "failed": 3}
-    assert states(scheduler) == {"m": "failed", "z": "blocked"}
+    assert statuses_of(scheduler) == {"m": "failed", "z": "blocked"}
 
 
 def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default() -> None:
@@ -159,7 +159,7 @@ def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.
 def test_map_that_exceeds_the_item_limit_of_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)
     scheduler = scheduler_of(*(_map_node(f"m{number}", 600) for number in range(3)))
-    assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
+    assert statuses_of(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
     assert error_of(scheduler, "m2") == (
         "too_large",
         "for_each has 600 items, and other nodes of the run have 1,200; at most 1,500 are allowed in total: "
@@ -177,7 +177,7 @@ def test_items_of_all_nodes_are_counted_in_all_executions(
     if continues_as_new:
         scheduler = restored_scheduler(scheduler)
     scheduler.complete("a", None, at=2.0)
-    assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
+    assert statuses_of(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
 
 
 def test_failing_items_of_many_maps_run_in_child_runs() -> None:
@@ -198,7 +198,7 @@ def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
     scheduler.complete("a", "x" * 1_600_000, at=1.0)
     assert next_call(scheduler, 1.0) is None
     code, message = error_of(scheduler, "m")
-    assert (code, states(scheduler)["m"]) == ("too_large", "failed")
+    assert (code, statuses_of(scheduler)["m"]) == ("too_large", "failed")
     assert "501 of 501 items failed; the first: m[0-125]: the items m[0-125] and the values that they read" in message
 
 
@@ -249,7 +249,7 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
             scheduler.complete(task.id, "done", at=2.0)
         running_tasks += start_ready_tasks(scheduler)
     assert max(running_counts) == max_running
-    assert set(states(scheduler).values()) == {"completed"}
+    assert set(statuses_of(scheduler).values()) == {"completed"}
 
 
 def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:

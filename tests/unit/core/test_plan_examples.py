@@ -16,7 +16,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import Toolset, load_toolset
-from tests.support.plan_building import error_of, started_scheduler, states
+from tests.support.plan_building import error_of, started_scheduler, statuses_of
 
 FOLDER = Path(__file__).parents[3] / "examples"
 
@@ -63,7 +63,7 @@ def run_example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunSc
 def test_failing_plan_keeps_results_that_do_not_depend_on_the_failed_node(toolset: Toolset) -> None:
     scheduler = run_example("failing-plan/plan.yaml", toolset, {})
     completed_nodes = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
-    assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed_nodes}
+    assert statuses_of(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed_nodes}
     assert scheduler.status() == "completed_with_failures"
     reason = "There is no file 'examples/failing-plan/there-is-no-such-file.txt' in the files folder"
     assert scheduler.output() == ({"report": f"North blocked: {reason}. South: 100.25.", "south in euro": 100.25}, None)

@@ -21,7 +21,7 @@ from dagwright.core.expressions.references import (
 from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.expressions.value_refs import bindings_of, format_value_refs, ref_for_display
 from dagwright.features.run_scheduler import RunScheduler
-from tests.support.plan_building import error_of, node, start_ready_tasks, started_run, states, work_of
+from tests.support.plan_building import error_of, node, start_ready_tasks, started_run, statuses_of, work_of
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
 
@@ -309,7 +309,7 @@ def test_query_that_exceeds_the_budget_of_an_activation_fails_its_node_or_output
     scheduler.state.compute_budget.start(1.0)
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
     assert [task.id for task in start_ready_tasks(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
-    assert states(scheduler)["n7"] == "failed"
+    assert statuses_of(scheduler)["n7"] == "failed"
     prefix = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
     code, message = error_of(scheduler, "n7")
     assert (code, message[: len(prefix)]) == ("too_large", prefix)

@@ -21,7 +21,7 @@ from tests.support.plan_building import (
     start_ready_tasks,
     started_run,
     started_scheduler,
-    states,
+    statuses_of,
     tool_error,
 )
 
@@ -46,7 +46,13 @@ DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
 def test_failure_blocks_dependents_and_blocked_nodes_name_failed_nodes_in_plan_order() -> None:
     scheduler = scheduler_of(*DIAMOND, node("e"))
     run_to_end(scheduler, b=tool_error())
-    assert states(scheduler) == {"a": "completed", "b": "failed", "c": "completed", "d": "blocked", "e": "completed"}
+    assert statuses_of(scheduler) == {
+        "a": "completed",
+        "b": "failed",
+        "c": "completed",
+        "d": "blocked",
+        "e": "completed",
+    }
     assert error_of(scheduler, "d") == ("dependency_failed", "Waiting for dependency: b failed")
     assert scheduler.records[3].blocked_by == ("b",)
     assert scheduler.status() == "completed_with_failures"
@@ -73,7 +79,7 @@ def test_on_error_sets_the_effect_of_a_failure(
         arguments += [task.arguments for task in tasks]
         for task in tasks:
             scheduler.fail("a", tool_error("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
-    assert tuple(states(scheduler).values()) == expected_states
+    assert tuple(statuses_of(scheduler).values()) == expected_states
     assert scheduler.status() == run_status
     assert error_of(scheduler, "a") == ("tool_failed", "no")
     assert arguments[1:] == ([{"x": 7}] if run_status == "completed" else [])
@@ -107,7 +113,7 @@ def _state_after_join(join: Any, ends: str) -> str:
         elif letter == "C":
             scheduler.complete(node_id, 1, at=1.0)
     start_ready_tasks(scheduler)
-    return states(scheduler)["z"]
+    return statuses_of(scheduler)["z"]
 
 
 def test_result_of_an_incomplete_node_is_null_and_its_error_can_be_read() -> None:
@@ -144,7 +150,7 @@ def test_missing_data_fails_the_node_or_the_run() -> None:
 def test_false_condition_skips_dependents_and_non_boolean_condition_fails() -> None:
     scheduler = scheduler_of(node("a"), node("b", when="a.result > 3"), node("c", "b"), node("d", "b", join="any"))
     assert run_to_end(scheduler, a=2) == ["a", "d"]
-    assert states(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
+    assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
     assert scheduler.status() == "completed"
     scheduler = scheduler_of(node("a"), node("b", when="a.result + 1"))
     run_to_end(scheduler, a=2)
@@ -203,9 +209,9 @@ def test_failed_items_fail_the_node_or_have_the_value_of_on_error() -> None:
     scheduler = started_run(node("m", for_each=[1, 2, 3]), node("z", "m"))
     scheduler.fail("m[1]", tool_error("one"), at=1.0)
     scheduler.fail("m[2]", tool_error("two"), at=2.0)
-    assert states(scheduler) == {"m": "running", "z": "pending"}
+    assert statuses_of(scheduler) == {"m": "running", "z": "pending"}
     scheduler.complete("m[0]", 1, at=3.0)
-    assert states(scheduler) == {"m": "failed", "z": "blocked"}
+    assert statuses_of(scheduler) == {"m": "failed", "z": "blocked"}
     assert error_of(scheduler, "m") == ("tool_failed", "2 of 3 items failed; the first: m[1]: one")
     scheduler = started_run(node("m", for_each=[1, 2], on_error={"value": None}))
     scheduler.fail("m[0]", tool_error("one"), at=1.0)
@@ -220,7 +226,7 @@ def test_condition_on_the_item_skips_items_and_condition_on_inputs_skips_the_nod
     assert scheduler.records[0].result == [None, "m[1]", None]
     assert [item.record.status for item in scheduler.records[0].items] == ["skipped", "completed", "skipped"]
     scheduler = scheduler_of(node("m", for_each=[1, 5], when="inputs.go"), inputs={"go": False})
-    assert (run_to_end(scheduler), states(scheduler)) == ([], {"m": "skipped"})
+    assert (run_to_end(scheduler), statuses_of(scheduler)) == ([], {"m": "skipped"})
 
 
 def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> None:
@@ -295,7 +301,7 @@ def test_slot_released_by_a_failing_argument_is_used_by_the_next_call() -> None:
     scheduler.complete("facts", {}, at=1.0)
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["next"]
-    assert states(scheduler)["wrong"] == "failed"
+    assert statuses_of(scheduler)["wrong"] == "failed"
 
 
 def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
@@ -303,7 +309,7 @@ def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
         node("a"), node("b", "a"), node("slow"), node("after", "slow"), on_failure="fail_fast", output="{{slow.result}}"
     )
     scheduler.fail("a", tool_error("no"), at=1.0)
-    assert states(scheduler) == {"a": "failed", "b": "blocked", "slow": "running", "after": "cancelled"}
+    assert statuses_of(scheduler) == {"a": "failed", "b": "blocked", "slow": "running", "after": "cancelled"}
     assert scheduler.is_stopped
     scheduler.complete("slow", 1, at=2.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
@@ -312,7 +318,7 @@ def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
         node("a", for_each="{{PLACEHOLDER_files}}"), node("b"), inputs={"files": 3}, on_failure="fail_fast"
     )
     assert start_ready_tasks(scheduler) == []
-    assert states(scheduler) == {"a": "failed", "b": "cancelled"}
+    assert statuses_of(scheduler) == {"a": "failed", "b": "cancelled"}
     assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
 
 
@@ -321,18 +327,24 @@ def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> 
     scheduler.complete("a", 5, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     scheduler.cancel(2.0, reason="enough")
-    assert states(scheduler) == {"a": "completed", "b": "running", "c": "running", "d": "cancelled", "m": "running"}
+    assert statuses_of(scheduler) == {
+        "a": "completed",
+        "b": "running",
+        "c": "running",
+        "d": "cancelled",
+        "m": "running",
+    }
     assert start_ready_tasks(scheduler) == []
     scheduler.task_cancelled("b", at=3.0)
     scheduler.complete("c", 6, at=3.0)
     scheduler.task_cancelled("m[0]", at=3.0)
     ends = {"a": "completed", "b": "cancelled", "c": "completed", "d": "cancelled", "m": "cancelled"}
-    assert states(scheduler) == ends
+    assert statuses_of(scheduler) == ends
     assert [scheduler.records[number].reason for number in (1, 3)] == [None, "enough"]
     assert (scheduler.is_finished, scheduler.status()) == (True, "cancelled")
     scheduler = started_run(node("a"), node("b", "a"))
     scheduler.task_cancelled("a", at=1.0, reason="not wanted")
-    assert states(scheduler) == {"a": "cancelled", "b": "blocked"}
+    assert statuses_of(scheduler) == {"a": "cancelled", "b": "blocked"}
     assert error_of(scheduler, "b") == ("dependency_failed", "Waiting for dependency: a was cancelled")
 
 
@@ -438,4 +450,4 @@ def test_key_that_cannot_be_part_of_an_id_fails_the_node(key: str, message: str)
     scheduler = scheduler_of(
         node("m", for_each="{{PLACEHOLDER_items}}", key="{{item}}"), inputs={"items": ["é" * 100, key]}
     )
-    assert (states(scheduler), error_of(scheduler, "m")) == ({"m": "failed"}, ("invalid_key", message))
+    assert (statuses_of(scheduler), error_of(scheduler, "m")) == ({"m": "failed"}, ("invalid_key", message))

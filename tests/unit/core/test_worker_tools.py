@@ -38,7 +38,7 @@ from tests.support.plan_building import (
     restored_scheduler,
     start_ready_tasks,
     started_scheduler,
-    states,
+    statuses_of,
 )
 
 
@@ -226,7 +226,7 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
     assert start_ready_tasks(scheduler, at=1.0) == []
-    assert states(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
+    assert statuses_of(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
     message = "'show' was not called: it requires 'found' (a.result.found is null)"
     assert scheduler.records[1].error == NodeError("precondition_missing", message)
     actual = restored_scheduler(scheduler).records[0]

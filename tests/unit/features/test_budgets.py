@@ -35,7 +35,7 @@ from tests.support.plan_building import (
     restored_scheduler,
     start_ready_tasks,
     started_scheduler,
-    states,
+    statuses_of,
 )
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
@@ -78,7 +78,7 @@ def answer_budget_request(scheduler: RunScheduler, data: Any, request_id: str = 
 def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
     scheduler = run_of(model_node("a"), model_node("b"), model_node("c"), budget=Budget({"tokens": 300}))
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
-    assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
+    assert statuses_of(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
     assert reason_of(scheduler, "c") == "budget (tokens: 0 of 300 used)"
     assert not open_requests(scheduler)
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
@@ -110,7 +110,7 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert answer_budget_request(scheduler, {"finish": True}) is None
     ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
-    assert states(scheduler) == ends
+    assert statuses_of(scheduler) == ends
     assert reason_of(scheduler, "after") == "not started: calls: 1 of 1 used"
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     scheduler.complete("end", "so far", at=2.0, attempt=attempt_using(20))
@@ -123,11 +123,11 @@ def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() ->
     scheduler = partly_spent_run(
         model_node("a"), model_node("b"), model_node("m", for_each=[1, 2]), budget=Budget(budget, "finish")
     )
-    assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
+    assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
     assert (scheduler.is_finished, open_requests(scheduler)) == (True, {})
     nodes = (model_node("p"), node("read", "p", tool="read_model_plan"), model_node("b"))
     scheduler = partly_spent_run(*nodes, budget=Budget(budget, "finish"))
-    assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
+    assert statuses_of(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
     assert ids_of(start_ready_tasks(scheduler)) == ["read"]
 
 
@@ -180,7 +180,7 @@ def test_nodes_over_the_limit_wait_for_more_budget_or_are_skipped_at_the_finish(
     start_ready_tasks(scheduler)
     add_planned_nodes(scheduler, node("a"), node("b"), model_node("end", "a", "b", purpose="answer", join="all_done"))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
-    assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
+    assert statuses_of(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
     scheduler.complete("a", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
 
@@ -205,7 +205,7 @@ def test_run_that_has_used_its_time_starts_no_node_until_a_person_adds_time_or_f
     start_ready_tasks(scheduler)
     scheduler.complete("a", 1, at=10.0)
     assert ids_of(start_ready_tasks(scheduler, at=10.0)) == ["end"]
-    assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
+    assert statuses_of(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
 
 
 def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
@@ -233,7 +233,7 @@ def test_lost_call_uses_its_estimate_and_unsent_call_uses_nothing() -> None:
     invalid_node["arguments"]["messages"] = ["\ud800"]
     scheduler = run_of(invalid_node, model_node("b"), budget=Budget({"calls": 1}))
     ready_call = next_call(scheduler, 1.0)
-    assert (ready_call and ready_call.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
+    assert (ready_call and ready_call.task.id, statuses_of(scheduler)) == ("b", {"a": "failed", "b": "running"})
 
 
 def test_request_closes_when_no_call_waits_and_has_an_unused_id() -> None:
@@ -292,7 +292,7 @@ def test_invalid_limits_are_rejected(encoded: Any) -> None:
 def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
     scheduler = partly_spent_run(model_node("a"), model_node("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
-    assert states(scheduler) == {"a": "completed", "end": "waiting"}
+    assert statuses_of(scheduler) == {"a": "completed", "end": "waiting"}
     assert answer_budget_request(scheduler, {"finish": True}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     assert open_requests(scheduler) == {}
@@ -334,7 +334,7 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
     assert apply_command(Pause(), scheduler, at=1.0) is None
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert answer_budget_request(scheduler, {"calls": 1}) is None
-    assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
+    assert statuses_of(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert apply_command(Resume(), scheduler, at=3.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
@@ -365,7 +365,7 @@ def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
     start_ready_tasks(scheduler)
     scheduler.features.budget.handle_grant(["b"], finish_reason=None, at=1.0)
     scheduler.features.budget.handle_grant([], finish_reason="the parent run ends", at=1.0)
-    assert states(scheduler) == {"a": "running", "b": "waiting"}
+    assert statuses_of(scheduler) == {"a": "running", "b": "waiting"}
 
 
 def test_estimate_of_a_call_includes_its_stored_conversation() -> None:

@@ -20,7 +20,7 @@ from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
-from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses
+from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses_of
 from tests.support.plan_building import node
 
 
@@ -79,7 +79,10 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     scheduler.complete("b", 1, at=1.0)
     assert scheduler.next_timer == 5.0
     scheduler.advance(5.0)
-    assert (statuses(scheduler), scheduler.records[0].reason) == ({"a": "cancelled", "b": "completed"}, STILL_OUTSIDE)
+    assert (statuses_of(scheduler), scheduler.records[0].reason) == (
+        {"a": "cancelled", "b": "completed"},
+        STILL_OUTSIDE,
+    )
     assert scheduler.next_timer is None
 
 
@@ -126,7 +129,7 @@ def test_call_beyond_the_budget_waits_until_a_person_raises_the_budget() -> None
     requests = FakeRequests()
     scheduler, _ = _run(Budget({"calls": 1}), requests)
     assert start_ready_ids(scheduler) == ["a", "c"]
-    assert statuses(scheduler)["b"] == "waiting"
+    assert statuses_of(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
     assert requests.requested == ["budget"]
     requests.run_answer_appliers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)

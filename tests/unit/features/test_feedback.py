@@ -33,7 +33,7 @@ from tests.support.plan_building import (
     start_ready_tasks,
     started_run,
     started_scheduler,
-    states,
+    statuses_of,
     tool_error,
 )
 
@@ -55,7 +55,7 @@ def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> No
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
     rejections = {apply_command(command, scheduler, at=1.0) for command in commands}
     assert rejections == {"the run has not started: answer 'plan' first"}
-    assert (ids_of(start_ready_tasks(scheduler)), states(scheduler)) == (
+    assert (ids_of(start_ready_tasks(scheduler)), statuses_of(scheduler)) == (
         [],
         {"a": "pending", "b": "pending", "c": "pending"},
     )
@@ -65,7 +65,7 @@ def test_unapproved_run_rejects_commands_and_cancelled_nodes_never_start() -> No
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), node("b"))), {})
     apply_command(CancelNode("a"), scheduler, at=0.0)
     scheduler.start(1.0)
-    assert (ids_of(start_ready_tasks(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
+    assert (ids_of(start_ready_tasks(scheduler)), statuses_of(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
 
 # Tasks that were stopped.
@@ -75,12 +75,12 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", tool_error(), at=1.0)
     assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
-    assert (states(scheduler), open_requests(scheduler)) == ({"a": "cancelled", "b": "failed"}, {})
+    assert (statuses_of(scheduler), open_requests(scheduler)) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
     scheduler = started_run(node("a"), node("b", "a"), node("independent"))
     apply_command(CancelNode("a"), scheduler, at=1.0)
     assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
-    assert (states(scheduler), open_requests(scheduler)) == (
+    assert (statuses_of(scheduler), open_requests(scheduler)) == (
         {"a": "cancelled", "b": "blocked", "independent": "running"},
         {},
     )
@@ -90,7 +90,7 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
         apply_command(CancelNode(name), scheduler, at=1.0)
     for name in ("a", "m[x]"):
         scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
-    assert (states(scheduler), open_requests(scheduler)) == ({"a": "failed", "m": "failed"}, {})
+    assert (statuses_of(scheduler), open_requests(scheduler)) == ({"a": "failed", "m": "failed"}, {})
     assert (scheduler.state.cancel_deadlines, scheduler.is_finished) == ({}, True)
 
 

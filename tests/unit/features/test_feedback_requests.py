@@ -25,7 +25,7 @@ from tests.support.plan_building import (
     restored_scheduler,
     scheduler_of,
     started_run,
-    states,
+    statuses_of,
 )
 
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
@@ -57,7 +57,7 @@ def test_escalation_changes_the_assignee_and_ends_with_the_default() -> None:
     assert assignees == ["ann", "boss", "ceo"]
     assert scheduler.next_timer == 30.0
     scheduler.advance(30.0)
-    assert states(scheduler) == {"ask": "completed"}
+    assert statuses_of(scheduler) == {"ask": "completed"}
     [answer] = _answers(scheduler)
     assert answer == {
         **{"request_id": "ask", "outcome": "answered", "answer": "rejected", "by": None},
@@ -97,7 +97,7 @@ def test_last_escalation_expires_and_answer_to_an_unassigned_request_has_no_assi
     scheduler = _scheduler(on_timeout={"escalate": "boss"})
     scheduler.advance(10.0)
     scheduler.advance(20.0)
-    assert states(scheduler) == {"ask": "failed"}
+    assert statuses_of(scheduler) == {"ask": "failed"}
     assert scheduler.plan.nodes[0].arguments["on_timeout"] == {"escalate": "boss"}
     assert _answers(scheduler)[0]["outcome"] == "expired"
     scheduler = _scheduler(assignee=None)
@@ -136,7 +136,7 @@ def test_key_answers_only_the_requests_that_may_answer_allows() -> None:
     # After the escalation, only the new assignee may answer.
     assert answer_request(scheduler, "ask", _YES, by="ann", may_answer="unassigned", at=10.0) is not None
     assert scheduler.features.feedback.answer(boss, 10.0) is None
-    assert states(scheduler) == {"ask": "completed"}
+    assert statuses_of(scheduler) == {"ask": "completed"}
     scheduler = _scheduler(assignee=None)
     boss_answer = Feedback("ask", _YES, by="boss", may_answer="assigned")
     assert scheduler.features.feedback.answer(boss_answer, 1.0) == "'ask' is not assigned to boss"
@@ -188,7 +188,7 @@ def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(source: M
     successor = restored_scheduler(scheduler)
     assert successor.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REJECTION
     assert successor.features.feedback.answer(_feedback("update"), 2.0) is None
-    assert states(successor) == {"ask": "completed"}
+    assert statuses_of(successor) == {"ask": "completed"}
     early_run = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
     assert early_run.features.feedback.answer(_feedback(source), 0.5) == _INBOX_REJECTION
     assert early_run.features.feedback.requests.early_answers == {}
@@ -251,4 +251,4 @@ def test_call_gets_all_its_answers_up_to_a_size_limit() -> None:
     text = "x" * 200_000
     expected = [*[None] * 3, f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again"]
     assert [_ask_and_answer(scheduler, text) for _ in range(4)] == expected
-    assert states(scheduler) == {"n": "failed"}
+    assert statuses_of(scheduler) == {"n": "failed"}

@@ -27,7 +27,7 @@ from tests.support.plan_building import (
     restored_scheduler,
     start_ready_tasks,
     started_scheduler,
-    states,
+    statuses_of,
     tool_error,
 )
 
@@ -93,7 +93,7 @@ def test_fork_without_changes_reuses_everything() -> None:
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=0)
 
     assert started_scopes(fork) == {}
-    assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
+    assert statuses_of(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     assert [record.result for record in fork.records] == [1, 2, 3]
     assert [record.reused for record in fork.records] == [
         {"run_id": "old", "node_id": name} for name in ("a", "b", "c")
@@ -107,7 +107,7 @@ def test_dependents_are_reused_after_an_equal_result_and_rerun_with_new_keys_aft
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
     assert started_scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
-    assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
+    assert statuses_of(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
     started_scopes(fork)
     fork.complete("a", 7, at=12.0)
@@ -193,7 +193,7 @@ def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None
     started_scopes(fork)
     fork.complete("a", 9, at=12.0)
     assert started_scopes(fork) == {"b": None}
-    assert states(fork)["c"] == "completed"
+    assert statuses_of(fork)["c"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
     fork, reuse, prediction = create_fork(ended_map_scheduler(plan, size=size), plan)
 
     assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
-    assert states(fork) == {"m": "completed"}
+    assert statuses_of(fork) == {"m": "completed"}
     assert fork.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
 
 

@@ -22,7 +22,7 @@ from tests.support.plan_building import (
     scheduler_of,
     start_ready_tasks,
     started_run,
-    states,
+    statuses_of,
     tool_error,
 )
 
@@ -48,7 +48,7 @@ def _partly_failed_run() -> RunScheduler:
 def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert apply_command(CancelNode("b", actor=ANN), scheduler, at=1.0) is None
-    assert states(scheduler) == {
+    assert statuses_of(scheduler) == {
         **{"a": "ready", "b": "cancelled", "c": "blocked", "late": "pending", "any": "pending"},
         **{"side": "ready", "after": "pending"},
     }
@@ -59,7 +59,7 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "side"]
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert apply_command(CancelNode("b", branch=True, actor=ANN), scheduler, at=1.0) is None
-    assert [name for name, status in states(scheduler).items() if status == "cancelled"] == ["b", "c", "late"]
+    assert [name for name, status in statuses_of(scheduler).items() if status == "cancelled"] == ["b", "c", "late"]
     for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["any", "after"]
@@ -73,15 +73,15 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
 
     scheduler = cancelling_run()
     assert (scheduler.state.cancel_deadlines, scheduler.next_timer) == ({"a": 31.0}, 31.0)
-    assert states(scheduler) == {"a": "running", "b": "cancelled", "independent": "running"}
+    assert statuses_of(scheduler) == {"a": "running", "b": "cancelled", "independent": "running"}
     assert apply_command(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
     scheduler.task_cancelled("a", at=3.0)
-    assert (scheduler.state.cancel_deadlines, states(scheduler)["a"]) == ({}, "cancelled")
+    assert (scheduler.state.cancel_deadlines, statuses_of(scheduler)["a"]) == ({}, "cancelled")
     assert apply_command(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
 
     scheduler = cancelling_run()
     scheduler.advance(30.0)
-    assert states(scheduler)["a"] == "running"
+    assert statuses_of(scheduler)["a"] == "running"
     scheduler.advance(31.0)
     record = record_of(scheduler, "a")
     assert (record.status, record.reason) == (NodeStatus.CANCELLED, "still running outside")
@@ -100,7 +100,7 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     assert apply_command(CancelNode("m"), scheduler, at=3.0) is None
     assert scheduler.state.cancel_deadlines == {"m[z]": 33.0}
     scheduler.task_cancelled("m[z]", at=4.0)
-    assert (states(scheduler), scheduler.status()) == ({"m": "cancelled", "after": "blocked"}, RunStatus.FAILED)
+    assert (statuses_of(scheduler), scheduler.status()) == ({"m": "cancelled", "after": "blocked"}, RunStatus.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_retry_with_new_arguments_adds_a_node_with_an_unused_id() -> None:
     assert (task.id, task.call_id, task.path, task.arguments) == ("a#2", "a#2", [["node", "a#2"]], {"file": "other"})
     scheduler.complete("a#2", {"n": 7}, at=3.0)
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"of": 7}]
-    assert states(scheduler) == {
+    assert statuses_of(scheduler) == {
         "a": "superseded",
         "b": "running",
         "c": "pending",
@@ -160,7 +160,7 @@ def test_retry_with_new_arguments_adds_a_node_with_an_unused_id() -> None:
         assert ids_of(start_ready_tasks(scheduler)) == [name]
         scheduler.fail(name, tool_error(), at=4.0)
     record = record_of(scheduler, "b")
-    assert (states(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
+    assert (statuses_of(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
     scheduler = _partly_failed_run()
     for at in (2.0, 3.0):
         apply_command(RetryNode("a"), scheduler, at=at)
@@ -178,11 +178,11 @@ def test_failed_items_are_retried_and_completed_items_keep_their_results() -> No
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", tool_error(), at=1.0)
     scheduler.fail("m[z]", tool_error(), at=1.0)
-    assert states(scheduler) == {"m": "failed", "after": "blocked", "independent": "running"}
+    assert statuses_of(scheduler) == {"m": "failed", "after": "blocked", "independent": "running"}
     assert apply_command(RetryNode("m[y]"), scheduler, at=2.0) is None
     assert [task.call_id for task in start_ready_tasks(scheduler)] == ["m[y]#2"]
     scheduler.complete("m[y]", "Y", at=3.0)
-    assert states(scheduler) == {"m": "failed", "after": "blocked", "independent": "running"}
+    assert statuses_of(scheduler) == {"m": "failed", "after": "blocked", "independent": "running"}
     assert apply_command(RetryNode("m"), scheduler, at=4.0) is None
     assert [task.call_id for task in start_ready_tasks(scheduler)] == ["m[z]#2"]
     scheduler.complete("m[z]", "Z", at=5.0)
@@ -195,7 +195,7 @@ def test_cancelled_branch_is_pending_again_when_its_node_is_retried() -> None:
     apply_command(CancelNode("b", branch=True), scheduler, at=1.0)
     assert apply_command(RetryNode("b"), scheduler, at=2.0) is None
     pending_nodes = dict.fromkeys(("b", "c", "late", "any", "after"), "pending")
-    assert states(scheduler) == {"a": "ready", "side": "ready", **pending_nodes}
+    assert statuses_of(scheduler) == {"a": "ready", "side": "ready", **pending_nodes}
 
 
 def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
@@ -204,7 +204,7 @@ def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
     scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("independent"), tools=tools)
     scheduler.fail("a", tool_error(), at=1.0)
     assert apply_command(RetryNode("a", {"to": 5}), scheduler, at=2.0) == 'arguments/to: 5 is not of type "string"'
-    assert states(scheduler) == {"a": "failed", "independent": "running"}
+    assert statuses_of(scheduler) == {"a": "failed", "independent": "running"}
     assert apply_command(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
 
 
@@ -267,9 +267,9 @@ def test_added_nodes_wait_for_their_dependencies_and_stale_or_duplicate_nodes_ar
     assert apply_command(AddNodes(Extension(4, nodes), actor=ANN), scheduler, at=2.0) is None
     scheduler.complete("independent", 1, at=3.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["x"]
-    assert states(scheduler)["y"] == "pending"
+    assert statuses_of(scheduler)["y"] == "pending"
     scheduler.complete("x", 1, at=4.0)
-    assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
+    assert (statuses_of(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
     scheduler = _partly_failed_run()
     state_before = state_to_json(scheduler)
     stale_extension = Extension(3, (CompiledNode("x", tool="any"),))

@@ -24,7 +24,7 @@ from dagwright.features.plan_edits.edits import checked_extension, cost_of_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agent_sub_plans
 from dagwright.protocol.scheduler_snapshot import state_to_json
-from tests.support.plan_building import configure, node, scheduler_of, started_run, states
+from tests.support.plan_building import configure, node, scheduler_of, started_run, statuses_of
 
 _NODE_COUNT = 1_200
 _UNUSUAL_IDS = ("step 700", "a/b-700", "-700-", "700", "ä.700")
@@ -167,7 +167,7 @@ def test_many_rejected_nodes_leave_compute_budget_for_the_run() -> None:
     for _ in range(250):
         apply_command(AddUnparsedNodes([*_NEW_NODES, node("m[a]")]), scheduler, at=2.0)
     scheduler.complete("a", 2, at=2.0)
-    assert states(scheduler)["b"] == "ready"
+    assert statuses_of(scheduler)["b"] == "ready"
 
 
 def test_many_small_extensions_are_accepted_in_one_activation_and_each_is_checked_once(
@@ -175,7 +175,7 @@ def test_many_small_extensions_are_accepted_in_one_activation_and_each_is_checke
 ) -> None:
     scheduler = started_run(node("a"))
     assert apply_command(AddUnparsedNodes([node("b", "a")]), scheduler, at=2.0) is None
-    assert (checked_counts, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
+    assert (checked_counts, statuses_of(scheduler)) == ([2], {"a": "running", "b": "pending"})
     assert {apply_command(AddUnparsedNodes([node(f"x{number}")]), scheduler, at=2.0) for number in range(99)} == {None}
     assert len(checked_counts) == 100
 
@@ -238,7 +238,7 @@ def test_guidance_with_nodes_is_parsed_once(checked_counts: list[int]) -> None:
     scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
     answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
     assert scheduler.features.feedback.answer(answer, 2.0) is None
-    assert (checked_counts, list(states(scheduler))) == ([3], ["ask", "a", "b"])
+    assert (checked_counts, list(statuses_of(scheduler))) == ([3], ["ask", "a", "b"])
 
 
 def test_compute_budget_of_an_activation_suffices_for_the_largest_message() -> None:

@@ -26,7 +26,7 @@ from tests.support.plan_building import (
     restored_scheduler,
     scheduler_of,
     start_ready_tasks,
-    states,
+    statuses_of,
     with_extender,
 )
 
@@ -72,12 +72,12 @@ def test_extended_plan_is_kept_in_the_next_execution_and_not_extended_after_a_st
     successor = restored_scheduler(scheduler, compiled_plan(plan_of(node("n0"))), extender=CountingExtender(3))
     assert ids_of(start_ready_tasks(successor)) == ["n1"]
     successor.complete("n1", 1, at=2.0)
-    assert states(successor) == {"n0": "completed", "n1": "completed", "n2": "ready"}
+    assert statuses_of(successor) == {"n0": "completed", "n1": "completed", "n2": "ready"}
     scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     start_ready_tasks(scheduler)
     scheduler.cancel(1.0)
     scheduler.task_cancelled("n0", at=1.0)
-    assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})
+    assert (scheduler.is_finished, statuses_of(scheduler)) == (True, {"n0": "cancelled"})
 
 
 def _raise_key_error(state: RunState) -> Extension | None:
@@ -118,7 +118,7 @@ def test_run_ends_with_the_error_of_an_extender_that_cannot_continue(
     start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
     assert (scheduler.state.error, scheduler.is_finished) == (error, True)
-    assert states(scheduler) == {"n0": "completed", "other": "cancelled"}
+    assert statuses_of(scheduler) == {"n0": "completed", "other": "cancelled"}
 
 
 TOOLS = {name: ToolDeclaration(name, Effects.READ) for name in ("look", "find")}

@@ -36,7 +36,7 @@ from tests.support.plan_building import (
     start_ready_tasks,
     started_run,
     started_scheduler,
-    states,
+    statuses_of,
     tool_error,
     with_extender,
 )
@@ -61,14 +61,14 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     successor = restored_scheduler(
         scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("on", "ask")))
     )
-    assert states(successor) == states(scheduler)
+    assert statuses_of(successor) == statuses_of(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == [
         ("on", {"x": result}),
         ("look", {"hint": "the north"}),
     ]
     expected = {"a": "running", "ask": "completed", "on": "running", "look": "running", "sum": "pending"}
-    assert states(scheduler) == expected
+    assert statuses_of(scheduler) == expected
     actor = {"by": "ann", "at": 1.0, "source": "signal", "reason": "it is missing"}
     assert overrides_of(scheduler, "look") == [{"command": "add_nodes", **actor, "request_id": "ask"}]
     assert scheduler.features.feedback.requests.closed["ask"].answer == "answered"
@@ -92,7 +92,7 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
         scheduler.features.feedback.answer(_answer(), 1.0),
     ] == [rejection, rejection]
     assert scheduler.features.feedback.answer(_answer(nodes=[node("more", "a")]), 1.0) is None
-    assert states(scheduler)["more"] == "pending"
+    assert statuses_of(scheduler)["more"] == "pending"
 
 
 def test_answer_may_have_nodes_without_text_and_tools_that_the_run_does_not_know() -> None:
@@ -163,7 +163,7 @@ def test_nodes_are_rejected_in_defaults_and_in_answers_to_other_types() -> None:
 def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> None:
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("beside", "a"), node("on", "ask"))
     assert scheduler.features.feedback.answer(_answer(), 0.5) is None
-    assert states(scheduler)["ask"] == "pending"
+    assert statuses_of(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["beside", "on", "look"]
     assert (open_requests(scheduler), scheduler.features.feedback.requests.early_answers) == ({}, {})
@@ -190,7 +190,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
         scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
     accepted_names, open_names = names[:13], names[13:]
-    assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *accepted_names]
+    assert [name for name, state in statuses_of(scheduler).items() if state == "completed"] == ["a", *accepted_names]
     assert [*open_requests(scheduler)] == open_names
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in open_names
@@ -250,7 +250,7 @@ def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
     )
     assert scheduler.features.feedback.answer(_answer("q[0]", nodes=[node("look")]), 1.0) is None
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look2")]), 1.0) is None
-    assert states(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
+    assert statuses_of(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
 
 
 # Retries.
@@ -267,7 +267,7 @@ def test_retry_with_new_arguments_adds_a_node_and_is_rejected_for_an_item() -> N
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answer_request(answered_run, "a", answer, by="ann", source="update", at=2.0) is None
     assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried_run, at=2.0) is None
-    assert states(answered_run) == states(retried_run) == {"a": "superseded", "a#2": "ready", "b": "pending"}
+    assert statuses_of(answered_run) == statuses_of(retried_run) == {"a": "superseded", "a#2": "ready", "b": "pending"}
     [task] = start_ready_tasks(answered_run)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
     [override] = overrides_of(answered_run, "a#2")

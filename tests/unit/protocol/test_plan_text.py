@@ -27,7 +27,7 @@ from tests.support.plan_building import (
     plan_of,
     restored_scheduler,
     start_ready_tasks,
-    states,
+    statuses_of,
 )
 
 _TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}
@@ -135,7 +135,7 @@ def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     assert rejected.features.feedback.answer(answer, 1.0) is None
     assert rejected.is_finished
     assert rejected.state.error == NodeError("rejected", "rejected by ann: too dear")
-    assert set(states(rejected).values()) == {"cancelled"}
+    assert set(statuses_of(rejected).values()) == {"cancelled"}
 
 
 def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nodes() -> None:
@@ -157,7 +157,7 @@ def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nod
 
 def test_deny_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:
     policy = policy_from_json({"rules": [{"tool": "pay", "then": "deny"}]})
-    assert states(_start(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
+    assert statuses_of(_start(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
 
 def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
