@@ -98,20 +98,33 @@ class Terminal:
 
 
 class CommandLine:
-    """Start commands in one folder with one environment; `is_fresh` starts a new interpreter for each command."""
+    """Start commands in one folder with one environment.
+
+    Args:
+        uses_new_interpreter: start a new interpreter for each command, instead of a fork.
+    """
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], *, is_fresh: bool = False, script: str = "starter.py"
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        uses_new_interpreter: bool = False,
+        script: str = "starter.py",
     ) -> None:
         self.folder = folder
         self.script = script
-        self.is_fresh = is_fresh
+        self.uses_new_interpreter = uses_new_interpreter
         self.environment = dict(environment)
 
     async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> RunningProcess:
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
         return await start_program(
-            program or (self.script,), arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
+            program or (self.script,),
+            arguments,
+            folder=self.folder,
+            environment=environment,
+            uses_new_interpreter=self.uses_new_interpreter,
         )
 
     async def __call__(self, *arguments: str, text: str | None = None) -> ProcessResult:
@@ -121,7 +134,7 @@ class CommandLine:
             folder=self.folder,
             environment=self.environment,
             stdin=DEVNULL if text is None else PIPE,
-            is_fresh=self.is_fresh,
+            uses_new_interpreter=self.uses_new_interpreter,
         )
         return await wait_for_exit(process, text=text)
 
@@ -153,7 +166,7 @@ class CommandLine:
             stdout=slave,
             stderr=slave,
             has_terminal=True,
-            is_fresh=self.is_fresh,
+            uses_new_interpreter=self.uses_new_interpreter,
         )
         os.close(slave)
         return process, master
@@ -191,7 +204,9 @@ def _read_all(descriptor: int) -> str:
 
 def with_model(commands: CommandLine, model_server: ModelServer) -> CommandLine:
     model_variables = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-    return CommandLine(commands.folder, {**commands.environment, **model_variables}, is_fresh=commands.is_fresh)
+    return CommandLine(
+        commands.folder, {**commands.environment, **model_variables}, uses_new_interpreter=commands.uses_new_interpreter
+    )
 
 
 async def commands_of_make(target: str) -> list[list[str]]:

@@ -28,9 +28,9 @@ async def command_line(
     server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[CommandLine]:
     """Commands in an empty folder, on the server of the session; remaining processes of a failed test are killed."""
-    is_fresh = request.node.get_closest_marker("fresh") is not None
+    uses_new_interpreter = request.node.get_closest_marker("fresh") is not None
     earlier_programs = running_programs()
-    yield CommandLine(tmp_path, server.environment(), is_fresh=is_fresh)
+    yield CommandLine(tmp_path, server.environment(), uses_new_interpreter=uses_new_interpreter)
     await end_programs(running_programs() - earlier_programs)
 
 
@@ -67,7 +67,9 @@ def commands_without_server(command_line: CommandLine) -> CommandLine:
     """Commands in an empty folder with its own state folder; no server runs there."""
     state = str(command_line.folder / "state")
     return CommandLine(
-        command_line.folder, {**command_line.environment, "DAGWRIGHT_STATE_DIR": state}, is_fresh=command_line.is_fresh
+        command_line.folder,
+        {**command_line.environment, "DAGWRIGHT_STATE_DIR": state},
+        uses_new_interpreter=command_line.uses_new_interpreter,
     )
 
 

@@ -130,7 +130,7 @@ async def test_person_talks_checks_the_status_and_continues_later(
 async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_QUESTION), "Done.") as model_server:
         commands = with_model(command_line, model_server)
-        chat = await start_chat(commands, "--session", "asked")
+        chat = await start_chat(commands, "--session", "question")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(f"3{ENTER}")
@@ -149,7 +149,7 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
         _calculation_plan(), step("One.", release_event=release_event), _calculation_plan(), "Two."
     ) as model_server:
         commands = with_model(command_line, model_server)
-        chat = await start_chat(commands, "--session", "left")
+        chat = await start_chat(commands, "--session", "detached-chat")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(model_server.calls) == 2)
         chat.type_text(CTRL_C)
@@ -166,14 +166,14 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
         await chat.wait_for_text(PROMPT)
         chat.type_text(CTRL_C)
         assert await chat.wait_for_exit() == 130
-        turns = await _turns(commands, "left")
+        turns = await _turns(commands, "detached-chat")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
 async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
     async with ModelServer(plan_text(_QUESTION)) as model_server:
         commands = with_model(command_line, model_server)
-        chat = await start_chat(commands, "--session", "stopped")
+        chat = await start_chat(commands, "--session", "cancelled-chat")
         chat.type_text(f"Show it.{ENTER}")
         await chat.wait_for_text("Which? (number or name):")
         chat.type_text(CTRL_C)
@@ -182,7 +182,7 @@ async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: Command
         await say(chat, "/cancel", "cancelled")
         await say(chat, "/new other", "session other: idle, 0 turns")
         await leave(chat, "dagwright chat --session other")
-        assert [turn["status"] for turn in await _turns(commands, "stopped")] == ["cancelled"]
+        assert [turn["status"] for turn in await _turns(commands, "cancelled-chat")] == ["cancelled"]
 
 
 async def test_chat_continues_after_kills_of_the_server(
@@ -195,7 +195,7 @@ async def test_chat_continues_after_kills_of_the_server(
         commands = with_model(commands_with_private_server, model_server)
         up_result = await commands("up", "--json")
         up_result.check_success()
-        chat = await start_chat(commands, "--session", "lost")
+        chat = await start_chat(commands, "--session", "killed-server")
         chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(model_server.calls) == 2)
         record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())

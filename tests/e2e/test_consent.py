@@ -77,11 +77,13 @@ async def test_policy_file_requests_approval_of_calls(
     policy = command_line.folder / "policy.yaml"
     policy.write_text("rules:\n  - {tool: pay, then: ask}\n", encoding="utf-8")
     plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
-    run_process = await command_line.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "policed")
+    run_process = await command_line.start(
+        "run", plan, "--tools", tools, "--policy", str(policy), "--id", "calls-approved"
+    )
     await read_line_with(run_process, "b waits for anyone: Approve 'pay'?")
-    reject_result = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
+    reject_result = await command_line("feedback", "calls-approved", "a", "--reject", "--by", "cy")
     approve_result = await command_line(
-        "feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy"
+        "feedback", "calls-approved", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy"
     )
     result = await wait_for_exit(run_process)
 

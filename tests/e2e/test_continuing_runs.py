@@ -157,19 +157,21 @@ async def test_up_is_idempotent_and_down_stops_the_server(
 
 async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
-    run_process = await command_line.start("run", plan, "--id", "lost")
+    run_process = await command_line.start("run", plan, "--id", "killed-worker")
     await read_line_with(run_process, "running    long  wait · Take a while")
     run_process.send_signal(signal.SIGKILL)
     await wait_for_exit(run_process)
 
-    repeated_result = await command_line("run", plan, "--id", "lost")
+    repeated_result = await command_line("run", plan, "--id", "killed-worker")
 
     repeated_result.check_success()
-    assert repeated_result.stdout.startswith("run lost already exists with the same plan; continuing it\n")
+    assert repeated_result.stdout.startswith("run killed-worker already exists with the same plan; continuing it\n")
     waiting_text = "waiting    long was running when its worker died; it is retried at the latest in "
     assert waiting_text in repeated_result.stdout
     assert "running    long (attempt 2: its worker died or hung)\n" in repeated_result.stdout
     assert "Heartbeat timeout" not in repeated_result.stdout
 
-    final_result = await command_line("run", plan, "--id", "lost")
-    assert final_result.stdout.startswith("run lost has already ended\nlost (Killed in a step): completed in ")
+    final_result = await command_line("run", plan, "--id", "killed-worker")
+    assert final_result.stdout.startswith(
+        "run killed-worker has already ended\nkilled-worker (Killed in a step): completed in "
+    )

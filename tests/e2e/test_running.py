@@ -100,16 +100,18 @@ async def test_same_id_attaches_to_the_run_of_the_same_plan_and_inputs(
         encoding="utf-8",
     )
     plan = write_plan(calculation("a", "6 * 7"))
-    first_result = await command_line("run", plan, "--id", "mine", "--json")
-    repeated_result = await command_line("run", plan, "--id", "mine", "--json")
-    other_tools_result = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
-    other_model_result = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
-    other_plan_result = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
+    first_result = await command_line("run", plan, "--id", "same-plan", "--json")
+    repeated_result = await command_line("run", plan, "--id", "same-plan", "--json")
+    other_tools_result = await command_line("run", plan, "--id", "same-plan", "--json", "--tools", "calculating.py")
+    other_model_result = await command_line("run", plan, "--id", "same-plan", "--model", "large", "--json")
+    other_plan_result = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "same-plan", "--json")
     plan_with_input = write_plan(calculation("a", "6 * {{PLACEHOLDER_count}}"), inputs={"count": {"type": "integer"}})
-    await command_line("run", plan_with_input, "--id", "mine-of-7", "--input", "count=7", "--json")
-    other_input_result = await command_line("run", plan_with_input, "--id", "mine-of-7", "--input", "count=8", "--json")
+    await command_line("run", plan_with_input, "--id", "same-plan-7", "--input", "count=7", "--json")
+    other_input_result = await command_line(
+        "run", plan_with_input, "--id", "same-plan-7", "--input", "count=8", "--json"
+    )
     other_plan_and_input_result = await command_line(
-        "run", plan_with_input, "--id", "mine", "--input", "count=8", "--json"
+        "run", plan_with_input, "--id", "same-plan", "--input", "count=8", "--json"
     )
 
     assert (first_result.code, repeated_result.code, other_tools_result.code) == (0, 0, 0)
@@ -120,10 +122,10 @@ async def test_same_id_attaches_to_the_run_of_the_same_plan_and_inputs(
         each.document["message"]
         for each in (other_plan_result, other_input_result, other_plan_and_input_result, other_model_result)
     ] == [
-        "the id 'mine' belongs to a run with another plan; choose another id",
-        "the id 'mine-of-7' belongs to a run with other inputs ('count'); choose another id",
-        "the id 'mine' belongs to a run with another plan and other inputs ('count'); choose another id",
-        "the id 'mine' belongs to a run with another model; choose another id",
+        "the id 'same-plan' belongs to a run with another plan; choose another id",
+        "the id 'same-plan-7' belongs to a run with other inputs ('count'); choose another id",
+        "the id 'same-plan' belongs to a run with another plan and other inputs ('count'); choose another id",
+        "the id 'same-plan' belongs to a run with another model; choose another id",
     ]
     assert other_plan_result.stderr.strip() == other_plan_result.document["message"]
 

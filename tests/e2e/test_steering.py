@@ -144,31 +144,33 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
 
 async def test_running_run_is_steered(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
-    run_process = await command_line.start("run", plan, "--id", "governed", "--deadline", "2h")
-    await _wait_for_states(command_line, "governed", long="running")
+    run_process = await command_line.start("run", plan, "--id", "steered-while-running", "--deadline", "2h")
+    await _wait_for_states(command_line, "steered-while-running", long="running")
 
-    pause_result = await command_line("pause", "governed", "--reason", "too early", "--by", "ann")
-    second_pause_result = await command_line("pause", "governed", "--json")
-    limits_result = await command_line("limits", "governed", "--max-parallel", "3", "--deadline", "4h", "--by", "ann")
-    past_deadline_result = await command_line("limits", "governed", "--deadline", "1ms", "--json")
-    invalid_deadline_result = await command_line("limits", "governed", "--deadline", "soon")
-    current_limits_result = await command_line("limits", "governed", "--json")
+    pause_result = await command_line("pause", "steered-while-running", "--reason", "too early", "--by", "ann")
+    second_pause_result = await command_line("pause", "steered-while-running", "--json")
+    limits_result = await command_line(
+        "limits", "steered-while-running", "--max-parallel", "3", "--deadline", "4h", "--by", "ann"
+    )
+    past_deadline_result = await command_line("limits", "steered-while-running", "--deadline", "1ms", "--json")
+    invalid_deadline_result = await command_line("limits", "steered-while-running", "--deadline", "soon")
+    current_limits_result = await command_line("limits", "steered-while-running", "--json")
     (tmp_path / "policy.yaml").write_text("otherwise: ask\n")
-    policy_result = await command_line("policy", "governed", str(tmp_path / "policy.yaml"), "--by", "ann")
-    current_policy_result = await command_line("policy", "governed", "--json")
-    status_result = await command_line("status", "governed", "--json")
-    resume_result = await command_line("resume", "governed", "--by", "bob")
-    cancel_result = await command_line("cancel", "governed", "--reason", "enough", "--by", "ann")
+    policy_result = await command_line("policy", "steered-while-running", str(tmp_path / "policy.yaml"), "--by", "ann")
+    current_policy_result = await command_line("policy", "steered-while-running", "--json")
+    status_result = await command_line("status", "steered-while-running", "--json")
+    resume_result = await command_line("resume", "steered-while-running", "--by", "bob")
+    cancel_result = await command_line("cancel", "steered-while-running", "--reason", "enough", "--by", "ann")
     run_result = await wait_for_exit(run_process)
-    late_limits_result = await command_line("limits", "governed", "--max-parallel", "3", "--json")
-    document = (await command_line("result", "governed", "--json")).document
+    late_limits_result = await command_line("limits", "steered-while-running", "--max-parallel", "3", "--json")
+    document = (await command_line("result", "steered-while-running", "--json")).document
 
     assert [each.stdout for each in (pause_result, limits_result, policy_result, resume_result, cancel_result)] == [
-        "governed: the run is paused; running nodes finish\n",
-        "governed: the run now has max_parallel 3 and deadline 4h\n",
-        "governed: the policy is changed\n",
-        "governed: the run continues\n",
-        "governed: the run is being stopped\n",
+        "steered-while-running: the run is paused; running nodes finish\n",
+        "steered-while-running: the run now has max_parallel 3 and deadline 4h\n",
+        "steered-while-running: the policy is changed\n",
+        "steered-while-running: the run continues\n",
+        "steered-while-running: the run is being stopped\n",
     ]
     assert [
         each.code
@@ -189,7 +191,10 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Wri
         3,
         False,
     )
-    assert current_policy_result.document == {"run_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}
+    assert current_policy_result.document == {
+        "run_id": "steered-while-running",
+        "policy": {"rules": [], "otherwise": "ask"},
+    }
     notes = [
         "paused by ann: too early",
         "max_parallel 3 and deadline 4h set by ann",

@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from tests.fuzz.plans import plans
-from tests.fuzz.values import BOUNDARY_NUMBERS, ids, json_values, odd_values, one_in_n, usual_or_rare
+from tests.fuzz.values import BOUNDARY_NUMBERS, happens_once_in, ids, json_values, odd_values, usual_or_rare
 
 DEADLINE = "4s"
 """Deadline of every run, because plans may have delays and timeouts of hours."""
@@ -154,9 +154,9 @@ def cases(draw: st.DrawFn) -> Case:
     """Return a case; most cases start a run with a plan and send a few messages."""
     form = draw(st.sampled_from(("client", "client", "client", "raw", "raw", "compiled", "payloads")))
     fields = draw(_fields) if form != "payloads" else {}
-    if form in ("raw", "compiled") and one_in_n(draw, 6):
+    if form in ("raw", "compiled") and happens_once_in(draw, 6):
         fields = {**fields, **draw(_internal_fields)}
-    messages = draw(st.lists(_messages(), max_size=4)) if one_in_n(draw, 2) else []
+    messages = draw(st.lists(_messages(), max_size=4)) if happens_once_in(draw, 2) else []
     return Case(form, draw(_contents(form)), fields, messages, draw(st.booleans()))
 
 

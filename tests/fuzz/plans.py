@@ -13,10 +13,10 @@ from tests.fuzz.values import (
     DURATIONS,
     ODD_DURATIONS,
     arguments,
+    happens_once_in,
     ids,
     json_values,
     odd_values,
-    one_in_n,
     references,
     texts,
     usual_or_rare,
@@ -46,22 +46,22 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
     node_count = draw(st.integers(1, 8 if depth == 0 else 3))
     node_ids = draw(st.lists(ids, min_size=node_count, max_size=node_count, unique=True))
     nodes = [draw(_nodes(name, node_ids[:number], depth=depth)) for number, name in enumerate(node_ids)]
-    if one_in_n(draw, 4):
+    if happens_once_in(draw, 4):
         nodes = list(draw(st.permutations(nodes)))
-    if one_in_n(draw, 40):
+    if happens_once_in(draw, 40):
         nodes.append(nodes[0])
     plan: dict[str, Any] = {"plan": 1, "nodes": nodes}
-    if one_in_n(draw, 3):
+    if happens_once_in(draw, 3):
         plan["title"] = draw(st.text(max_size=20) | st.sampled_from(("| **x** |\n", "t" * 3_000, "\x00")))
-    if one_in_n(draw, 3):
+    if happens_once_in(draw, 3):
         plan["output"] = draw(texts(node_ids) | arguments(node_ids) | st.lists(references(node_ids), max_size=3))
-    if one_in_n(draw, 4):
+    if happens_once_in(draw, 4):
         plan["inputs"] = {"name": draw(usual_or_rare(st.just({"type": "string", "default": "x"}), rare=json_values))}
-    if one_in_n(draw, 6):
+    if happens_once_in(draw, 6):
         plan["on_failure"] = draw(usual_or_rare(st.sampled_from(("continue", "fail_fast")), rare=json_values))
-    if one_in_n(draw, 6):
+    if happens_once_in(draw, 6):
         plan["deadline"] = draw(_durations)
-    if one_in_n(draw, 8):
+    if happens_once_in(draw, 8):
         plan["metadata"] = draw(_metadata)
     return plan
 
@@ -73,15 +73,17 @@ def _nodes(draw: st.DrawFn, name: str, earlier_ids: Sequence[str], *, depth: int
     is_sub_plan = "plan" in node
     omitted_fields = ["retry", "heartbeat"] if is_sub_plan else []
     # A cache is invalid for tools with other effects than `pure` and `read`, and most plans should be valid.
-    omitted_fields += [] if str(node.get("tool")).startswith(("pure.", "read.")) or one_in_n(draw, 20) else ["cache"]
+    omitted_fields += (
+        [] if str(node.get("tool")).startswith(("pure.", "read.")) or happens_once_in(draw, 20) else ["cache"]
+    )
     for field, (n, values) in _fields(earlier_ids).items():
-        if one_in_n(draw, n) and field not in omitted_fields:
+        if happens_once_in(draw, n) and field not in omitted_fields:
             node[field] = draw(usual_or_rare(values, rare=odd_values, one_in=30))
-    if one_in_n(draw, 6):
+    if happens_once_in(draw, 6):
         node["for_each"] = draw(_items(earlier_ids))
-        if one_in_n(draw, 2):
+        if happens_once_in(draw, 2):
             node["key"] = draw(st.sampled_from(("{{item}}", "{{index}}", "k{{item.x}}", "same", "{{item.name}}")))
-        if one_in_n(draw, 3):
+        if happens_once_in(draw, 3):
             node["max_parallel"] = draw(usual_or_rare(st.integers(1, 3), rare=st.sampled_from(BOUNDARY_NUMBERS)))
         node.setdefault("arguments", {})
         if isinstance(node["arguments"], dict):
@@ -90,7 +92,7 @@ def _nodes(draw: st.DrawFn, name: str, earlier_ids: Sequence[str], *, depth: int
     if (
         isinstance(node.get("join"), dict)
         and not 0 < node["join"].get("at_least", 0) <= dependency_count
-        and not one_in_n(draw, 10)
+        and not happens_once_in(draw, 10)
     ):
         node["join"] = "any"
     # The default delay before a retry is too long: several seconds.
@@ -160,7 +162,7 @@ def _kind_fields(draw: st.DrawFn, earlier_ids: Sequence[str], *, depth: int) -> 
     if kind <= 21 and depth < _MAX_DEPTH:
         sub_plan = draw(usual_or_rare(native_plans(depth=depth + 1) | dialect_plans(), rare=json_values))
         return {"plan": sub_plan, "arguments": draw(usual_or_rare(st.just({}), rare=arguments(earlier_ids)))}
-    if kind == 22 and one_in_n(draw, 3):
+    if kind == 22 and happens_once_in(draw, 3):
         return draw(
             st.sampled_from(
                 (
@@ -190,7 +192,7 @@ def dialect_plans(draw: st.DrawFn) -> Any:
         number: draw(st.lists(st.integers(1, max(1, number - 1)), unique=True, max_size=2)) if number > 1 else []
         for number in range(1, node_count + 1)
     }
-    if one_in_n(draw, 15):
+    if happens_once_in(draw, 15):
         graph[1] = [draw(st.integers(-1, node_count + 2))]
     return dialect.write(graph)
 
@@ -199,7 +201,7 @@ def dialect_plans(draw: st.DrawFn) -> Any:
 def plans(draw: st.DrawFn) -> Any:
     """Return a plan of any kind, sometimes with parts replaced by odd values."""
     plan = draw(native_plans() | native_plans() | native_plans() | dialect_plans())
-    if one_in_n(draw, 6):
+    if happens_once_in(draw, 6):
         for _ in range(draw(st.integers(1, 3))):
             plan = replace_at(plan, draw(st.sampled_from(paths_of(plan))), draw(odd_values))
     return plan

@@ -48,7 +48,7 @@ def usual_or_rare(
     return draw(rare if draw(st.integers(1, one_in)) == one_in else usual)
 
 
-def one_in_n(draw: st.DrawFn, n: int) -> bool:
+def happens_once_in(draw: st.DrawFn, n: int) -> bool:
     """Return true once in `n` times."""
     return draw(st.integers(1, n)) == n
 

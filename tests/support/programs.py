@@ -123,7 +123,7 @@ async def start_program(
     stdout: Any = PIPE,
     stderr: Any = PIPE,
     has_terminal: bool = False,
-    is_fresh: bool = False,
+    uses_new_interpreter: bool = False,
 ) -> RunningProcess:
     """Start a program of this repository.
 
@@ -131,10 +131,10 @@ async def start_program(
         program: `(script,)` or `("-m", module)`; a script is relative to the repository.
         stdin: as for `asyncio.create_subprocess_exec`, like `stdout` and `stderr`.
         has_terminal: whether standard input becomes the terminal of the process.
-        is_fresh: whether to start a new interpreter.
+        uses_new_interpreter: whether to start a new interpreter.
     """
     resolved_program = [str(ROOT / part) if part.endswith(".py") else part for part in program]
-    if is_fresh or _changes_interpreter_settings(environment):
+    if uses_new_interpreter or _changes_interpreter_settings(environment):
         return await asyncio.create_subprocess_exec(
             *(sys.executable, *resolved_program, *arguments),
             cwd=folder,

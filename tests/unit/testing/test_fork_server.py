@@ -40,10 +40,15 @@ def script(tmp_path: Path) -> Path:
     return _write_script(tmp_path, _REPORT_PROGRAM)
 
 
-async def _run_script(script: Path, *, is_fresh: bool) -> tuple[Any, str, int | None]:
+async def _run_script(script: Path, *, uses_new_interpreter: bool) -> tuple[Any, str, int | None]:
     environment = {**os.environ, "PYTHONPATH": "/first:/second", "ONLY": "here"}
     process = await start_program(
-        (str(script),), ("a", "b c"), folder=script.parent, environment=environment, stdin=PIPE, is_fresh=is_fresh
+        (str(script),),
+        ("a", "b c"),
+        folder=script.parent,
+        environment=environment,
+        stdin=PIPE,
+        uses_new_interpreter=uses_new_interpreter,
     )
     stdout, stderr = await process.communicate(b"typed")
     return json.loads(stdout), stderr.decode(), process.returncode
@@ -87,8 +92,8 @@ async def test_forked_program_ends_when_its_command_is_killed(tmp_path: Path, si
 
 
 async def test_forked_process_behaves_like_a_fresh_process(script: Path) -> None:
-    forked_result = await _run_script(script, is_fresh=False)
-    assert forked_result == await _run_script(script, is_fresh=True)
+    forked_result = await _run_script(script, uses_new_interpreter=False)
+    assert forked_result == await _run_script(script, uses_new_interpreter=True)
     report, stderr, exit_code = forked_result
     assert (report["arguments"][1:], report["text"], report["threads"]) == (["a", "b c"], "typed", 1)
     assert (report["environment"]["ONLY"], stderr, exit_code) == ("here", "to stderr\n", 3)
@@ -104,11 +109,13 @@ async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp
     assert (await process.wait(), process.returncode) == (-signal.SIGTERM, -signal.SIGTERM)
 
 
-@pytest.mark.parametrize("is_fresh", [False, True])
-async def test_python_variables_of_the_environment_apply(tmp_path: Path, is_fresh: bool) -> None:
+@pytest.mark.parametrize("uses_new_interpreter", [False, True])
+async def test_python_variables_of_the_environment_apply(tmp_path: Path, uses_new_interpreter: bool) -> None:
     script = _write_script(tmp_path, "import sys\nprint(sys.stdout.encoding)\n")
     environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
-    process = await start_program((str(script),), (), folder=tmp_path, environment=environment, is_fresh=is_fresh)
+    process = await start_program(
+        (str(script),), (), folder=tmp_path, environment=environment, uses_new_interpreter=uses_new_interpreter
+    )
     assert (await process.communicate())[0] == b"iso8859-1\n"
 
 

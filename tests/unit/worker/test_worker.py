@@ -43,7 +43,7 @@ async def test_failed_start_of_a_worker_is_reported(
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}
     # The `--help` case runs in a new interpreter, like a command of a user.
     process = await start_program(
-        ("worker.py",), arguments, folder=tmp_path, environment=environment, is_fresh="--help" in arguments
+        ("worker.py",), arguments, folder=tmp_path, environment=environment, uses_new_interpreter="--help" in arguments
     )
     stdout, stderr = await process.communicate()
     errors = stderr.decode()
