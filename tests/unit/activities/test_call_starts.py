@@ -38,7 +38,7 @@ from tests.support.plan_building import compiled_plan, node, plan_of, start_read
 _FIRST_START_DETAILS = [None, None, {"started": 1}]
 
 
-class Recorder:
+class FakeCallStarts:
     """Fake `CallStarts`."""
 
     record_slots = nullcontext()
@@ -75,7 +75,7 @@ async def _call(
         return "sent"
 
     store = open_store(str(folder))
-    guards = CallGuards(paused_calls, cast(CallStarts, Recorder(events, stops_attempt=stops_attempt)))
+    guards = CallGuards(paused_calls, cast(CallStarts, FakeCallStarts(events, stops_attempt=stops_attempt)))
     environment = load_toolset(Settings(state_dir=folder)).environment
     registry = ToolRegistry.of(mail)
     [call] = activities_of_tools(
@@ -301,9 +301,13 @@ async def test_heartbeat_with_text_also_has_the_other_details() -> None:
         heartbeats.add_usage(Usage(calls=1))
         heartbeats.report_text(HeartbeatText(1, 0, "Oslo has"))
 
-    first, second = await _heartbeats_of(work, earlier_details=["cursor"])
-    assert first == ("cursor", None, None, TEXT.to_json())
-    assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
+    first_heartbeat, second_heartbeat = await _heartbeats_of(work, earlier_details=["cursor"])
+    assert first_heartbeat == ("cursor", None, None, TEXT.to_json())
+    assert (second_heartbeat[0], usage_of_heartbeat(second_heartbeat).calls, second_heartbeat[TEXT_INDEX]["text"]) == (
+        "cursor",
+        1,
+        "Oslo has",
+    )
 
 
 @pytest.mark.parametrize(
@@ -333,13 +337,13 @@ async def test_unconfirmed_start_record_is_not_in_other_heartbeats() -> None:
 
     async def attempt() -> None:
         heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, _UnresponsiveStarts()))
-        recording = asyncio.create_task(heartbeats.record_start())
+        record_task = asyncio.create_task(heartbeats.record_start())
         await asyncio.sleep(0)
         heartbeats.report_text(TEXT)
         assert sent_heartbeats == []
-        recording.cancel()
+        record_task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await recording
+            await record_task
 
     await environment.run(attempt)
     # This heartbeat clears the record, which the server may have received although the call was not made.
@@ -355,7 +359,7 @@ async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> N
         heartbeats.stop()
 
     sent_heartbeats = await _run_attempt(
-        work, earlier_details=[None, None, {"started": 1}], attempt=2, starts=Recorder(records)
+        work, earlier_details=[None, None, {"started": 1}], attempt=2, starts=FakeCallStarts(records)
     )
     assert [started_attempt(details) for details in sent_heartbeats] == [1]
     assert records == []

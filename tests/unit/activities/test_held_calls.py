@@ -18,8 +18,8 @@ from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.core.model.tools import Effects
 from dagwright.server.tool_pauses import ToolPause
 
-_PAUSED = ToolPause("send", 0.0, "ann", "down")
-_UNAVAILABLE = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+_TOOL_PAUSE = ToolPause("send", 0.0, "ann", "down")
+_UNAVAILABLE_ERROR = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
 class Server:
@@ -63,37 +63,37 @@ async def test_server_is_queried_once_for_many_calls(monkeypatch: pytest.MonkeyP
 
 
 async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PAUSED, _PAUSED, _PAUSED)
-    assert await _pauses_of_calls() == [_PAUSED]
+    server = Server(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, _TOOL_PAUSE)
+    assert await _pauses_of_calls() == [_TOOL_PAUSE]
     assert server.events == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
 async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PAUSED, None)
+    server = Server(monkeypatch, _TOOL_PAUSE, None)
     assert await _pauses_of_calls() == [None]
     assert (server.states, server.events) == ([], [])
 
 
 async def test_call_is_unpaused_if_its_tool_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PAUSED, _PAUSED, None)
+    server = Server(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, None)
     assert await _pauses_of_calls() == [None]
     assert [each.partition(":")[0] for each in server.events] == ["pause test", "unpause test"]
 
 
 async def test_call_is_not_paused_while_the_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    Server(monkeypatch, _UNAVAILABLE)
+    Server(monkeypatch, _UNAVAILABLE_ERROR)
     assert await _pauses_of_calls() == [None]
 
 
 async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PAUSED, _PAUSED)
+    server = Server(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE)
     server.cannot_pause = True
-    assert await _pauses_of_calls() == [_PAUSED]
+    assert await _pauses_of_calls() == [_TOOL_PAUSE]
 
 
 @pytest.mark.parametrize("effects", Effects)
 def test_error_tool_paused_is_retried_for_all_effects(effects: Effects) -> None:
-    error = ToolPaused(f"send: {_PAUSED.message}")
+    error = ToolPaused(f"send: {_TOOL_PAUSE.message}")
     decision = retry_decision(error, effects)
     assert (decision.code, decision.is_final, decision.delay is not None) == ("tool_paused", False, True)
     assert error_text(error) == "send: tool paused by ann at 1970-01-01T00:00:00.000Z: down"

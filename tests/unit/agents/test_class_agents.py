@@ -15,7 +15,7 @@ from dagwright.testing import ModelServer, Tokens, busy, json_text, text
 from dagwright.tools import ToolLoadError
 from tests.support.agent_bench import AgentBench, class_registry
 
-NO_RUN = "Odd has no `async def run(self, objective, context, agent)`"
+NO_RUN_MESSAGE = "Odd has no `async def run(self, objective, context, agent)`"
 
 
 class TwoQuestions:
@@ -24,9 +24,11 @@ class TwoQuestions:
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
         self.calls += 1
-        first = await agent.ask(objective)
-        second = await agent.ask(f"Is {first.text} right?", output={"type": "object", "properties": {"ok": {}}})
-        return {"said": first.text, "checked": second.output, "context": context, "calls": self.calls}
+        first_answer = await agent.ask(objective)
+        second_answer = await agent.ask(
+            f"Is {first_answer.text} right?", output={"type": "object", "properties": {"ok": {}}}
+        )
+        return {"said": first_answer.text, "checked": second_answer.output, "context": context, "calls": self.calls}
 
 
 class PersonRequest:
@@ -111,9 +113,9 @@ def test_class_is_loaded_from_a_module_next_to_the_agents_file_or_by_its_bare_na
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("class Odd:\n    pass\n", NO_RUN),
-        ("class Odd:\n    def run(self, a, b, c): ...\n", NO_RUN),
-        ("class Odd:\n    async def run(self, a): ...\n", NO_RUN),
+        ("class Odd:\n    pass\n", NO_RUN_MESSAGE),
+        ("class Odd:\n    def run(self, a, b, c): ...\n", NO_RUN_MESSAGE),
+        ("class Odd:\n    async def run(self, a): ...\n", NO_RUN_MESSAGE),
         (
             "class Odd:\n    def __init__(self, x): ...\n    async def run(self, a, b, c): ...\n",
             "Odd must have a constructor without arguments, because each call creates an object",

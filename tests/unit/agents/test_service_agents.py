@@ -135,19 +135,22 @@ async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> Non
 
 
 async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
-    with agent_service(Reply(body={"result": "old"})) as old, agent_service(Reply(body={"result": "new"})) as new:
-        old_card = card_of("service", service_url=old.url)
+    with (
+        agent_service(Reply(body={"result": "old"})) as old_service,
+        agent_service(Reply(body={"result": "new"})) as new_service,
+    ):
+        old_card = card_of("service", service_url=old_service.url)
         class_card = card_of("class", class_name="ReasoningAgent")
         header = {HEADER_CHECKED_VERSION: old_card.version}
-        payload = await AgentBench(service_registry(new.url), stored_cards=[old_card, class_card]).payload(
+        payload = await AgentBench(service_registry(new_service.url), stored_cards=[old_card, class_card]).payload(
             ARGUMENTS, **header
         )
-        unknown_card_failure = await AgentBench(service_registry(new.url)).failure(ARGUMENTS, **header)
+        unknown_card_failure = await AgentBench(service_registry(new_service.url)).failure(ARGUMENTS, **header)
         header = {HEADER_CHECKED_VERSION: class_card.version}
-        model_failure = await AgentBench(service_registry(new.url), stored_cards=[class_card]).failure(
+        model_failure = await AgentBench(service_registry(new_service.url), stored_cards=[class_card]).failure(
             ARGUMENTS, **header
         )
-    assert (json.loads(payload.data), len(old.requests), new.requests) == ("old", 1, [])
+    assert (json.loads(payload.data), len(old_service.requests), new_service.requests) == ("old", 1, [])
     assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)
     # The class agent ran: it failed at its model call, since this worker has no model configured.
     assert (model_failure.type or "").startswith("model_")

@@ -45,9 +45,9 @@ async def plan_requests(server: ModelServer, **options: Any) -> list[PlannedRequ
 
 @pytest.mark.parametrize("index", range(len(CASES.requests)))
 def test_expected_plan_of_each_request_is_valid(index: int) -> None:
-    parsed = parse_plan(expected_plan(index), "", CASES.tools)
-    assert parsed.notes == []
-    assert len(parsed.planned_nodes.nodes) == len(expected_plan(index)["nodes"])
+    parsed_plan = parse_plan(expected_plan(index), "", CASES.tools)
+    assert parsed_plan.notes == []
+    assert len(parsed_plan.planned_nodes.nodes) == len(expected_plan(index)["nodes"])
 
 
 def test_expected_plans_use_every_tool() -> None:

@@ -10,12 +10,12 @@ from benchmarks.limit_rows import recovery_time_s
 def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
     events = []
     for number, (activity_id, end_s) in enumerate(ends):
-        scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        scheduled.activity_task_scheduled_event_attributes.activity_id = activity_id
-        completed = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        completed.activity_task_completed_event_attributes.scheduled_event_id = 2 * number
-        completed.event_time.FromSeconds(end_s)
-        events += [scheduled, completed]
+        scheduled_event = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        scheduled_event.activity_task_scheduled_event_attributes.activity_id = activity_id
+        completed_event = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        completed_event.activity_task_completed_event_attributes.scheduled_event_id = 2 * number
+        completed_event.event_time.FromSeconds(end_s)
+        events += [scheduled_event, completed_event]
     return events
 
 

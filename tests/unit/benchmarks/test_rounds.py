@@ -29,15 +29,15 @@ def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
     ids = count(1)
 
     def add_call(activity_id: str, started_s: int, ended_s: int) -> None:
-        scheduled = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        scheduled.activity_task_scheduled_event_attributes.activity_id = activity_id
-        started = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-        started.activity_task_started_event_attributes.scheduled_event_id = scheduled.event_id
-        started.event_time.seconds = started_s
-        completed = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        completed.activity_task_completed_event_attributes.scheduled_event_id = scheduled.event_id
-        completed.event_time.seconds = ended_s
-        events.extend((scheduled, started, completed))
+        scheduled_event = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        scheduled_event.activity_task_scheduled_event_attributes.activity_id = activity_id
+        started_event = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+        started_event.activity_task_started_event_attributes.scheduled_event_id = scheduled_event.event_id
+        started_event.event_time.seconds = started_s
+        completed_event = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        completed_event.activity_task_completed_event_attributes.scheduled_event_id = scheduled_event.event_id
+        completed_event.event_time.seconds = ended_s
+        events.extend((scheduled_event, started_event, completed_event))
 
     for number in range(1, ROUNDS + 2):
         round_start_s = 1000 * number

@@ -32,12 +32,12 @@ from dagwright.tools import load_tools
 def test_plan_text_is_parsed_with_the_edges_of_its_shape(make_shape: Callable[[int], Shape], size: int) -> None:
     shape = make_shape(size)
     text = plan_text(shape)
-    parsed = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())
-    nodes = dict(parsed.document)["nodes"]
+    parsed_plan = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())
+    nodes = dict(parsed_plan.document)["nodes"]
     positions = {node["id"]: position for position, node in enumerate(nodes)}
     edges = [tuple(positions[node_id] for node_id in referenced_nodes(node["arguments"])) for node in nodes]
-    assert (parsed.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.dependencies])
-    assert len(parsed.planned_nodes.nodes) == size
+    assert (parsed_plan.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.dependencies])
+    assert len(parsed_plan.planned_nodes.nodes) == size
 
 
 def referenced_nodes(arguments: object) -> list[str]:
@@ -61,12 +61,12 @@ def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
 def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
     events = []
     for number, activity_type in enumerate(["call_model", TOOL, TOOL]):
-        scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        scheduled.activity_task_scheduled_event_attributes.activity_type.name = activity_type
-        started = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-        started.activity_task_started_event_attributes.scheduled_event_id = 2 * number
-        started.event_time.FromSeconds(100 + number)
-        events += [scheduled, started]
+        scheduled_event = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        scheduled_event.activity_task_scheduled_event_attributes.activity_type.name = activity_type
+        started_event = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+        started_event.activity_task_started_event_attributes.scheduled_event_id = 2 * number
+        started_event.event_time.FromSeconds(100 + number)
+        events += [scheduled_event, started_event]
     assert tool_starts(events) == [101.0, 102.0]
 
 

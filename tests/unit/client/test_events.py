@@ -44,8 +44,8 @@ def durable_events(event_mapper: EventMapper, view: RunView) -> list[str]:
     return [description(each) for each in actual.durable]
 
 
-def new_mapper(reported: ReportedState | None = None) -> EventMapper:
-    return EventMapper("run-1", None, reported or ReportedState())
+def new_mapper(reported_state: ReportedState | None = None) -> EventMapper:
+    return EventMapper("run-1", None, reported_state or ReportedState())
 
 
 class SteppedRun:
@@ -53,7 +53,7 @@ class SteppedRun:
 
     def __init__(self) -> None:
         self.view = view_of(node("a"), node("b"), node("c", "a", "b"), node("d", "c"), node("e", "a"))
-        self.at = START
+        self.now = START
 
     @property
     def scheduler(self) -> RunScheduler:
@@ -66,13 +66,13 @@ class SteppedRun:
         ]
         if not running_tasks:
             return
-        self.at += 1
+        self.now += 1
         task = running_tasks[choice % len(running_tasks)]
         if fails:
-            self.scheduler.fail(task, NodeError("tool_failed", "no"), at=self.at)
+            self.scheduler.fail(task, NodeError("tool_failed", "no"), at=self.now)
         else:
-            self.scheduler.complete(task, 1, at=self.at)
-        while self.scheduler.next_task(self.at) is not None:
+            self.scheduler.complete(task, 1, at=self.now)
+        while self.scheduler.next_task(self.now) is not None:
             pass
 
     def snapshot(self, event: int) -> HistorySnapshot:
@@ -133,17 +133,17 @@ def test_item_requests_are_in_item_order() -> None:
 def test_request_is_open_until_the_run_has_its_answer() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}})
     earlier_moment = moment_of(view)
-    assert requested_in(earlier_moment) == [("check", True)]
+    assert requests_in(earlier_moment) == [("check", True)]
     assert view.scheduler is not None
     answer = Feedback("check", {"approved": True}, "ann")
     assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
     # A client that reads the events again receives the request of the earlier moment, and then also its answer.
-    assert requested_in(earlier_moment) == [("check", False)]
+    assert requests_in(earlier_moment) == [("check", False)]
     later_moment = moment_of(replace(view, opened_requests={**earlier_moment.facts.open_requests}))
-    assert requested_in(later_moment) == [("check", False)]
+    assert requests_in(later_moment) == [("check", False)]
 
 
-def requested_in(moment: EventMoment) -> list[tuple[str | None, bool]]:
+def requests_in(moment: EventMoment) -> list[tuple[str | None, bool]]:
     actual = new_mapper().events(moment, is_closed=False).durable
     return [(each.node_id, each.is_open) for each in actual if isinstance(each, FeedbackRequested)]
 

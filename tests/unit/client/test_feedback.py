@@ -178,7 +178,7 @@ def _namespace_requests(
 
 
 UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
-TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+_RATE_LIMITED = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 
 async def test_answer_is_sent_by_update() -> None:
@@ -196,7 +196,7 @@ async def test_rejected_answer_is_not_sent_by_signal(update: Any) -> None:
     assert namespace.sent_messages == [UPDATE]
 
 
-@pytest.mark.parametrize("update", [None, TOO_MANY])
+@pytest.mark.parametrize("update", [None, _RATE_LIMITED])
 async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     result = await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
@@ -212,14 +212,16 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     messages = [Answer({"approved": True}, by=name).to_json("ask") for name in ("ann", "ben")]
     signals = [(OPENED_AT, wire.SIGNAL_FEEDBACK, lambda message=message: message) for message in messages]
 
-    def rejection(message: dict[str, Any]) -> str | None:
+    def rejection_of(message: dict[str, Any]) -> str | None:
         scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
         view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: signals))
         return rejection_of_pending_signal(view, wire.SIGNAL_FEEDBACK, message)
 
-    assert rejection(messages[0]) is None
-    assert rejection(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
-    assert rejection({"request_id": "handled"}) is None
+    assert rejection_of(messages[0]) is None
+    assert (
+        rejection_of(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
+    )
+    assert rejection_of({"request_id": "handled"}) is None
 
 
 async def test_ended_and_unknown_runs_raise_different_errors() -> None:
@@ -455,13 +457,13 @@ async def test_next_request_has_the_path_from_the_run() -> None:
 
 def test_answer_without_a_request_id_needs_a_single_request() -> None:
     items = [open_request(f"each[{number}]", node="each") for number in range(2)]
-    first, check = items[0], open_request("check")
-    assert choose_requests([first], None, for_all=False) == [first]
+    first_item, check = items[0], open_request("check")
+    assert choose_requests([first_item], None, for_all=False) == [first_item]
     assert choose_requests(items, None, for_all=True) == items
     assert choose_requests([*items, check], "each", for_all=False) == items
-    assert choose_requests([first], "early", for_all=False) == []
+    assert choose_requests([first_item], "early", for_all=False) == []
     with pytest.raises(NoOpenRequest):
         choose_requests([], None, for_all=False)
-    for requests, for_all in ((items, False), ([first, check], True)):
+    for requests, for_all in ((items, False), ([first_item, check], True)):
         with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
             choose_requests(requests, None, for_all=for_all)

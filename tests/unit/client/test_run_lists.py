@@ -56,8 +56,8 @@ class Namespace:
 
     def list_workflows(self, query: str, *, page_size: int, next_page_token: bytes | None = None) -> Listing:
         self.queries.append(query)
-        after = re.search(r"RunId > '(.+)'", query)
-        remaining_runs = [run for run in self.executions if after is None or run.run_id > after[1]]
+        cursor_match = re.search(r"RunId > '(.+)'", query)
+        remaining_runs = [run for run in self.executions if cursor_match is None or run.run_id > cursor_match[1]]
         return Listing(remaining_runs, page_size, next_page_token)
 
     async def count_workflows(self, query: str) -> Any:
@@ -65,8 +65,8 @@ class Namespace:
         return SimpleNamespace(count=len(self.executions))
 
 
-def runs_of(namespace: Namespace, *, missing: Sequence[str] = ()) -> Runs:
-    connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset(missing))
+def runs_of(namespace: Namespace, *, missing_attributes: Sequence[str] = ()) -> Runs:
+    connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset(missing_attributes))
     return Runs(connection, task_queue="q", store=open_store("unused"))
 
 
@@ -142,22 +142,22 @@ async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
     assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=cursor))[0]] == remaining_ids
 
 
-_ID = "0193a5c0-0000-4000-8000-0123456789ab"
+_RUN_ID = "0193a5c0-0000-4000-8000-0123456789ab"
 
 
 @pytest.mark.parametrize(
     ("text", "condition"),
     [
         (
-            f"open.1767312000123456789.{_ID}",
+            f"open.1767312000123456789.{_RUN_ID}",
             "(CloseTime IS NOT NULL OR StartTime < '2026-01-02T00:00:00.123456789Z' OR "
-            f"(StartTime = '2026-01-02T00:00:00.123456789Z' AND RunId > '{_ID}'))",
+            f"(StartTime = '2026-01-02T00:00:00.123456789Z' AND RunId > '{_RUN_ID}'))",
         ),
         (
-            f"1767312001000000000.0.{_ID}",
+            f"1767312001000000000.0.{_RUN_ID}",
             "CloseTime <= '2026-01-02T00:00:01.000000000Z' AND (CloseTime < '2026-01-02T00:00:01.000000000Z' OR "
             f"StartTime < '1970-01-01T00:00:00.000000000Z' OR (StartTime = '1970-01-01T00:00:00.000000000Z' AND "
-            f"RunId > '{_ID}'))",
+            f"RunId > '{_RUN_ID}'))",
         ),
     ],
 )
@@ -167,7 +167,17 @@ def test_cursor_is_translated_to_a_condition_in_the_order_of_the_server(text: st
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", f"1.2.{_ID}x", f"open.{_ID}", f"-1.2.{_ID}", f"open.{10**19}.{_ID}", f"open.١.{_ID}", "1.2.x"]
+    "text",
+    [
+        "",
+        "1",
+        f"1.2.{_RUN_ID}x",
+        f"open.{_RUN_ID}",
+        f"-1.2.{_RUN_ID}",
+        f"open.{10**19}.{_RUN_ID}",
+        f"open.١.{_RUN_ID}",
+        "1.2.x",
+    ],
 )
 def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a cursor of a list"):
@@ -271,7 +281,7 @@ _Status = WorkflowExecutionStatus
         (_Status.COMPLETED, "cancelled", RunStatus.CANCELLED),
         (_Status.CANCELED, "running", RunStatus.CANCELLED),
         (_Status.FAILED, "failed", RunStatus.FAILED),
-        # Ended by the server.
+        # The server has ended the run.
         (_Status.TERMINATED, "waiting", RunStatus.FAILED),
         (_Status.TIMED_OUT, "running", RunStatus.FAILED),
     ],
@@ -342,7 +352,7 @@ async def test_missing_search_attribute_is_reported_with_the_command_that_regist
     list_runs: Callable[[Runs], Any],
 ) -> None:
     with pytest.raises(SearchAttributesMissing) as error:
-        await list_runs(runs_of(Namespace([]), missing=["DagwrightTags"]))
+        await list_runs(runs_of(Namespace([]), missing_attributes=["DagwrightTags"]))
     assert str(error.value) == (
         "runs cannot be listed, because the namespace 'default' lacks search attributes; register them with "
         "`temporal operator search-attribute create --namespace default --name DagwrightTags --type KeywordList`, "
@@ -382,8 +392,8 @@ def _waiting_run(
 
 
 def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any]:
-    at = f"2026-01-{day:02}T00:00:00.000Z"
-    return {"request_id": id, "type": "APPROVAL", "assignee": None, "opened_at": at, **fields}
+    opened_at = f"2026-01-{day:02}T00:00:00.000Z"
+    return {"request_id": id, "type": "APPROVAL", "assignee": None, "opened_at": opened_at, **fields}
 
 
 async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> None:

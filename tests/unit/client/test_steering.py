@@ -89,11 +89,11 @@ def watch_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[st
     is_outside_by_name: dict[str, bool] = {}
 
     def watch_function(module: Any, name: str) -> dict[str, bool]:
-        original = getattr(module, name)
+        original_function = getattr(module, name)
 
         def record_thread(*args: Any, **kwargs: Any) -> Any:
             is_outside_by_name[name] = get_ident() != main_thread().ident
-            return original(*args, **kwargs)
+            return original_function(*args, **kwargs)
 
         monkeypatch.setattr(module, name, record_thread)
         return is_outside_by_name

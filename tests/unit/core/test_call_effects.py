@@ -205,19 +205,21 @@ def test_compensable_verbs_run_without_approval() -> None:
 def test_rule_matches_the_compensating_tool_of_a_call() -> None:
     policy = policy_from_json({"rules": [{"undo": "*", "then": "run"}, {"effects": ["idempotent"], "then": "ask"}]})
     assert policy_from_json(policy.to_json()) == policy
-    compensable, irreversible = (ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None))
-    assert [policy.verdict(tool, dict) for tool in (compensable, irreversible)] == ["run", "ask"]
+    compensable_tool, irreversible_tool = (
+        ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None)
+    )
+    assert [policy.verdict(tool, dict) for tool in (compensable_tool, irreversible_tool)] == ["run", "ask"]
     with pytest.raises(ValueError, match=r"rules\[0\]\.undo: expected the name of a tool"):
         policy_from_json({"rules": [{"undo": 7, "then": "run"}]})
 
 
-_PAY = ToolDeclaration("pay", effects=Effects.WRITE)
-_MAIL = ToolDeclaration("mail", effects=Effects.WRITE)
+_PAY_TOOL = ToolDeclaration("pay", effects=Effects.WRITE)
+_MAIL_TOOL = ToolDeclaration("mail", effects=Effects.WRITE)
 _RECIPIENT_IS_EVE = {"properties": {"to": {"const": "eve"}}, "required": ["to"]}
 
 
 def _verdicts(policy: Policy, recipient: str) -> tuple[Any, Any]:
-    return policy.verdict(_PAY, lambda: {"to": recipient}), policy.verdict(_MAIL, lambda: {"to": recipient})
+    return policy.verdict(_PAY_TOOL, lambda: {"to": recipient}), policy.verdict(_MAIL_TOOL, lambda: {"to": recipient})
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_esc
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
-def test_plan_includes_short_schemas_where_people_may_be_asked() -> None:
+def test_plan_has_short_schemas_of_tools_that_are_not_pure_up_to_a_total_size() -> None:
     def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
         return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
 

@@ -188,8 +188,8 @@ def scheduler_with_items(when: str, *, result: Any, items: list[Any]) -> RunSche
 )
 def test_condition_of_many_items_does_not_read_the_whole_list_per_item(when: str) -> None:
     scheduler = scheduler_with_items(when, result=list(range(2_000)), items=list(range(2_000)))
-    is_ready = [item.record.status is NodeStatus.READY for item in scheduler.records[1].items]
-    assert is_ready == [number >= 1_000 for number in range(2_000)]
+    ready_flags = [item.record.status is NodeStatus.READY for item in scheduler.records[1].items]
+    assert ready_flags == [number >= 1_000 for number in range(2_000)]
     assert work_of(scheduler) <= 20 * 2_000
 
 

@@ -30,9 +30,9 @@ def test_locations_are_ordered_distinct_and_limited() -> None:
     assert (len(long_name), long_name[-1]) == (LOCATION_CHARACTERS, "…")
 
 
-@pytest.mark.parametrize("invalid", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"omitted": True}])
-def test_invalid_lineage_is_decoded_as_empty(invalid: Any) -> None:
-    assert not lineage_from_json(invalid)
+@pytest.mark.parametrize("encoded", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"omitted": True}])
+def test_invalid_lineage_is_decoded_as_empty(encoded: Any) -> None:
+    assert not lineage_from_json(encoded)
 
 
 def test_run_lineage_is_limited_and_counts_omitted_entries() -> None:

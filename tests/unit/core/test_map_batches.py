@@ -118,8 +118,8 @@ def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default(
     )
 
 
-@pytest.mark.parametrize("ended_tasks", range(6))
-def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> None:
+@pytest.mark.parametrize("ended_task_count", range(6))
+def test_large_map_survives_continue_as_new_after_any_task(ended_task_count: int) -> None:
     scheduler = _started_scheduler(max_in_flight=2)
 
     def continue_as_new() -> RunScheduler:
@@ -129,7 +129,7 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> 
 
     running_tasks = start_ready_tasks(scheduler)
     for number in range(5):
-        if number == ended_tasks:
+        if number == ended_task_count:
             scheduler = continue_as_new()
         task = running_tasks.pop(0)
         if task.is_join:
@@ -137,7 +137,7 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> 
         else:
             _end_map_batch(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         running_tasks += start_ready_tasks(scheduler)
-    if ended_tasks == 5:
+    if ended_task_count == 5:
         scheduler = continue_as_new()
     assert scheduler.records[0].result == "joined"
     assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}

@@ -52,7 +52,7 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], location: str, 
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "allowed"),
+    ("fields", "name", "allowed_names"),
     [
         ({"retry": {"max_atempts": 2}}, "retry.max_atempts", "max_attempts, first_delay, factor, max_delay"),
         ({"human": {"promt": "?"}, "tool": None}, "human.promt", "prompt, "),
@@ -60,11 +60,13 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], location: str, 
         ({"argument": {"x": 1}}, "argument", "arguments, "),
     ],
 )
-def test_unknown_field_is_the_only_problem_and_has_a_hint(fields: dict[str, Any], name: str, allowed: str) -> None:
+def test_unknown_field_is_the_only_problem_and_has_a_hint(
+    fields: dict[str, Any], name: str, allowed_names: str
+) -> None:
     [(pointer, node_id, actual_message, hint)] = _problems_in(node("a", **fields))
-    nearest_name = allowed.partition(",")[0]
+    nearest_name = allowed_names.partition(",")[0]
     assert (pointer, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
-    assert actual_message.startswith(f"unknown field {name!r}; allowed are {allowed}")
+    assert actual_message.startswith(f"unknown field {name!r}; allowed are {allowed_names}")
     assert hint == f"did you mean {nearest_name!r}?"
 
 

@@ -50,9 +50,9 @@ def anything(value: Any = None) -> Any:
 
 
 @tool(effects="pure")
-def add(number: float, by: int = 1) -> float | None:
+def add(number: float, summand: int = 1) -> float | None:
     """Adds."""
-    return number + by
+    return number + summand
 
 
 @tool(effects="pure")
@@ -249,7 +249,7 @@ def test_missing_part_in_the_output_is_rejected() -> None:
     ("producer", "consumer"),
     [
         (A, call("hello", name="It is {{a.result}}")),
-        (A, call("add", number="{{a.result}}", by="{{a.result}}")),
+        (A, call("add", number="{{a.result}}", summand="{{a.result}}")),
         (A, call("list_days", day="{{a.result}}")),
         (A, call("loose", name="{{a.result}}")),
         (A, call("loose", name="x", kind="{{a.result}}")),

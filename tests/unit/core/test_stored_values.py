@@ -178,18 +178,18 @@ def test_largest_result_size_depends_on_the_kind_of_the_call(
     assert largest_result_bytes(node, tool) == size
 
 
-_WRONG_PATHS: list[Any] = [[{}], 1, [[1.5]]]
-_WRONG_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"]]]
+_INVALID_PATHS: list[Any] = [[{}], 1, [[1.5]]]
+_INVALID_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"]]]
 
 
 @pytest.mark.parametrize(
     "encoded",
     [
         *(None, [], {}, {"ref": 1}, {"ref": "r", "name": 1}),
-        *({"ref": "r", "paths": wrong} for wrong in _WRONG_PATHS),
+        *({"ref": "r", "paths": paths} for paths in _INVALID_PATHS),
         {"ref": "r", "type": "number", "bytes": 1, "length": 1},
         *({"ref": "r", "type": "list", **fields} for fields in ({"bytes": "many", "length": 1}, {})),
-        *({"ref": "r", "projections": wrong} for wrong in _WRONG_PROJECTIONS),
+        *({"ref": "r", "projections": projections} for projections in _INVALID_PROJECTIONS),
     ],
     ids=str,
 )
@@ -327,8 +327,8 @@ def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     plan = compiled_plan(plan_of({"id": "s", "plan": sub_plan}, node("b", arguments=reads)))
     assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
     # Without `output`, the output has the results of the sinks.
-    without_output = {"id": "s", "plan": plan_of(node("x"))}
-    plan = compiled_plan(plan_of(without_output, node("b", arguments={"p": "{{s.result.x.id}}"})))
+    sub_plan_without_output = {"id": "s", "plan": plan_of(node("x"))}
+    plan = compiled_plan(plan_of(sub_plan_without_output, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}
     sub_plan = plan_of(
         node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),

@@ -8,7 +8,7 @@ from dagwright.core import text
 
 
 @given(st.text(), st.integers(12, 40))
-def test_long_texts_are_cut_to_the_limit_and_short_ones_are_unchanged(words: str, limit: int) -> None:
+def test_long_texts_are_cut_to_the_limit_and_short_texts_are_unchanged(words: str, limit: int) -> None:
     cut_functions = (text.cut_characters, text.cut_for_model)
     assert all(len(cut(words, limit)) <= limit for cut in cut_functions)
     assert len(text.cut_bytes(words, max_bytes=limit).encode()) <= limit

@@ -211,16 +211,16 @@ def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
     assert [(problem[0], problem[1]) for problem in problems] == expected
 
 
-def test_unknown_compensating_tool_is_rejected_and_an_existing_one_is_compiled_into_the_plan() -> None:
-    book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
+def test_unknown_compensating_tool_is_rejected_and_a_known_tool_is_compiled_into_the_plan() -> None:
+    book_tool = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
     message = "'book' is compensated by an unknown tool 'free'"
     hint = "name its module: --tools on the command line, tools=[...] in Python"
-    (problem,) = problems_of(raw, tools={"book": book})
+    (problem,) = problems_of(raw, tools={"book": book_tool})
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
-    assert check(raw, tools={"book": book}, allow_unknown_tools=True).edge_count == 0
+    assert check(raw, tools={"book": book_tool}, allow_unknown_tools=True).edge_count == 0
     undo_tool = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
-    plan = compiled_plan(raw, tools={"book": book, "free": undo_tool, "other": undo_tool})
+    plan = compiled_plan(raw, tools={"book": book_tool, "free": undo_tool, "other": undo_tool})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
 
 
@@ -263,7 +263,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
         ({"name": "Jo", "cbu-id": "x"}, "", None, None),
     ],
 )
-def test_invalid_argument_has_a_location(
+def test_invalid_argument_is_reported_with_its_location(
     arguments: dict[str, Any], location: str, message: str | None, hint: str | None
 ) -> None:
     problem = ("invalid_arguments", f"/nodes/1/arguments{location}", "a", f"typed: {message}", hint)
@@ -305,8 +305,8 @@ def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
         ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
         ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
     ]
-    net = plan_of(node("y", arguments={"n": "{{PLACEHOLDER_net}}"}))
-    assert problems_in(node("s", plan=net, arguments={"nett": 3})) == [
+    net_plan = plan_of(node("y", arguments={"n": "{{PLACEHOLDER_net}}"}))
+    assert problems_in(node("s", plan=net_plan, arguments={"nett": 3})) == [
         ("invalid_arguments", "/nodes/0/arguments/nett", "s", "the sub-plan has no input 'nett'", "did you mean 'net'?")
     ]
     [problem] = problems_in(node("s", plan="other.yaml"))
@@ -320,7 +320,7 @@ def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
 
 
 def big_plan(count: int, *, has_problems: bool = False) -> dict[str, Any]:
-    """Return a plan with references and typed arguments; `has_problems`: all nodes but the first have one."""
+    """Return a plan with references and typed arguments; with `has_problems`, each node but the first has a problem."""
 
     def typed_node(number: int) -> dict[str, Any]:
         name = f"{{{{n{number - 1}.result}}}} + {{{{n{number // 2}.result}}}}"
@@ -354,18 +354,18 @@ def test_check_takes_linear_time(has_problems: bool) -> None:
 
 
 def test_references_to_nodes_may_use_any_unicode_normal_form() -> None:
-    composed, decomposed = "\u00e9", "e\u0301"
+    composed_id, decomposed_id = "\u00e9", "e\u0301"
     checked_plan = check(
         plan_of(
-            node(decomposed),
-            node("b", decomposed),
-            node("c", composed),
-            node("d", when=f'nodes["{decomposed}"].result == 1'),
-            node("e", arguments={"x": "{{" + decomposed + ".result}}"}),
-            node("f", decomposed, composed, join={"at_least": 1}),
+            node(decomposed_id),
+            node("b", decomposed_id),
+            node("c", composed_id),
+            node("d", when=f'nodes["{decomposed_id}"].result == 1'),
+            node("e", arguments={"x": "{{" + decomposed_id + ".result}}"}),
+            node("f", decomposed_id, composed_id, join={"at_least": 1}),
         )
     )
-    assert (checked_plan.nodes[0].id, checked_plan.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
+    assert (checked_plan.nodes[0].id, checked_plan.dependencies) == (composed_id, [[], [0], [0], [0], [0], [0]])
 
 
 def test_agent_of_a_node_with_a_slash_differs_from_the_agent_of_a_sub_plan() -> None:

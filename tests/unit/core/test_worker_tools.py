@@ -234,8 +234,8 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
 
 
 def test_list_of_references_is_missing_if_a_slot_is_null_but_a_list_may_have_null_items() -> None:
-    show_both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
-    scheduler = scheduler_of(FIND_NODE, FIND_NODE | {"id": "c"}, show_both)
+    show_node = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
+    scheduler = scheduler_of(FIND_NODE, FIND_NODE | {"id": "c"}, show_node)
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"found": 1, "count": 1}, at=1.0)
     scheduler.complete("c", {"found": None, "count": 0}, at=1.0)

@@ -143,7 +143,7 @@ def test_circular_or_too_many_files_are_rejected(tmp_path: Path) -> None:
     message = "these files include each other: a.json → b.json → a.json"
     assert problems_of(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", pointer, message)]
     for number in range(30):
-        names = [f"{number + 1}.json"] * 2 if number < 29 else []
-        (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*names)))
+        file_names = [f"{number + 1}.json"] * 2 if number < 29 else []
+        (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*file_names)))
     expected = {"too_large", "too_many_problems"}
     assert {code for code, _, _ in problems_of(inline_files, plan_of("0.json"), base=tmp_path)} == expected

@@ -48,8 +48,8 @@ def test_dependency_problems_after_an_invalid_entry_have_the_right_index(
 
 def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
     raw = [{"id": "", "intent": 7, "tool": " ", "arguments": [], "depends_on": "b", "title": "x"}]
-    names = ["arguments", "depends_on", "id", "intent", "title", "tool"]
-    assert sorted(codes_and_pointers_of(raw)) == [("invalid_field", f"/0/{name}") for name in names]
+    field_names = ["arguments", "depends_on", "id", "intent", "title", "tool"]
+    assert sorted(codes_and_pointers_of(raw)) == [("invalid_field", f"/0/{name}") for name in field_names]
 
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:

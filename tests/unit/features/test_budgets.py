@@ -38,8 +38,8 @@ from tests.support.plan_building import (
     statuses_of,
 )
 
-MODEL = ToolDeclaration("call_model", Effects.READ)
-READER = ToolDeclaration("read_model_plan", Effects.READ)
+MODEL_TOOL = ToolDeclaration("call_model", Effects.READ)
+READER_TOOL = ToolDeclaration("read_model_plan", Effects.READ)
 
 
 def model_node(
@@ -51,7 +51,9 @@ def model_node(
 
 
 def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
-    plan = compiled_plan(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
+    plan = compiled_plan(
+        plan_of(*nodes, **fields), tools={**TOOLS, MODEL_TOOL.name: MODEL_TOOL, READER_TOOL.name: READER_TOOL}
+    )
     return started_scheduler(plan, setup={"budget": budget})
 
 
@@ -156,10 +158,10 @@ def test_nodes_added_by_child_runs_count_toward_the_budget_of_the_run() -> None:
 
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Add nodes to a run, as a plan of a model does."""
-    new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
+    new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL_TOOL.name: MODEL_TOOL}).nodes
     base = scheduler.plan.written_count
     shifted_nodes = [replace(each, dependencies=[base + number for number in each.dependencies]) for each in new_nodes]
-    add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL.name: MODEL}), at=1.0)
+    add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL_TOOL.name: MODEL_TOOL}), at=1.0)
 
 
 def test_nodes_over_the_limit_wait_for_more_budget_or_are_skipped_at_the_finish() -> None:

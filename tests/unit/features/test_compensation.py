@@ -57,21 +57,21 @@ ANN = Actor("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=TOOLS), setup=_COMPENSATE)
+    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=TOOLS), setup=_COMPENSATION_SETUP)
 
 
 def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
     return f"{scope or 'run'}:" + "/".join(name for _, name in path)
 
 
-_COMPENSATE = {"compensate": True, "key_of": _key_of}
+_COMPENSATION_SETUP = {"compensate": True, "key_of": _key_of}
 
 
-def _make(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
+def _make_node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
     return node(node_id, *dependencies, tool="make", **fields)
 
 
-def _run(
+def _run_to_end(
     scheduler: RunScheduler, *, errors: Mapping[str, NodeError] | None = None, task_seconds: float = 1.0
 ) -> list[Task]:
     """Run all tasks one after the other at different times, and return them in order."""
@@ -97,17 +97,17 @@ def _advanced_saga(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
     return scheduler
 
 
-def _not_compensated(scheduler: RunScheduler) -> dict[str, str]:
+def _not_compensated_messages(scheduler: RunScheduler) -> dict[str, str]:
     return {note["node_id"]: note["message"] for note in current_notes(scheduler) if note["code"] == "not_compensated"}
 
 
-def test_completed_calls_are_compensated_last_first_with_key_arguments_and_result() -> None:
+def test_completed_calls_are_compensated_in_reverse_order_with_key_arguments_and_result() -> None:
     scheduler = _saga(
-        _make("a", arguments={"name": "x"}),
-        _make("b", arguments={"of": "{{a.result.id}}"}),
+        _make_node("a", arguments={"name": "x"}),
+        _make_node("b", arguments={"of": "{{a.result.id}}"}),
         node("c", "b", tool="look"),
     )
-    ended_tasks = _run(scheduler, errors={"c": tool_error("boom")})
+    ended_tasks = _run_to_end(scheduler, errors={"c": tool_error("boom")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     undo_b, undo_a = ended_tasks[3:]
     assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
@@ -120,8 +120,8 @@ def test_completed_calls_are_compensated_last_first_with_key_arguments_and_resul
 
 
 def test_run_whose_output_cannot_be_resolved_is_compensated() -> None:
-    scheduler = _saga(_make("a", arguments={"name": "x"}), output="{{a.result.price}}")
-    assert ids_of(_run(scheduler)) == ["a", "undo a"]
+    scheduler = _saga(_make_node("a", arguments={"name": "x"}), output="{{a.result.price}}")
+    assert ids_of(_run_to_end(scheduler)) == ["a", "undo a"]
     assert (scheduler.status(), scheduler.state.error) == (
         RunStatus.FAILED,
         NodeError("missing_data", "output: Missing data: a.result.price: 'price' not found in a.result; it has id"),
@@ -129,16 +129,16 @@ def test_run_whose_output_cannot_be_resolved_is_compensated() -> None:
 
 
 def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
-    scheduler = _saga(_make("a"), _make("b", "a", when="false"))
-    assert ids_of(_run(scheduler)) == ["a"]
+    scheduler = _saga(_make_node("a"), _make_node("b", "a", when="false"))
+    assert ids_of(_run_to_end(scheduler)) == ["a"]
     assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
-    scheduler = scheduler_of(_make("a"), node("b", "a", tool="look"), tools=TOOLS)
-    assert ids_of(_run(scheduler, errors={"b": tool_error()})) == ["a", "b"]
+    scheduler = scheduler_of(_make_node("a"), node("b", "a", tool="look"), tools=TOOLS)
+    assert ids_of(_run_to_end(scheduler, errors={"b": tool_error()})) == ["a", "b"]
     assert scheduler.status() is RunStatus.FAILED
 
 
 def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_dependencies() -> None:
-    scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
+    scheduler = _saga(_make_node("a"), _make_node("b"), _make_node("c"), node("end", "a", "b", "c", tool="look"))
     assert len(start_ready_tasks(scheduler)) == 3
     for end_s, node_id in enumerate(["b", "c", "a"], start=1):
         scheduler.complete(node_id, None, at=float(end_s))
@@ -147,20 +147,20 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_depe
     (first_task,) = start_ready_tasks(scheduler, at=6.0)
     assert first_task.id == "undo a"
     scheduler.complete("undo a", None, at=7.0)
-    assert ids_of(_run(scheduler)) == ["undo c", "undo b"]
+    assert ids_of(_run_to_end(scheduler)) == ["undo c", "undo b"]
     scheduler = _saga(
-        _make("last", "left", "right"),
-        _make("left", "top"),
-        _make("right", "top"),
-        _make("top"),
+        _make_node("last", "left", "right"),
+        _make_node("left", "top"),
+        _make_node("right", "top"),
+        _make_node("top"),
         node("z", "last", tool="look"),
     )
-    order = ids_of(_run(scheduler, errors={"z": tool_error()}, task_seconds=0.0))
+    order = ids_of(_run_to_end(scheduler, errors={"z": tool_error()}, task_seconds=0.0))
     assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
 
 
 @pytest.mark.parametrize(
-    ("error", "attempt", "is_undone"),
+    ("error", "attempt", "is_compensated"),
     [
         (NodeError("timeout", "late"), Attempt(3), True),
         (NodeError("ValueError", "no"), Attempt(1), True),
@@ -169,65 +169,72 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_depe
         (NodeError("invalid_arguments", "no"), Attempt(1), False),
     ],
 )
-def test_failed_call_is_compensated_if_it_may_have_run(error: NodeError, attempt: Attempt, is_undone: bool) -> None:
-    scheduler = _saga(_make("a"))
+def test_failed_call_is_compensated_if_it_may_have_run(
+    error: NodeError, attempt: Attempt, is_compensated: bool
+) -> None:
+    scheduler = _saga(_make_node("a"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", error, at=1.0, attempt=attempt)
     tasks = start_ready_tasks(scheduler, at=2.0)
-    assert ids_of(tasks) == (["undo a"] if is_undone else [])
+    assert ids_of(tasks) == (["undo a"] if is_compensated else [])
     assert all(task.arguments["result"] is None for task in tasks)
-    if not is_undone:
+    if not is_compensated:
         assert scheduler.is_finished
         assert current_notes(scheduler)[0]["message"] == "nothing to compensate"
 
 
 def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
-    scheduler = _saga(_make("a"), _make("b", "a"))
-    assert ids_of(_run(scheduler, errors={"b": tool_error("boom")})) == ["a", "b", "undo b", "undo a"]
+    scheduler = _saga(_make_node("a"), _make_node("b", "a"))
+    assert ids_of(_run_to_end(scheduler, errors={"b": tool_error("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
-    single_call_saga = _saga(_make("a"))
-    _run(single_call_saga, errors={"a": tool_error("boom")})
+    single_call_saga = _saga(_make_node("a"))
+    _run_to_end(single_call_saga, errors={"a": tool_error("boom")})
     assert [note["message"] for note in current_notes(single_call_saga)] == ["compensated calls with unknown outcome"]
-    scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
+    scheduler = _saga(
+        _make_node("a"),
+        _make_node("b"),
+        _make_node("c"),
+        _make_node("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}),
+    )
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
     assert next_call(scheduler, 1.0) is None
     scheduler.complete("a", None, at=2.0)
     apply_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
     apply_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
-    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run_to_end(scheduler)) == ["undo a"]
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
     scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
     scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
-    assert ids_of(_run(scheduler)) == ["undo a"]
-    assert _not_compensated(scheduler) == {"b": "'b' cannot be compensated: the tool 'send' has no undo"}
+    assert ids_of(_run_to_end(scheduler)) == ["undo a"]
+    assert _not_compensated_messages(scheduler) == {"b": "'b' cannot be compensated: the tool 'send' has no undo"}
 
 
 def test_failed_undo_is_reported_and_other_undos_run_also_with_fail_fast() -> None:
-    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
-    ended_tasks = _run(scheduler, errors={"c": tool_error("boom"), "undo b": tool_error("stuck")})
+    scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
+    ended_tasks = _run_to_end(scheduler, errors={"c": tool_error("boom"), "undo b": tool_error("stuck")})
     assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
-    assert _not_compensated(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
+    assert _not_compensated_messages(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
     (result, _) = current_notes(scheduler)
     assert result["message"] == "compensated: 1; not compensated: 1 ('b')"
 
 
 def test_each_item_of_a_map_is_compensated_with_its_key() -> None:
     scheduler = _saga(
-        _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
+        _make_node("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
     )
-    ended_tasks = _run(scheduler, errors={"m[y]": NodeError("not_started", "no")})
+    ended_tasks = _run_to_end(scheduler, errors={"m[y]": NodeError("not_started", "no")})
     assert ids_of(ended_tasks) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
     assert ended_tasks[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
 
 
 def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
-    scheduler = _saga(_make("a"), _make("b", "a"), _make("c", "b"))
+    scheduler = _saga(_make_node("a"), _make_node("b", "a"), _make_node("c", "b"))
     (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": 1}, at=1.0)
     start_ready_tasks(scheduler, at=1.0)
@@ -235,36 +242,36 @@ def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
     assert scheduler.state.phase is Phase.COMPENSATING
-    ended_tasks = _run(scheduler)
+    ended_tasks = _run_to_end(scheduler)
     assert [(task.id, task.arguments["result"]) for task in ended_tasks] == [("undo b", None), ("undo a", {"id": 1})]
     assert scheduler.status() is RunStatus.CANCELLED
 
 
 def test_first_cancel_starts_the_compensation_and_second_cancel_ends_it() -> None:
     scheduler = _advanced_saga(
-        _make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask")
+        _make_node("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make_node("b", "ask")
     )
     apply_command(Cancel(), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
-    scheduler = _advanced_saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
+    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), rounds=2)
     apply_command(Cancel(ANN), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=3.0)) == ["undo b"]
     assert apply_command(Cancel(ANN), scheduler, at=4.0) is None
     scheduler.complete("undo b", None, at=5.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
-    assert list(_not_compensated(scheduler)) == ["a"]
-    scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
+    assert list(_not_compensated_messages(scheduler)) == ["a"]
+    scheduler = _advanced_saga(_make_node("a"), node("b", "a", tool="look"))
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, tool_error("boom"), at=2.0)
     assert apply_command(Cancel(), scheduler, at=3.0) is None
-    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run_to_end(scheduler)) == ["undo a"]
     expected = (RunStatus.FAILED, NodeError("not_completed", "'b' failed: boom"))
     assert (scheduler.status(), scheduler.state.error) == expected
 
 
 def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
-    scheduler = configure(_saga(_make("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
+    scheduler = configure(_saga(_make_node("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
     for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, None, at=1.0)
     start_ready_tasks(scheduler, at=2.0)
@@ -272,12 +279,12 @@ def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
     scheduler.task_cancelled("b", at=11.0)
     assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.COMPENSATING)
     scheduler.features.deadline.expire(99.0)
-    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run_to_end(scheduler)) == ["undo a"]
     assert scheduler.state.error == NodeError("deadline_exceeded", "the run exceeded its deadline; still running: b")
 
 
 def test_new_execution_continues_the_compensation() -> None:
-    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
+    scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"))
     (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": "a"}, at=1.0)
     (b,) = start_ready_tasks(scheduler, at=1.0)
@@ -286,8 +293,8 @@ def test_new_execution_continues_the_compensation() -> None:
     scheduler.fail("c", tool_error("boom"), at=3.0)
     (undo_b,) = start_ready_tasks(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
-    plan = compiled_plan(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
-    successor = restored_scheduler(scheduler, plan, setup=_COMPENSATE)
+    plan = compiled_plan(plan_of(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
+    successor = restored_scheduler(scheduler, plan, setup=_COMPENSATION_SETUP)
     (undo_a,) = start_ready_tasks(successor, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
     successor.complete("undo a", None, at=7.0)
@@ -295,7 +302,7 @@ def test_new_execution_continues_the_compensation() -> None:
 
 
 def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
-    scheduler = _advanced_saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
+    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), rounds=2)
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, tool_error("boom"), at=2.0)
     commands: list[RunCommand | UnparsedCommand] = [
@@ -315,46 +322,46 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
     assert (retried_task.call_id, retried_task.arguments["key"]) == ("undo b#2", "run:b")
     scheduler.complete("undo b", None, at=7.0)
     scheduler.fail("undo a", tool_error("stuck"), at=8.0)
-    assert list(_not_compensated(scheduler)) == ["a"]
+    assert list(_not_compensated_messages(scheduler)) == ["a"]
 
 
 def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outcome() -> None:
-    scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
+    scheduler = _saga(_make_node("a"), _make_node("b"), node("c", "a", "b", tool="look"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error("boom"), at=1.0)
     assert apply_command(SetResult("a", {"id": "manual"}, ANN), scheduler, at=2.0) is None
     scheduler.complete("b", None, at=3.0)
     start_ready_tasks(scheduler, at=3.0)
     scheduler.fail("c", tool_error(), at=4.0)
-    ended_tasks = _run(scheduler)
+    ended_tasks = _run_to_end(scheduler)
     assert [(task.id, task.arguments["result"]) for task in ended_tasks] == [("undo b", None), ("undo a", None)]
-    assert _not_compensated(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
+    assert _not_compensated_messages(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
 
 
 def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
-    scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
-    ended_tasks = _run(scheduler, errors={"z": tool_error()})
+    scheduler = _saga(_make_node("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
+    ended_tasks = _run_to_end(scheduler, errors={"z": tool_error()})
     assert ids_of(ended_tasks) == ["a", "undo a", "z", "undo a#2"]
 
 
 @pytest.mark.parametrize("verdict", ["ask", "deny"])
 def test_policy_does_not_apply_to_compensation(verdict: Verdict) -> None:
-    scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
+    scheduler = _advanced_saga(_make_node("a"), node("b", "a", tool="look"))
     assert apply_command(SetPolicy(Policy((Rule(verdict),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
-    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert ids_of(_run_to_end(scheduler)) == ["undo a"]
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
 
 
 def test_superseded_call_is_compensated() -> None:
-    scheduler = _saga(_make("a"), node("z", tool="look"))
+    scheduler = _saga(_make_node("a"), node("z", tool="look"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
     assert apply_command(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
     start_ready_tasks(scheduler, at=2.0)
     scheduler.complete("a#2", {"id": 2}, at=3.0)
     scheduler.fail("z", tool_error(), at=4.0)
-    ended_tasks = _run(scheduler)
+    ended_tasks = _run_to_end(scheduler)
     assert [(task.id, task.arguments["key"], task.arguments["result"]) for task in ended_tasks] == [
         ("undo a#2", "run:a#2", {"id": 2}),
         ("undo a", "run:a", None),
@@ -362,9 +369,9 @@ def test_superseded_call_is_compensated() -> None:
 
 
 def test_calls_without_compensation_are_reported_before_the_run() -> None:
-    sub_plan = plan_of(node("x", tool="send"), _make("y"))
+    sub_plan = plan_of(node("x", tool="send"), _make_node("y"))
     plan = compiled_plan(
-        plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=sub_plan)), tools=TOOLS
+        plan_of(_make_node("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=sub_plan)), tools=TOOLS
     )
     message = "cannot be compensated: the tool 'send' has no undo"
     assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
@@ -376,9 +383,11 @@ def test_calls_without_compensation_are_reported_before_the_run() -> None:
 @pytest.mark.parametrize(("is_created", "undo_ids"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
 def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool, undo_ids: list[str]) -> None:
     plan = with_lookups(
-        compiled_plan(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
+        compiled_plan(plan_of(_make_node("a"), node("b", "a", tool="look")), tools=TOOLS),
+        [Lookup("X", "person")],
+        RESOLVER,
     )
-    scheduler = started_scheduler(plan, setup=_COMPENSATE)
+    scheduler = started_scheduler(plan, setup=_COMPENSATION_SETUP)
     ended_ids: list[str] = []
     now = 0.0
     while tasks := start_ready_tasks(scheduler, at=now):
@@ -397,11 +406,11 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool,
                 scheduler.complete(task.id, result, at=now)
     _, bind, *other_ids = ended_ids
     assert other_ids == ["a", "b", *(undo_id.format(bind=bind) for undo_id in undo_ids)]
-    assert not _not_compensated(scheduler)
+    assert not _not_compensated_messages(scheduler)
 
 
 def test_reused_calls_of_another_run_and_calls_that_never_started_are_not_compensated() -> None:
-    scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
+    scheduler = _saga(_make_node("a"), _make_node("b", "a"), node("c", tool="look"))
     record = scheduler.records[0]
     (first_task, _) = start_ready_tasks(scheduler)
     scheduler.complete(first_task.id, None, at=1.0)
