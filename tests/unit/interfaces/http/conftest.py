@@ -19,11 +19,11 @@ from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.templates import load_templates
 
 _SERVICES = ("service_client", "workflow_service", "operator_service")
-"""Attributes of a client that have methods of their own."""
+"""Attributes of a client that are objects with methods."""
 
 
-class OfflineClient:
-    """A Temporal client whose server does not respond; it records the names of the calls."""
+class OfflineTemporalClient:
+    """Temporal client whose server does not respond. Records the names of the calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -54,12 +54,12 @@ class OfflineClient:
         return (lambda *_, **__: Listing()) if name == "list_workflows" else fail
 
 
-OfflineGateway = tuple[httpx.AsyncClient, OfflineClient, GatewayContext]
+OfflineGateway = tuple[httpx.AsyncClient, OfflineTemporalClient, GatewayContext]
 
 
 @pytest.fixture(scope="session")
 def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
-    """Tools that no test calls: building them takes 30 ms of CPU time."""
+    """Toolset shared by all tests, since building it takes 30 ms of CPU time. No test calls its tools."""
     return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("tools"), model="small"), ())
 
 
@@ -80,7 +80,7 @@ def write_plan(folder: Path, plan: Any, name: str = "double.json") -> Path:
 
 @pytest.fixture
 async def offline_gateway(tmp_path: Path, toolset: Toolset) -> AsyncIterator[OfflineGateway]:
-    client = OfflineClient()
+    client = OfflineTemporalClient()
     settings = Settings(state_dir=tmp_path, model="small")
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
     templates = load_templates(write_plan(tmp_path / "plans", PUBLISHED_PLAN["plan"]), toolset.declarations())
@@ -94,7 +94,7 @@ def http(offline_gateway: OfflineGateway) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-def offline_client(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]:
+def http_without_temporal(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]:
     """Client of a gateway that must respond to each request without a call to Temporal."""
     yield offline_gateway[0]
     assert not offline_gateway[1].calls

@@ -22,8 +22,10 @@ from tests.unit.interfaces.http.conftest import error_of
 
 
 class GuardedGateway:
+    """Gateway with the access middleware and three endpoints."""
+
     def __init__(self, folder: Path) -> None:
-        self.leaving = asyncio.Event()
+        self.stopping = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
         self.usage = KeyUsage(
             KeyLimits(requests_per_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
@@ -31,7 +33,7 @@ class GuardedGateway:
         app = FastAPI()
         install_error_handlers(app)
         app.add_middleware(
-            AccessMiddleware, keys=self.keys, usage=self.usage, hosts=AllowedHosts(["gateway"]), stopping=self.leaving
+            AccessMiddleware, keys=self.keys, usage=self.usage, hosts=AllowedHosts(["gateway"]), stopping=self.stopping
         )
 
         @app.post("/body")
@@ -43,10 +45,10 @@ class GuardedGateway:
         async def stream(request: Request) -> StreamingResponse:
             is_open = request.scope[ASGI_STREAM].reserve()
 
-            async def pieces() -> AsyncIterator[str]:
+            async def chunks() -> AsyncIterator[str]:
                 yield f": {is_open} {StreamReservation(self.usage, self.id).reserve()}\n\n"
 
-            return StreamingResponse(pieces(), media_type="text/event-stream")
+            return StreamingResponse(chunks(), media_type="text/event-stream")
 
         @app.get("/readyz")
         async def readyz() -> dict[str, str]:
@@ -55,7 +57,7 @@ class GuardedGateway:
         self.id = ""
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
-    def key_of(self, owner: str) -> dict[str, str]:
+    def key_headers(self, owner: str) -> dict[str, str]:
         key, text = self.keys.add(owner, list(KeyScope))
         self.id = key.id
         return {"Authorization": f"Bearer {text}"}
@@ -67,69 +69,75 @@ def guarded_gateway(tmp_path: Path) -> GuardedGateway:
 
 
 async def test_without_keys_all_calls_are_accepted(guarded_gateway: GuardedGateway) -> None:
-    answers = [await guarded_gateway.http.post("/body", json={}) for _ in range(5)]
-    assert [answer.json()["owner"] for answer in answers] == [None] * 5
+    responses = [await guarded_gateway.http.post("/body", json={}) for _ in range(5)]
+    assert [response.json()["owner"] for response in responses] == [None] * 5
 
 
 async def test_key_identifies_the_caller(guarded_gateway: GuardedGateway) -> None:
-    ann = guarded_gateway.key_of("ann")
-    assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
+    ann_headers = guarded_gateway.key_headers("ann")
+    assert (await guarded_gateway.http.post("/body", json={}, headers=ann_headers)).json()["owner"] == "ann"
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
         response = await guarded_gateway.http.post("/body", json={}, headers=headers)
         assert (*error_of(response), response.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
-async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded_gateway: GuardedGateway) -> None:
-    ann, invalid = guarded_gateway.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
-    answers = [await guarded_gateway.http.post("/body", json={}, headers=invalid) for _ in range(26)]
-    assert [answer.status_code for answer in answers] == [401] * 20 + [429] * 6
-    assert (answers[-1].headers["retry-after"], error_of(answers[-1])) == ("3", (429, "rate_limit_exceeded"))
+async def test_requests_with_invalid_keys_are_limited_and_with_valid_keys_are_not(
+    guarded_gateway: GuardedGateway,
+) -> None:
+    ann_headers, invalid_headers = guarded_gateway.key_headers("ann"), {"Authorization": "Bearer dw-x-y"}
+    responses = [await guarded_gateway.http.post("/body", json={}, headers=invalid_headers) for _ in range(26)]
+    assert [response.status_code for response in responses] == [401] * 20 + [429] * 6
+    assert (responses[-1].headers["retry-after"], error_of(responses[-1])) == ("3", (429, "rate_limit_exceeded"))
     assert (await guarded_gateway.http.post("/body", json={})).status_code == 401
-    assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).status_code == 200
+    assert (await guarded_gateway.http.post("/body", json={}, headers=ann_headers)).status_code == 200
 
 
 async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None:
-    foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
-    assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
-    assert (await guarded_gateway.http.get("/readyz", headers=foreign)).status_code == 200
-    response = await guarded_gateway.http.post("/body", json={}, headers={**foreign, **guarded_gateway.key_of("ann")})
+    foreign_headers = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
+    assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign_headers)) == (403, "foreign_host")
+    assert (await guarded_gateway.http.get("/readyz", headers=foreign_headers)).status_code == 200
+    response = await guarded_gateway.http.post(
+        "/body", json={}, headers={**foreign_headers, **guarded_gateway.key_headers("ann")}
+    )
     assert response.status_code == 200
 
 
-async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: GuardedGateway, tmp_path: Path) -> None:
-    guarded_gateway.leaving.set()
+async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
+    guarded_gateway: GuardedGateway, tmp_path: Path
+) -> None:
+    guarded_gateway.stopping.set()
     response = await guarded_gateway.http.post("/body", json={})
     assert (*error_of(response), response.headers["retry-after"]) == (503, "draining", "2")
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
-    guarded_gateway.leaving.clear()
+    guarded_gateway.stopping.clear()
     (tmp_path / "keys.json").write_text("{", encoding="utf-8")
     assert error_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
 
 
 async def test_too_many_requests_have_a_retry_after(guarded_gateway: GuardedGateway) -> None:
-    ann = guarded_gateway.key_of("ann")
-    answers = [await guarded_gateway.http.post("/body", json={}, headers=ann) for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [200] * 3 + [429]
-    assert answers[-1].headers["retry-after"] == "20"
+    ann_headers = guarded_gateway.key_headers("ann")
+    responses = [await guarded_gateway.http.post("/body", json={}, headers=ann_headers) for _ in range(4)]
+    assert [response.status_code for response in responses] == [200] * 3 + [429]
+    assert responses[-1].headers["retry-after"] == "20"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_too_large_body_is_rejected(guarded_gateway: GuardedGateway, is_streamed: bool) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncIterator[bytes]:
         yield b'{"a":"'
         for _ in range(20):
             yield b"x" * 10
         yield b'"}'
 
-    content: Any = pieces() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
+    content: Any = chunks() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
     response = await guarded_gateway.http.post("/body", content=content, headers={"Content-Type": "application/json"})
     assert error_of(response) == (413, "request_too_large")
     assert "100 bytes" in response.json()["error"]["message"]
 
 
 async def test_stream_counts_until_it_has_ended(guarded_gateway: GuardedGateway) -> None:
-    text = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_of("ann"))).text
+    text = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_headers("ann"))).text
     assert text == ": True False\n\n"
     assert StreamReservation(guarded_gateway.usage, guarded_gateway.id).reserve()
 
@@ -137,9 +145,9 @@ async def test_stream_counts_until_it_has_ended(guarded_gateway: GuardedGateway)
 HOSTS = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])
 
 
-def _code(hosts: AllowedHosts, host: str | None, origin: str | None = None) -> str | None:
-    document = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
-    rejection = hosts.rejection(Headers(document))
+def _rejection_code(hosts: AllowedHosts, host: str | None, origin: str | None = None) -> str | None:
+    headers = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
+    rejection = hosts.rejection(Headers(headers))
     return None if rejection is None else rejection[0]
 
 
@@ -164,19 +172,19 @@ FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://
         *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
     ],
 )
-def test_hosts_and_origins_of_the_gateway_and_allowed_ones_are_accepted(
+def test_only_hosts_and_origins_of_the_gateway_or_its_settings_are_accepted(
     host: str | None, origin: str | None, code: str | None
 ) -> None:
-    assert _code(HOSTS, host, origin) == code
+    assert _rejection_code(HOSTS, host, origin) == code
 
 
-def test_listening_host_and_wildcards() -> None:
+def test_listening_host_and_wildcards_are_allowed() -> None:
     hosts = AllowedHosts(listening_host="Box.example.com")
-    assert _code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
-    assert _code(hosts, "localhost:8484", "http://localhost:8484") is None
-    assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
-    assert _code(AllowedHosts(), "box.example.com:8484") == "foreign_host"
-    assert _code(AllowedHosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
+    assert _rejection_code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
+    assert _rejection_code(hosts, "localhost:8484", "http://localhost:8484") is None
+    assert _rejection_code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
+    assert _rejection_code(AllowedHosts(), "box.example.com:8484") == "foreign_host"
+    assert _rejection_code(AllowedHosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
     # An allowed host does not allow foreign origins.
-    assert _code(AllowedHosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
+    assert _rejection_code(AllowedHosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
     assert (split_at_commas(None), split_at_commas(" a, b,")) == ([], ["a", "b"])

@@ -35,40 +35,40 @@ def test_operations_have_names_that_a_generated_client_can_use() -> None:
 def test_events_and_nodes_have_schemas() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     (content,) = OPERATIONS["GET /v1/runs/{run_id}/events"]["responses"]["200"]["content"].values()
-    actual = {}
+    schema_by_event = {}
     for event in content["itemSchema"]["oneOf"]:
         reference = event["properties"]["data"]["contentSchema"]["$ref"]
-        actual[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
-    models = {
+        schema_by_event[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
+    expected = {
         "node.started": "NodeEventDocument",
         "run.waiting": "RunEventDocument",
         "run.failed": "EndEvent",
         "error": "ErrorEvent",
     }
-    assert models.items() <= actual.items()
-    assert {*actual.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
+    assert expected.items() <= schema_by_event.items()
+    assert {*schema_by_event.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
     nodes = schemas["RunDocument"]["properties"]["nodes"]
     assert nodes["additionalProperties"] == {"$ref": "#/components/schemas/NodeState"}
     assert {"status", "attempts", "result", "error", "lineage"} <= {*schemas["NodeState"]["properties"]}
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
-async def test_answer_has_the_id_of_its_request(offline_gateway: OfflineGateway, path: str) -> None:
+async def test_response_has_the_id_of_its_request(offline_gateway: OfflineGateway, path: str) -> None:
     http, _, _ = offline_gateway
     given_id = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
     generated_ids = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
-    invalid = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
+    replaced_id = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
     assert given_id == "order-4711:1"
-    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*generated_ids, invalid))
-    assert len({*generated_ids, invalid}) == 3
+    assert all(re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in (*generated_ids, replaced_id))
+    assert len({*generated_ids, replaced_id}) == 3
 
 
 def _node(status: str, message: str | None = None) -> dict[str, Any]:
     return {"status": status, "error": None if message is None else {"code": "tool_failed", "message": message}}
 
 
-def _failed_run(nodes: Any, error: Any = None, **more: Any) -> dict[str, Any]:
-    return {"status": "failed", "error": error, "nodes": nodes, **more}
+def _failed_run(nodes: Any, error: Any = None, **fields: Any) -> dict[str, Any]:
+    return {"status": "failed", "error": error, "nodes": nodes, **fields}
 
 
 def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
 
 ONE_FAILED = {"a": _node("failed", "no")}
 TWO_FAILED = {name: _node("failed", name * 2) for name in "ab"}
-REGIONS = {"nodes_ref": {"ref": "regions", "counts": {"failed": 2}}}
-HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
+NODES_IN_REGIONS = {"nodes_ref": {"ref": "regions", "counts": {"failed": 2}}}
+NODES_IN_HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
         ),
         (_failed_run(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
         (
-            _failed_run(ONE_FAILED, _error("node_failed", "3 nodes failed"), **REGIONS),
+            _failed_run(ONE_FAILED, _error("node_failed", "3 nodes failed"), **NODES_IN_REGIONS),
             _error("node_failed", "'a' failed: no; 2 more failed", "a"),
         ),
-        (_failed_run({}, **HISTORY), _error("node_failed", "3 nodes failed")),
+        (_failed_run({}, **NODES_IN_HISTORY), _error("node_failed", "3 nodes failed")),
         (_failed_run({"a": _node("skipped")}), _error("nothing_completed", "no required node was completed")),
     ],
 )
@@ -118,7 +118,7 @@ def test_invalid_metadata_of_a_run_is_rejected(metadata: dict[str, Any]) -> None
 
 @asynccontextmanager
 async def _connection_closing_server(keys: list[str | None]) -> AsyncIterator[str]:
-    """Serve requests by closing their connections and note the `Idempotency-Key` of each; yield the address."""
+    """Yield the address of a server that records each `Idempotency-Key` and closes the connection."""
 
     async def close_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -151,18 +151,18 @@ async def test_client_retries_with_the_same_idempotency_key(
     assert openai.DEFAULT_MAX_RETRIES == 2
 
 
-def rpc(status: RPCStatusCode) -> RPCError:
+def rpc_error(status: RPCStatusCode) -> RPCError:
     return RPCError("no", status, b"")
 
 
-def error_for(error: Exception) -> ApiError:
-    result = api_error(error)
-    assert result is not None
-    return result
+def mapped_error(error: Exception) -> ApiError:
+    mapped = api_error(error)
+    assert mapped is not None
+    return mapped
 
 
-FORK = "rerun 'zzz': the fork has no such node or item"
-ID_IN_USE = "the id 'run-1' belongs to a run with another plan"
+FORK_MESSAGE = "rerun 'zzz': the fork has no such node or item"
+ID_IN_USE_MESSAGE = "the id 'run-1' belongs to a run with another plan"
 SEVEN_S = timedelta(seconds=7)
 NO_RETRY = {"x-should-retry": "false"}
 
@@ -170,8 +170,8 @@ NO_RETRY = {"x-should-retry": "false"}
 @pytest.mark.parametrize(
     ("error", "status", "code", "headers"),
     [
-        (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
-        (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
+        (rpc_error(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
+        (rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
         (ForkRejected("x"), 400, "fork_rejected", {}),
         (RunIdInUse("x"), 409, "idempotency_key_in_use", NO_RETRY),
         (TurnRejected("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
@@ -182,32 +182,35 @@ NO_RETRY = {"x-should-retry": "false"}
     ],
 )
 def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
-    result = error_for(error)
-    assert (result.status, result.code, dict(result.headers)) == (status, code, headers)
+    mapped = mapped_error(error)
+    assert (mapped.status, mapped.code, dict(mapped.headers)) == (status, code, headers)
     extra_fields = {"errors"} if isinstance(error, PlanInvalid) else set()
-    assert set(result.body()["error"]) == {"message", "type", "param", "code"} | extra_fields
+    assert set(mapped.body()["error"]) == {"message", "type", "param", "code"} | extra_fields
 
 
-def test_every_code_has_a_type_of_errors() -> None:
+def test_error_codes_have_exactly_the_types_of_the_api() -> None:
     types = {"invalid_request_error", "server_error", "run_error", "rate_limit_error", "insufficient_quota"}
     assert {code.type for code in ErrorCode} == types
 
 
 def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
-    ids = [error_for(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
-    assert [(each.code, each.param) for each in ids] == [("invalid_run_id", None), ("invalid_session_id", "session_id")]
-    assert error_for(ForkRejected(FORK)).message == FORK.removeprefix("--")
-    id_error = error_for(RunIdInUse(f"{ID_IN_USE}; choose another id"))
-    assert id_error.message == f"{ID_IN_USE}; send another request with another Idempotency-Key"
+    id_errors = [mapped_error(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
+    assert [(mapped.code, mapped.param) for mapped in id_errors] == [
+        ("invalid_run_id", None),
+        ("invalid_session_id", "session_id"),
+    ]
+    assert mapped_error(ForkRejected(FORK_MESSAGE)).message == FORK_MESSAGE.removeprefix("--")
+    id_error = mapped_error(RunIdInUse(f"{ID_IN_USE_MESSAGE}; choose another id"))
+    assert id_error.message == f"{ID_IN_USE_MESSAGE}; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
-    assert [api_error(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]
+    assert [api_error(error) for error in (ZeroDivisionError(), rpc_error(RPCStatusCode.INTERNAL))] == [None, None]
 
 
 def test_hint_of_a_problem_is_shown_once() -> None:
-    condition = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
+    plan = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
     with pytest.raises(PlanInvalid) as invalid:
-        check_document(Document(condition), tools={"t": ToolDeclaration("t")})
-    result = error_for(invalid.value)
-    assert result.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
-    (problem,) = result.errors
+        check_document(Document(plan), tools={"t": ToolDeclaration("t")})
+    mapped = mapped_error(invalid.value)
+    assert mapped.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
+    (problem,) = mapped.errors
     assert (problem["message"], problem["hint"]) == ("when: there is no node 'aa'", "did you mean 'a'?")

@@ -23,8 +23,8 @@ from dagwright.process.listening import address_of, listening, open_socket
 from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, error_of
 
 
-def chat(model: str, **more: Any) -> bytes:
-    return json.dumps({"model": model, "messages": [{"role": "user", "content": "Hi."}], **more}).encode()
+def chat_body(model: str, **fields: Any) -> bytes:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": "Hi."}], **fields}).encode()
 
 
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
@@ -43,8 +43,10 @@ async def test_unreachable_temporal_is_reported_as_unavailable(
     offline_gateway: OfflineGateway, method: str, path: str, body: Any
 ) -> None:
     http, client, _ = offline_gateway
-    answer = await http.request(method, path, json=body)
-    assert (error_of(answer), int(answer.headers["retry-after"]) >= 1) == ((503, "unavailable"), True), answer.text
+    response = await http.request(method, path, json=body)
+    assert (error_of(response), int(response.headers["retry-after"]) >= 1) == ((503, "unavailable"), True), (
+        response.text
+    )
     assert client.calls
 
 
@@ -53,10 +55,10 @@ async def test_slow_request_reports_the_missing_server(
 ) -> None:
     _, client, context = offline_gateway
 
-    async def page_of_runs(**_: Any) -> Any:
+    async def wait_forever(**_: Any) -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(context.runs, "page_of_runs", page_of_runs)
+    monkeypatch.setattr(context.runs, "page_of_runs", wait_forever)
     monkeypatch.setattr(app, "UpstreamTimeoutMiddleware", partial(UpstreamTimeoutMiddleware, check_interval_s=0.01))
     async with client_of(context) as http:
         assert error_of(await http.get("/v1/runs")) == (503, "unavailable")
@@ -67,16 +69,16 @@ async def test_empty_idempotency_key_counts_as_no_key(
     offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http, _, context = offline_gateway
-    requests: list[str] = []
+    run_ids: list[str] = []
 
     async def start(request: StartRequest) -> StartedRun:
-        requests.append(str(request.workflow_id))
-        return StartedRun(requests[-1], "first", is_new=True)
+        run_ids.append(str(request.workflow_id))
+        return StartedRun(run_ids[-1], "first", is_new=True)
 
     monkeypatch.setattr(context.runs, "start", start)
-    for key in ("", "", "one", "one"):
+    for key in ("", "", "key-1", "key-1"):
         await http.post("/v1/runs", json={"plan": PLAN}, headers={"Idempotency-Key": key})
-    assert (len({*requests}), requests[2:]) == (3, [run_id_of_key("one")] * 2)
+    assert (len({*run_ids}), run_ids[2:]) == (3, [run_id_of_key("key-1")] * 2)
 
 
 @pytest.mark.parametrize(
@@ -92,60 +94,66 @@ async def test_empty_idempotency_key_counts_as_no_key(
         ("/v1/runs/run-1/nodes/sum/result", b"{}", "invalid_value"),
         ("/v1/runs/run-1/feedback", b'{"answer": 1, "reqest": "check"}', "invalid_value"),
         ("/v1/runs/%00/cancel", b"{}", "invalid_run_id"),
-        ("/v1/chat/completions", chat("plan/double", session_id="\0"), "invalid_session_id"),
-        ("/v1/chat/completions", chat("small", max_rounds=3), "invalid_value"),
-        ("/v1/chat/completions", chat("plan/double", worker_timeout="2m"), "invalid_value"),
-        ("/v1/chat/completions", chat("plan/double", session_id="a/b"), "invalid_session_id"),
-        ("/v1/chat/completions", chat("plan/double", n=2), "unsupported_parameter"),
+        ("/v1/chat/completions", chat_body("plan/double", session_id="\0"), "invalid_session_id"),
+        ("/v1/chat/completions", chat_body("small", max_rounds=3), "invalid_value"),
+        ("/v1/chat/completions", chat_body("plan/double", worker_timeout="2m"), "invalid_value"),
+        ("/v1/chat/completions", chat_body("plan/double", session_id="a/b"), "invalid_session_id"),
+        ("/v1/chat/completions", chat_body("plan/double", n=2), "unsupported_parameter"),
         ("/v1/responses", b'{"model": "small", "input": "Hi.", "max_rounds": 3}', "invalid_value"),
     ],
 )
-async def test_invalid_request_is_rejected_early(
-    offline_client: httpx.AsyncClient, path: str, content: bytes, code: str
+async def test_invalid_request_is_rejected_without_a_call_to_temporal(
+    http_without_temporal: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
-    answer = await offline_client.post(path, content=content, headers={"Content-Type": "application/json"})
-    assert error_of(answer) == (400, code), answer.text
+    response = await http_without_temporal.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert error_of(response) == (400, code), response.text
 
 
-@pytest.mark.parametrize("id", ["run-2/1-3", "/1-3", "run-2/1-9e"])
-async def test_cursor_of_another_run_is_rejected(offline_client: httpx.AsyncClient, id: str) -> None:
+@pytest.mark.parametrize("cursor", ["run-2/1-3", "/1-3", "run-2/1-9e"])
+async def test_cursor_of_another_run_is_rejected(http_without_temporal: httpx.AsyncClient, cursor: str) -> None:
     path = "/v1/runs/run-1/events"
-    for more in ({"headers": {"Last-Event-ID": id}}, {"params": {"after": id}}):
-        answer = await offline_client.get(path, **more)  # type: ignore[arg-type] # headers or parameters
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after"), answer.text
+    for request_options in ({"headers": {"Last-Event-ID": cursor}}, {"params": {"after": cursor}}):
+        response = await http_without_temporal.get(path, **request_options)  # type: ignore[arg-type] # headers or parameters
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "after"), response.text
 
 
-async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(offline_client: httpx.AsyncClient) -> None:
+async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(
+    http_without_temporal: httpx.AsyncClient,
+) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
-        response = await offline_client.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
+        response = await http_without_temporal.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
         assert error_of(response) == (400, "invalid_value")
         assert response.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
-    response = await offline_client.get("/v1/runs?status=runing")
+    response = await http_without_temporal.get("/v1/runs?status=runing")
     assert (response.status_code, response.json()["error"]["param"]) == (400, "status")
     message = "status: 'runing' is not one of running, waiting, "
     assert response.json()["error"]["message"].startswith(message), response.text
     assert response.json()["error"]["message"].endswith("; did you mean 'running'?")
-    assert error_of(await offline_client.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
+    assert error_of(await http_without_temporal.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
-        response = await offline_client.get("/v1/runs", params={"metadata": metadata})
+        response = await http_without_temporal.get("/v1/runs", params={"metadata": metadata})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "metadata"), metadata
 
 
-async def test_plan_is_checked_without_a_server(offline_client: httpx.AsyncClient) -> None:
+async def test_plan_is_checked_without_a_server(http_without_temporal: httpx.AsyncClient) -> None:
     plan_text = "plan: 1\nnodes: [{id: a, tool: calculater}]"
-    valid, invalid = [
-        (await offline_client.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, plan_text)
+    check_of_valid_plan, check_of_invalid_plan = [
+        (await http_without_temporal.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, plan_text)
     ]
-    assert (valid["status"], valid["node_count"], valid["errors"]) == ("valid", 1, [])
-    (error,) = invalid["errors"]
-    assert (invalid["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
+    assert (check_of_valid_plan["status"], check_of_valid_plan["node_count"], check_of_valid_plan["errors"]) == (
+        "valid",
+        1,
+        [],
+    )
+    (error,) = check_of_invalid_plan["errors"]
+    assert (check_of_invalid_plan["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
 
-async def test_published_plan_is_returned_as_its_example(offline_client: httpx.AsyncClient) -> None:
-    assert (await offline_client.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
-    unknown_plan = await offline_client.get("/v1/plans/dubble")
+async def test_published_plan_is_returned_as_its_example(http_without_temporal: httpx.AsyncClient) -> None:
+    assert (await http_without_temporal.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
+    unknown_plan = await http_without_temporal.get("/v1/plans/dubble")
     assert (error_of(unknown_plan), "'double'" in unknown_plan.json()["error"]["message"]) == ((404, "not_found"), True)
-    assert 1_700_000_000 < (await offline_client.get("/v1/models/plan/double")).json()["created"] < time.time()
+    assert 1_700_000_000 < (await http_without_temporal.get("/v1/models/plan/double")).json()["created"] < time.time()
 
 
 async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClient) -> None:
@@ -160,20 +168,20 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     ]
 
 
-async def test_invalid_inputs_name_their_field(offline_client: httpx.AsyncClient) -> None:
-    for param, message, more in (
+async def test_invalid_inputs_name_their_field(http_without_temporal: httpx.AsyncClient) -> None:
+    for param, message, fields in (
         ("inputs", "Go.", {"inputs": {"number": "many"}}),
         ("messages", '{"number": "many"}', {}),
     ):
-        body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **more}
-        document = (await offline_client.post("/v1/chat/completions", json=body)).json()
+        body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **fields}
+        document = (await http_without_temporal.post("/v1/chat/completions", json=body)).json()
         assert document["error"]["param"] == param
 
 
 async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offline_gateway: OfflineGateway) -> None:
     http, client, _ = offline_gateway
-    each = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
-    nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **each}]
+    map_fields = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
+    nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **map_fields}]
     plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
     check_result = (await http.post("/v1/plans/check", json={"plan": plan})).json()
     response = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
@@ -184,7 +192,7 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
 
 @pytest.mark.parametrize("depth", [120, 9_000])
 @pytest.mark.parametrize(
-    ("method", "path", "before", "after"),
+    ("method", "path", "body_start", "body_end"),
     [
         ("GET", "/v1/runs", "", ""),
         ("POST", "/v1/runs/run-1/resume", "", ""),
@@ -194,29 +202,32 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
     ],
 )
 async def test_too_deeply_nested_body_is_rejected(
-    offline_client: httpx.AsyncClient, method: str, path: str, before: str, after: str, depth: int
+    http_without_temporal: httpx.AsyncClient, method: str, path: str, body_start: str, body_end: str, depth: int
 ) -> None:
-    content = f"{before}{'[' * depth}{']' * depth}{after}"
-    answer = await offline_client.request(method, path, content=content, headers={"Content-Type": "application/json"})
-    assert error_of(answer) in ((400, "too_large"), (400, "invalid_json")), answer.text
-    assert "deep" in answer.json()["error"]["message"]
+    content = f"{body_start}{'[' * depth}{']' * depth}{body_end}"
+    response = await http_without_temporal.request(
+        method, path, content=content, headers={"Content-Type": "application/json"}
+    )
+    assert error_of(response) in ((400, "too_large"), (400, "invalid_json")), response.text
+    assert "deep" in response.json()["error"]["message"]
 
 
-async def test_pages_of_other_sites_and_ports_are_rejected(offline_gateway: OfflineGateway) -> None:
+async def test_requests_of_pages_from_other_origins_are_rejected(offline_gateway: OfflineGateway) -> None:
     http, client, context = offline_gateway
-    cancel = "/v1/runs/run-1/cancel"
+    cancel_path = "/v1/runs/run-1/cancel"
     errors = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
     errors += [
-        error_of(await http.post(cancel, headers={"Origin": each})) for each in ("https://x.example.com", "null")
+        error_of(await http.post(cancel_path, headers={"Origin": origin}))
+        for origin in ("https://x.example.com", "null")
     ]
     assert errors == [(403, "foreign_host"), *[(403, "foreign_origin")] * 2]
     async with client_of(context, host="127.0.0.1", url="http://127.0.0.1:8484") as local_http:
-        answer = await local_http.post(cancel, headers={"Origin": "http://127.0.0.1:3000"})
-        assert (error_of(answer), client.calls) == ((403, "foreign_origin"), [])
-        assert (await local_http.post(cancel, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
+        response = await local_http.post(cancel_path, headers={"Origin": "http://127.0.0.1:3000"})
+        assert (error_of(response), client.calls) == ((403, "foreign_origin"), [])
+        assert (await local_http.post(cancel_path, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
     client.calls.clear()
     # The console is a page of the gateway itself.
-    same_origin = await http.post(cancel, headers={"Origin": "http://localhost"})
+    same_origin = await http.post(cancel_path, headers={"Origin": "http://localhost"})
     assert (same_origin.status_code, client.calls != []) == (503, True)
 
 
@@ -231,11 +242,11 @@ async def test_allowed_origin_can_read_an_internal_error(
 
     monkeypatch.setattr(Readiness, "problems", raise_defect)
     async with client_of(replace(offline_gateway[2], settings=settings)) as http:
-        actual = await http.get("/readyz", headers={"Origin": page})
-        other_response = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
-    assert (actual.status_code, actual.headers["access-control-allow-origin"]) == (500, page)
-    assert {"X-Run-Id", "Location"} <= {*actual.headers["access-control-expose-headers"].split(", ")}
-    assert "access-control-allow-origin" not in other_response.headers
+        response = await http.get("/readyz", headers={"Origin": page})
+        response_to_other_origin = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
+    assert (response.status_code, response.headers["access-control-allow-origin"]) == (500, page)
+    assert {"X-Run-Id", "Location"} <= {*response.headers["access-control-expose-headers"].split(", ")}
+    assert "access-control-allow-origin" not in response_to_other_origin.headers
 
 
 @pytest.mark.parametrize(
@@ -246,12 +257,12 @@ async def test_allowed_origin_can_read_an_internal_error(
         ("completed", False, None),
     ],
 )
-async def test_second_cancel_reports_the_state_of_the_run(
+async def test_second_cancellation_reports_the_state_of_the_run(
     offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
 ) -> None:
     http, _, context = offline_gateway
 
-    async def refuse(*_: Any, **__: Any) -> str:
+    async def reject_cancellation(*_: Any, **__: Any) -> str:
         if status == "running":
             raise CommandRejected("the run is being stopped already")
         raise RunClosed("the run 'run-1' has ended")
@@ -260,28 +271,30 @@ async def test_second_cancel_reports_the_state_of_the_run(
         scheduler = SimpleNamespace(is_stopped=is_stopped)
         return SimpleNamespace(is_closed=status != "running", status=status, scheduler=scheduler)
 
-    monkeypatch.setattr(context.steering, "cancel", refuse)
+    monkeypatch.setattr(context.steering, "cancel", reject_cancellation)
     monkeypatch.setattr(context.runs, "reader", lambda _: SimpleNamespace(read=read))
-    answer = await http.post("/v1/runs/run-1/cancel")
+    response = await http.post("/v1/runs/run-1/cancel")
     if message is None:
-        assert (answer.status_code, answer.json()["error"]["message"]) == (409, "the run 'run-1' has ended")
+        assert (response.status_code, response.json()["error"]["message"]) == (409, "the run 'run-1' has ended")
     else:
         document = {"run_id": "run-1", "ok": True, "message": message, "status": status}
-        assert (answer.status_code, answer.json()) == (200, document)
+        assert (response.status_code, response.json()) == (200, document)
 
 
 async def test_draining_gateway_is_not_ready(
-    offline_gateway: OfflineGateway, offline_client: httpx.AsyncClient
+    offline_gateway: OfflineGateway, http_without_temporal: httpx.AsyncClient
 ) -> None:
     offline_gateway[2].stopping.set()
-    assert [error_of(await offline_client.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
-    assert (await offline_client.get("/livez")).status_code == 200
+    assert [error_of(await http_without_temporal.get(path)) for path in ("/readyz", "/v1/runs")] == [
+        (503, "draining")
+    ] * 2
+    assert (await http_without_temporal.get("/livez")).status_code == 200
 
 
-async def test_large_policy_is_rejected(offline_client: httpx.AsyncClient) -> None:
+async def test_large_policy_is_rejected(http_without_temporal: httpx.AsyncClient) -> None:
     rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
     for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
-        response = await offline_client.post(path, json={**body, "policy": {"rules": [rule]}})
+        response = await http_without_temporal.post(path, json={**body, "policy": {"rules": [rule]}})
         assert (response.status_code, "at most 262,144" in response.json()["error"]["message"]) == (400, True)
 
 
@@ -302,12 +315,12 @@ async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | 
     assert client_addresses == [expected]
 
 
-async def test_parts_of_a_stream_are_sent_at_once() -> None:
-    sent_at_once: list[bool] = []
+async def test_parts_of_a_stream_are_sent_without_delay() -> None:
+    no_delay_flags: list[bool] = []
 
     async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted_socket = writer.get_extra_info("socket")
-        sent_at_once.append(bool(accepted_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        no_delay_flags.append(bool(accepted_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
         writer.close()
 
     listener = open_socket("127.0.0.1", 0)
@@ -317,4 +330,4 @@ async def test_parts_of_a_stream_are_sent_at_once() -> None:
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-    assert sent_at_once == [True]
+    assert no_delay_flags == [True]

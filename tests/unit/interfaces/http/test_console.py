@@ -12,35 +12,37 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from tests.unit.interfaces.http.conftest import OfflineGateway
 
-FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
-ROOT = FILES.parents[2]
-VENDOR = FILES / "vendor"
-OWN_FILES = [path for path in FILES.rglob("*") if path.is_file() and not path.is_relative_to(VENDOR)]
+CONSOLE_FOLDER = Path(dagwright.__file__).parent / "interfaces" / "console"
+ROOT = CONSOLE_FOLDER.parents[2]
+VENDOR_FOLDER = CONSOLE_FOLDER / "vendor"
+CONSOLE_FILES = [
+    path for path in CONSOLE_FOLDER.rglob("*") if path.is_file() and not path.is_relative_to(VENDOR_FOLDER)
+]
 
 
-async def test_root_redirects_to_the_page(offline_client: httpx.AsyncClient) -> None:
+async def test_root_redirects_to_the_page(http_without_temporal: httpx.AsyncClient) -> None:
     for path in ("/", "/console"):
-        redirect = await offline_client.get(path)
+        redirect = await http_without_temporal.get(path)
         assert (redirect.status_code, redirect.headers["location"].removeprefix("http://localhost")) == (
             307,
             "/console/",
         )
-    page = await offline_client.get("/console/")
+    page = await http_without_temporal.get("/console/")
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
     assert "<title>Dagwright</title>" in page.text
 
 
 async def test_every_file_is_served_with_a_content_security_policy(http: httpx.AsyncClient) -> None:
-    files = [path.relative_to(FILES) for path in FILES.rglob("*") if path.is_file()]
+    files = [path.relative_to(CONSOLE_FOLDER) for path in CONSOLE_FOLDER.rglob("*") if path.is_file()]
     assert len(files) > 10
     for path in [*files, Path("layout/dagre.js")]:
-        answer = await http.get(f"/console/{path.as_posix()}")
-        policy = answer.headers["content-security-policy"]
-        assert (answer.status_code, "default-src 'self'" in policy, "unsafe" in policy) == (200, True, False), path
-        assert path.suffix not in (".js", ".mjs") or "javascript" in answer.headers["content-type"], path
+        response = await http.get(f"/console/{path.as_posix()}")
+        policy = response.headers["content-security-policy"]
+        assert (response.status_code, "default-src 'self'" in policy, "unsafe" in policy) == (200, True, False), path
+        assert path.suffix not in (".js", ".mjs") or "javascript" in response.headers["content-type"], path
 
 
-async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(http: httpx.AsyncClient) -> None:
+async def test_unchanged_file_is_not_sent_again_and_a_missing_file_is_an_error(http: httpx.AsyncClient) -> None:
     first_response = await http.get("/console/js/main.js")
     repeated_response = await http.get("/console/js/main.js", headers={"If-None-Match": first_response.headers["etag"]})
     assert (first_response.headers["cache-control"], repeated_response.status_code, repeated_response.content) == (
@@ -49,8 +51,8 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(ht
         b"",
     )
     for path in ("/console/none.js", "/console/%2e%2e/app.py", "/console/%2e%2e/gateway/app.py", "/console/js"):
-        answer = await http.get(path)
-        assert (answer.status_code, answer.json()["error"]["message"] != "") == (404, True), path
+        response = await http.get(path)
+        assert (response.status_code, response.json()["error"]["message"] != "") == (404, True), path
 
 
 async def test_page_needs_no_key_and_the_api_does(offline_gateway: OfflineGateway) -> None:
@@ -65,28 +67,28 @@ async def test_page_needs_no_key_and_the_api_does(offline_gateway: OfflineGatewa
 
 
 def test_page_has_no_inline_script_or_style_and_no_foreign_address() -> None:
-    page = (FILES / "index.html").read_text(encoding="utf-8")
-    assert [each for each in (" style=", "<style") if each in page] == []
+    page = (CONSOLE_FOLDER / "index.html").read_text(encoding="utf-8")
+    assert [markup for markup in (" style=", "<style") if markup in page] == []
     assert page.count("<script") == page.count('<script type="module" src="js/') == 1
-    texts = {path: path.read_text(encoding="utf-8") for path in OWN_FILES if path.suffix}
+    texts = {path: path.read_text(encoding="utf-8") for path in CONSOLE_FILES if path.suffix}
     assert [path.name for path, text in texts.items() if len(text.splitlines()) > 600] == []
-    with_foreign_address = [
+    files_with_foreign_address = [
         path.name
         for path, text in texts.items()
         if path.suffix in (".js", ".css", ".html") and "http" + "://" in text.replace("http://www.w3.org/", "")
     ]
-    assert with_foreign_address == []
+    assert files_with_foreign_address == []
 
 
 def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:
     packages = json.loads((ROOT / "requirements/console/package-lock.json").read_text(encoding="utf-8"))["packages"]
-    versions = {name.removeprefix("node_modules/"): each.get("version") for name, each in packages.items()}
-    first_lines = {path.name: path.read_text(encoding="utf-8")[:200] for path in VENDOR.glob("*.mjs")}
+    versions = {name.removeprefix("node_modules/"): package.get("version") for name, package in packages.items()}
+    first_lines = {path.name: path.read_text(encoding="utf-8")[:200] for path in VENDOR_FOLDER.glob("*.mjs")}
     assert f"markdown-it {versions['markdown-it']} " in first_lines["markdown-it.esm.min.mjs"]
     assert f"DOMPurify {versions['dompurify']} " in first_lines["purify.es.mjs"]
-    # argparse is for the command of markdown-it, and trusted-types has types alone: no file of them is served.
+    # The console uses no file of argparse (for the command line of markdown-it) or trusted-types (only types).
     bundled_packages = set(versions) - {"", "argparse", "@types/trusted-types"}
-    assert {path.stem for path in (VENDOR / "licenses").iterdir()} == bundled_packages
+    assert {path.stem for path in (VENDOR_FOLDER / "licenses").iterdir()} == bundled_packages
 
 
 @pytest.mark.node

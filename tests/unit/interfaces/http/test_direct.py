@@ -28,17 +28,17 @@ pytestmark = pytest.mark.waits
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
 PAGE = "https://page.example.com"
-BEAT = HEARTBEAT.strip().removeprefix(": ")
+HEARTBEAT_COMMENT = HEARTBEAT.strip().removeprefix(": ")
 
 
-def body(path: str) -> dict[str, Any]:
+def request_body(path: str) -> dict[str, Any]:
     message = {"input": "Hi."} if path == RESPONSES else {"messages": [{"role": "user", "content": "Hi."}]}
     return {"model": "small", "stream": True, **message}
 
 
 @asynccontextmanager
-async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
-    async with ModelServer(answer) as models:
+async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
+    async with ModelServer(model_answer) as models:
         key = SecretStr("key")
         address = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
         settings = Settings(state_dir=folder, model="small", **address)
@@ -61,41 +61,43 @@ def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @PATHS
 @pytest.mark.usefixtures("starts_soon")
-async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
-    released = asyncio.Event()
+async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str) -> None:
+    release_event = asyncio.Event()
     # Hold back the whole answer: `pace` would send a first chunk before the first heartbeat.
-    answer = step("Hello.", release_event=released)
-    async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
-        pieces = response.aiter_text()
-        first_part = await anext(pieces)
-        released.set()
-        result = events_of(first_part + "".join([piece async for piece in pieces]))
-    events = [each.content for each in result if isinstance(each.content, dict)]
+    answer = step("Hello.", release_event=release_event)
+    async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=request_body(path)) as response:
+        chunks = response.aiter_text()
+        first_part = await anext(chunks)
+        release_event.set()
+        events = events_of(first_part + "".join([chunk async for chunk in chunks]))
+    contents = [event.content for event in events if isinstance(event.content, dict)]
     if path == CHAT:
-        text = "".join(choice["delta"].get("content") or "" for each in events for choice in each["choices"])
+        text = "".join(choice["delta"].get("content") or "" for content in contents for choice in content["choices"])
     else:
-        text = events[-1]["response"]["output"][0]["content"][0]["text"]
+        text = contents[-1]["response"]["output"][0]["content"][0]["text"]
     assert (response.status_code, response.headers["x-routing-mode"], text) == (200, "direct", "Hello.")
-    assert [event.comment for event in events_of(first_part)] == [BEAT] * len(events_of(first_part))
+    assert [event.comment for event in events_of(first_part)] == [HEARTBEAT_COMMENT] * len(events_of(first_part))
 
 
 @PATHS
-async def test_early_refusal_of_the_model_has_its_status(tmp_path: Path, path: str) -> None:
+async def test_early_error_of_the_model_is_the_status_of_the_response(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3)) as (http, _):
-        assert error_of(await http.post(path, json=body(path))) == (429, "rate_limit_exceeded")
+        assert error_of(await http.post(path, json=request_body(path))) == (429, "rate_limit_exceeded")
 
 
 @PATHS
 @pytest.mark.usefixtures("starts_soon")
-async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
+async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
-        answer = await http.post(path, json=body(path))
-    entries = [event.content for event in events_of(answer.text.replace("event: error\n", "")) if event.comment is None]
-    assert answer.status_code == 200
+        response = await http.post(path, json=request_body(path))
+    contents = [
+        event.content for event in events_of(response.text.replace("event: error\n", "")) if event.comment is None
+    ]
+    assert response.status_code == 200
     if path == CHAT:
-        assert [entries[0]["error"]["code"], *entries[1:]] == ["rate_limit_exceeded", "[DONE]"]
+        assert [contents[0]["error"]["code"], *contents[1:]] == ["rate_limit_exceeded", "[DONE]"]
     else:
-        (error,) = entries
+        (error,) = contents
         assert (error["type"], error["code"], error["sequence_number"]) == ("error", "rate_limit_exceeded", 0)
 
 
@@ -107,7 +109,7 @@ async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Pat
         return [name for name in names if name in ("_first_chunk", "_model_response")]
 
     async with gateway(tmp_path, Silence()) as (http, models):
-        async with http.stream("POST", path, json=body(path)):
+        async with http.stream("POST", path, json=request_body(path)):
             await eventually(lambda: len(models.calls) == 1)
             assert len(model_call_tasks()) == 1
         await eventually(lambda: not model_call_tasks())
@@ -116,6 +118,6 @@ async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Pat
 @PATHS
 async def test_allowed_origin_can_read_the_header_x_should_retry(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(401, "No.", code="invalid_api_key")) as (http, _):
-        answer = await http.post(path, json=body(path), headers={"Origin": PAGE})
-    assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
-    assert "x-should-retry" in answer.headers["access-control-expose-headers"].split(", ")
+        response = await http.post(path, json=request_body(path), headers={"Origin": PAGE})
+    assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+    assert "x-should-retry" in response.headers["access-control-expose-headers"].split(", ")

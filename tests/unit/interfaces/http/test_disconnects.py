@@ -46,49 +46,49 @@ ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"e
 
 
 class _Server:
-    """Fake server with one session, whose turn ends on request of the test.
+    """Fake server with one session. The test ends the previous turn of the session.
 
     Args:
-        is_free: set when the previous turn has ended.
-        is_confirmed: set when the server may confirm a turn; the turn has effect before its confirmation.
-        refusal: error of each turn and answer; `None` if they are accepted.
+        previous_turn_ended: set by the test to end the previous turn.
+        may_confirm: set when the server may confirm turns and answers. A turn is started before its confirmation.
+        rejection: error of each turn and answer; `None` if they are accepted.
     """
 
     def __init__(self) -> None:
-        self.is_free, self.is_confirmed = asyncio.Event(), asyncio.Event()
-        self.is_confirmed.set()
-        self.refusal: Exception | None = None
-        self.polls = 0
+        self.previous_turn_ended, self.may_confirm = asyncio.Event(), asyncio.Event()
+        self.may_confirm.set()
+        self.rejection: Exception | None = None
+        self.received_count = 0
         self.busy_run = "run-before"
-        self.started: list[str] = []
-        self.cancelled: list[str] = []
+        self.started_runs: list[str] = []
+        self.cancelled_runs: list[str] = []
         self.answers: list[Any] = []
         self.feedback = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
         self.subscriptions = SimpleNamespace(subscribe=self._subscribe)
-        self.token_streams = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_superseded)
+        self.token_streams = SimpleNamespace(parts=self._subscribe, was_superseded=self._was_superseded)
 
     async def _confirm_start(self) -> None:
-        await self.is_confirmed.wait()
-        if self.refusal is not None:
-            raise self.refusal
+        await self.may_confirm.wait()
+        if self.rejection is not None:
+            raise self.rejection
 
     async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> StartedRun:
-        self.polls += 1
-        if not self.is_free.is_set():
+        self.received_count += 1
+        if not self.previous_turn_ended.is_set():
             raise TurnRejected("session_busy", f"the session {name!r} is at work", self.busy_run)
-        self.started.append(run)
+        self.started_runs.append(run)
         await self._confirm_start()
         return StartedRun(run, "execution", is_new=True)
 
     async def session_of(self, run: str) -> None:
-        if run not in (*self.started, "run-asking"):
+        if run not in (*self.started_runs, "run-asking"):
             raise RunNotFound(f"there is no run {run!r}")
 
     owner_of = session_of
 
     async def cancel(self, run: str, actor: Any) -> str:
         await self.session_of(run)
-        self.cancelled.append(run)
+        self.cancelled_runs.append(run)
         return "cancelled"
 
     async def used_up_budget_text(self, owner: str) -> str | None:
@@ -102,7 +102,7 @@ class _Server:
         return [SimpleNamespace(id="check", document=QUESTION, request_ref=request_ref)] if run == "run-asking" else []
 
     async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
-        self.polls += 1
+        self.received_count += 1
         await self._confirm_start()
         self.answers.append((request_ref.workflow_id, answer.content))
 
@@ -134,13 +134,13 @@ class _Gateway:
     app: _CountingApp
     http: httpx.AsyncClient
 
-    async def ask(self, path: str, **options: Any) -> httpx.Response:
+    async def send(self, path: str, **options: Any) -> httpx.Response:
         return await self.http.post(path, **_request(path, **options))
 
-    async def leave(self, path: str, **options: Any) -> None:
-        """Request a turn of the session, or answer a question, and disconnect once the server has received it."""
-        request_task = asyncio.create_task(self.ask(path, **options))
-        await eventually(lambda: self.server.polls > 0)
+    async def send_and_disconnect(self, path: str, **options: Any) -> None:
+        """Request a turn of the session, or answer a question. Disconnect once the server has received the request."""
+        request_task = asyncio.create_task(self.send(path, **options))
+        await eventually(lambda: self.server.received_count > 0)
         request_task.cancel()
         with suppress(asyncio.CancelledError):
             await request_task
@@ -164,7 +164,7 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream starts shortly after its turn queued, and a turn polls the session frequently."""
+    """A stream starts shortly after its turn was queued, and a turn polls the session frequently."""
     monkeypatch.setattr(run_requests, "START_WAIT_S", 0.05)
     monkeypatch.setattr(run_preparation, "POLL_INTERVAL_S", 0.02)
 
@@ -189,8 +189,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
                 yield _Gateway(context, server, app, http)
             finally:
                 # Waiting tasks end, even if the test failed.
-                server.is_free.set()
-                server.is_confirmed.set()
+                server.previous_turn_ended.set()
+                server.may_confirm.set()
 
 
 each_endpoint = pytest.mark.parametrize(
@@ -199,15 +199,15 @@ each_endpoint = pytest.mark.parametrize(
 
 
 @each_endpoint
-@pytest.mark.parametrize(("cancels", "started"), [(False, [RUN]), (True, [])])
+@pytest.mark.parametrize(("cancels", "started_runs"), [(False, [RUN]), (True, [])])
 async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancels(
-    gateway: _Gateway, path: str, stream: bool, cancels: bool, started: list[str]
+    gateway: _Gateway, path: str, stream: bool, cancels: bool, started_runs: list[str]
 ) -> None:
-    await gateway.leave(path, stream=stream, cancels=cancels)
-    assert gateway.server.started == []
-    gateway.server.is_free.set()
+    await gateway.send_and_disconnect(path, stream=stream, cancels=cancels)
+    assert gateway.server.started_runs == []
+    gateway.server.previous_turn_ended.set()
     await gateway.context.finish()
-    assert (gateway.server.started, gateway.server.cancelled) == (started, [])
+    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == (started_runs, [])
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -217,36 +217,36 @@ async def test_answer_of_a_disconnected_client_is_applied(gateway: _Gateway, str
 
 
 async def _disconnect_early(gateway: _Gateway, path: str, **options: Any) -> None:
-    """Disconnect before the server has confirmed."""
-    gateway.server.is_confirmed.clear()
-    await gateway.leave(path, **options)
-    assert gateway.server.cancelled == []
-    gateway.server.is_confirmed.set()
+    """Disconnect before the server has confirmed the turn or answer."""
+    gateway.server.may_confirm.clear()
+    await gateway.send_and_disconnect(path, **options)
+    assert gateway.server.cancelled_runs == []
+    gateway.server.may_confirm.set()
     await gateway.context.finish()
 
 
 @each_endpoint
 async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
-    gateway.server.is_free.set()
+    gateway.server.previous_turn_ended.set()
     await _disconnect_early(gateway, path, stream=stream, cancels=True)
-    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [RUN])
+    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], [RUN])
 
 
 @each_endpoint
 async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
-    gateway.server.refusal = RunIdInUse(f"the id {RUN!r} belongs to another run")
-    gateway.server.is_free.set()
+    gateway.server.rejection = RunIdInUse(f"the id {RUN!r} belongs to another run")
+    gateway.server.previous_turn_ended.set()
     await _disconnect_early(gateway, path, stream=stream, cancels=True)
-    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], [])
 
 
-@pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
-async def test_run_that_rejects_the_cancellation_is_not_cancelled(
-    gateway: _Gateway, refusal: Any, cancelled: list[str]
+@pytest.mark.parametrize(("rejection", "cancelled_runs"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
+async def test_run_is_cancelled_after_a_disconnect_only_if_it_accepted_the_answer(
+    gateway: _Gateway, rejection: Any, cancelled_runs: list[str]
 ) -> None:
-    gateway.server.refusal = refusal
+    gateway.server.rejection = rejection
     await _disconnect_early(gateway, CHAT, stream=False, cancels=True, answers=True)
-    assert gateway.server.cancelled == cancelled
+    assert gateway.server.cancelled_runs == cancelled_runs
 
 
 @pytest.mark.parametrize(("scope", "answers"), [(KeyScope.ANSWER, True), (KeyScope.RUN, False)])
@@ -259,16 +259,16 @@ async def test_key_without_the_scope_operate_cannot_cancel(
     request["headers"]["Authorization"] = f"Bearer {key}"
     response = await gateway.http.post(CHAT, **request)
     assert (response.status_code, "operate" in response.json()["error"]["message"]) == (403, True)
-    assert gateway.server.polls == 0
+    assert gateway.server.received_count == 0
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
     request = _request(path, stream=True)
     del request["headers"]
-    async with gateway.http.stream("POST", path, **request) as answer:
-        run = answer.headers["x-run-id"]
-        lines = answer.aiter_lines()
+    async with gateway.http.stream("POST", path, **request) as response:
+        run = response.headers["x-run-id"]
+        lines = response.aiter_lines()
         while not (id_line := await anext(lines)).startswith("id: "):
             pass
     await eventually(lambda: gateway.app.active_requests == 0)
@@ -279,74 +279,74 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
             resumed_response.headers["x-run-id"],
             resumed_response.headers["x-session-id"],
         ) == (200, run, "long")
-        gateway.server.is_free.set()
-        await eventually(lambda: gateway.server.started == [run])
+        gateway.server.previous_turn_ended.set()
+        await eventually(lambda: gateway.server.started_runs == [run])
     await gateway.context.finish()
-    assert (gateway.server.started, gateway.context.active_starts) == ([run], [])
+    assert (gateway.server.started_runs, gateway.context.active_starts) == ([run], [])
 
 
 async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
     gateway.server.busy_run = "run-asking"
-    answer = await gateway.ask(CHAT, stream=False)
-    assert error_of(answer) == (409, "session_waits_for_answer")
-    assert "POST /v1/runs/run-asking/feedback" in answer.json()["error"]["message"]
+    response = await gateway.send(CHAT, stream=False)
+    assert error_of(response) == (409, "session_waits_for_answer")
+    assert "POST /v1/runs/run-asking/feedback" in response.json()["error"]["message"]
 
 
 async def _start_background_response(gateway: _Gateway) -> str:
     """Request a background response whose turn waits, and return its URL."""
     request = _request(RESPONSES, stream=False)
     request["json"]["background"] = True
-    answer = await gateway.http.post(RESPONSES, **request)
-    assert (answer.status_code, answer.json()["status"]) == (200, "in_progress")
-    return f"{RESPONSES}/{answer.json()['id']}"
+    response = await gateway.http.post(RESPONSES, **request)
+    assert (response.status_code, response.json()["status"]) == (200, "in_progress")
+    return f"{RESPONSES}/{response.json()['id']}"
 
 
-async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(gateway: _Gateway) -> None:
-    address = await _start_background_response(gateway)
-    document = (await gateway.http.get(address)).json()
+async def test_waiting_background_response_is_found_and_cancelled_before_its_turn_starts(gateway: _Gateway) -> None:
+    url = await _start_background_response(gateway)
+    document = (await gateway.http.get(url)).json()
     expected = {"run_id": RUN, "session_id": "long", "status": "running"}
     assert (document["status"], document["dagwright"]) == ("in_progress", expected)
-    cancel_response = await gateway.http.post(f"{address}/cancel")
+    cancel_response = await gateway.http.post(f"{url}/cancel")
     assert (cancel_response.status_code, cancel_response.json()["status"]) == (200, "cancelled")
-    gateway.server.is_free.set()
+    gateway.server.previous_turn_ended.set()
     await gateway.context.finish()
-    assert (gateway.server.started, gateway.server.cancelled) == ([], [])
+    assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([], [])
 
 
-async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) -> None:
+async def test_waiting_turn_is_found_only_by_its_owner(gateway: _Gateway) -> None:
     ann, bob = (gateway.context.keys.add(owner, list(KeyScope))[1] for owner in ("waiting-ann", "waiting-bob"))
     gateway.http.headers["Authorization"] = f"Bearer {ann}"
-    address = await _start_background_response(gateway)
-    assert (await gateway.http.get(address)).status_code == 200
+    url = await _start_background_response(gateway)
+    assert (await gateway.http.get(url)).status_code == 200
     gateway.http.headers["Authorization"] = f"Bearer {bob}"
-    assert (await gateway.http.get(address)).status_code == 404
-    assert (await gateway.http.post(f"{address}/cancel")).status_code == 404
+    assert (await gateway.http.get(url)).status_code == 404
+    assert (await gateway.http.post(f"{url}/cancel")).status_code == 404
 
 
-async def _finish(gateway: _Gateway) -> None:
+async def _finish_without_started_runs(gateway: _Gateway) -> None:
     await asyncio.wait_for(gateway.context.finish(), 60)
-    assert gateway.server.started == []
+    assert gateway.server.started_runs == []
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: str) -> None:
-    request_task = asyncio.create_task(gateway.ask(path, stream=False))
-    await eventually(lambda: gateway.server.polls > 0)
+    request_task = asyncio.create_task(gateway.send(path, stream=False))
+    await eventually(lambda: gateway.server.received_count > 0)
     gateway.context.stopping.set()
-    answer = await request_task
-    await _finish(gateway)
-    assert error_of(answer) == (503, "unavailable")
-    assert "nothing was started, send the request again" in answer.json()["error"]["message"]
+    response = await request_task
+    await _finish_without_started_runs(gateway)
+    assert error_of(response) == (503, "unavailable")
+    assert "nothing was started, send the request again" in response.json()["error"]["message"]
     # Clients retry a response without this header.
-    assert "x-should-retry" not in answer.headers
+    assert "x-should-retry" not in response.headers
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
-    async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
-        await eventually(lambda: gateway.server.polls > 0)
+    async with gateway.http.stream("POST", path, **_request(path, stream=True)) as response:
+        await eventually(lambda: gateway.server.received_count > 0)
         gateway.context.stopping.set()
-        text = (await answer.aread()).decode()
-    await _finish(gateway)
-    assert answer.status_code == 200
+        text = (await response.aread()).decode()
+    await _finish_without_started_runs(gateway)
+    assert response.status_code == 200
     assert not any(end in text for end in ("[DONE]", "response.completed", "response.failed"))

@@ -22,8 +22,8 @@ from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings
 from tests.unit.interfaces.http.conftest import OfflineGateway, error_of
 
-_LIMITS = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
-_CONTEXT = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_LIMITS, stopping=asyncio.Event())
+_USAGE = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+_CONTEXT = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_USAGE, stopping=asyncio.Event())
 DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _CONTEXT)).openapi()
 
 
@@ -39,7 +39,7 @@ RUN_OPERATIONS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/sess
 
 PATH_VALUES = {"node_id": "sum", "name": "double"}
 """Parameters of paths without a run id -> their test values."""
-NEEDS_NO_SERVER = ("/v1/plans/check", "/v1/plans/double")
+PATHS_WITHOUT_SERVER = ("/v1/plans/check", "/v1/plans/double")
 
 
 def with_components(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def test_operation_has_a_summary_and_error_responses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
-def test_answer_has_an_example_that_fits(name: str) -> None:
-    for kind, content in OPERATIONS[name]["responses"]["200"]["content"].items():
-        if kind == "text/event-stream":
+def test_example_of_a_response_matches_its_schema(name: str) -> None:
+    for media_type, content in OPERATIONS[name]["responses"]["200"]["content"].items():
+        if media_type == "text/event-stream":
             assert content["example"].endswith("\n\n")
             for block in content["example"].split("\n\n")[:-1]:
                 fields = dict(line.split(": ", 1) for line in block.split("\n"))
@@ -72,26 +72,28 @@ def test_answer_has_an_example_that_fits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
-def test_error_has_an_example_that_fits(name: str) -> None:
-    document = {status: answer for status, answer in OPERATIONS[name]["responses"].items() if status >= "400"}
-    for answer in document.values():
-        (content,) = answer["content"].values()
+def test_example_of_an_error_matches_its_schema(name: str) -> None:
+    error_responses = {
+        status: response for status, response in OPERATIONS[name]["responses"].items() if status >= "400"
+    }
+    for response in error_responses.values():
+        (content,) = response["content"].values()
         jsonschema_rs.validate(with_components(content["schema"]), content["example"])
         assert {"message", "type", "code"} <= set(content["example"]["error"])
     method, path = name.split(" ")
-    any_of_all = {"400", "401", "403", "429", "503"}
+    common_statuses = {"400", "401", "403", "429", "503"}
     if path in ("/v1/chat/completions", "/v1/responses"):
-        assert set(document) == {*any_of_all, "404", "409", "413", "422", "502"}
+        assert set(error_responses) == {*common_statuses, "404", "409", "413", "422", "502"}
     elif path == "/v1/plans/check":
-        assert set(document) == {*any_of_all, "413"}
+        assert set(error_responses) == {*common_statuses, "413"}
     elif method == "POST":
-        assert set(document) - {"409"} == {*any_of_all, "404", "413"}
-        assert ("409" in document) is (path != "/v1/responses/{response_id}/cancel")
+        assert set(error_responses) - {"409"} == {*common_statuses, "404", "413"}
+        assert ("409" in error_responses) is (path != "/v1/responses/{response_id}/cancel")
     elif method == "PUT":
-        assert set(document) == {*any_of_all, "404", "413"}
+        assert set(error_responses) == {*common_statuses, "404", "413"}
     elif path.startswith("/v1/"):
         # A list exists even if it is empty.
-        assert set(document) == ({*any_of_all, "404"} if "{" in path else any_of_all)
+        assert set(error_responses) == ({*common_statuses, "404"} if "{" in path else common_statuses)
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
@@ -114,29 +116,29 @@ def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
     ):
         for schema in (fields[field], headers[header]["schema"]):
             assert schema["anyOf"][0] == {"type": "string", "enum": values}
-    result = operation["responses"]
-    assert {*result["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
-    assert "X-Run-Id" in result["422"]["headers"]
+    responses = operation["responses"]
+    assert {*responses["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
+    assert "X-Run-Id" in responses["422"]["headers"]
 
 
 @pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
-def test_stream_requested_by_an_id_names_its_progress_form(path: str) -> None:
-    document = {
+def test_stream_of_a_response_or_run_documents_its_progress_forms(path: str) -> None:
+    parameters = {
         (parameter["in"], parameter["name"]): parameter for parameter in OPERATIONS[f"GET /v1/{path}"]["parameters"]
     }
     for location in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
-        assert document[location]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, location
+        assert parameters[location]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, location
 
 
 def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """Return the schema of the body of an operation, and the models that it refers to."""
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
+    references = [part["$ref"] for part in [*schema.get("anyOf", ()), schema] if "$ref" in part]
     return schema, [DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
 
 
 @pytest.mark.parametrize("name", [name for name in RUN_OPERATIONS if "requestBody" in OPERATIONS[name]])
-def test_body_has_examples_that_fit(name: str) -> None:
+def test_examples_of_a_body_match_its_schema(name: str) -> None:
     schema, (model,) = models_of(OPERATIONS[name])
     assert model["examples"]
     # Clients show only the description next to an optional body.
@@ -145,11 +147,11 @@ def test_body_has_examples_that_fit(name: str) -> None:
         jsonschema_rs.validate(with_components(model), example)
 
 
-def requests() -> Iterator[Any]:
+def example_requests() -> Iterator[Any]:
     for name in RUN_OPERATIONS:
         method, path = name.split(" ")
-        for expected in OPERATIONS[name].get("parameters", ()):
-            path = path.replace(f"{{{expected['name']}}}", PATH_VALUES.get(expected["name"], "run-1"))
+        for parameter in OPERATIONS[name].get("parameters", ()):
+            path = path.replace(f"{{{parameter['name']}}}", PATH_VALUES.get(parameter["name"], "run-1"))
         _, models = models_of(OPERATIONS[name])
         for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
             yield pytest.param(method, path, body, id=f"{name} {number}")
@@ -162,25 +164,27 @@ def scope_of(method: str, path: str) -> KeyScope | None:
     return KeyScope.RUN if path == "/v1/runs" else KeyScope.ANSWER if path.endswith("/feedback") else KeyScope.OPERATE
 
 
-@pytest.mark.parametrize(("method", "path", "body"), list(requests()))
+@pytest.mark.parametrize(("method", "path", "body"), list(example_requests()))
 async def test_example_is_accepted_with_the_scope_that_it_needs(
     offline_gateway: OfflineGateway, method: str, path: str, body: Any
 ) -> None:
     http, client, context = offline_gateway
     # Only the server is missing.
-    answer = await http.request(method, path, json=body)
-    assert answer.status_code == (503 if client.calls else 200), answer.text
-    assert client.calls or path in NEEDS_NO_SERVER
+    response_without_keys = await http.request(method, path, json=body)
+    assert response_without_keys.status_code == (503 if client.calls else 200), response_without_keys.text
+    assert client.calls or path in PATHS_WITHOUT_SERVER
     client.calls.clear()
     scope = scope_of(method, path)
     keys = KeyFile(context.settings.api_keys)
-    _, key_without_scope = keys.add(ALL_OWNERS, [each for each in KeyScope if each is not scope])
+    _, key_without_scope = keys.add(ALL_OWNERS, [other_scope for other_scope in KeyScope if other_scope is not scope])
     _, key_with_scope = keys.add(ALL_OWNERS, [] if scope is None else [scope])
     if scope is not None:
         response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key_without_scope}"})
         assert (error_of(response), client.calls) == ((403, "insufficient_scope"), [])
-    accepted = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key_with_scope}"})
-    assert accepted.status_code == (503 if client.calls else 200), accepted.text
+    accepted_response = await http.request(
+        method, path, json=body, headers={"Authorization": f"Bearer {key_with_scope}"}
+    )
+    assert accepted_response.status_code == (503 if client.calls else 200), accepted_response.text
 
 
 @pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("127.0.0.1", 200), ("0.0.0.0", 404)])

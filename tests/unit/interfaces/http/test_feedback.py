@@ -25,10 +25,11 @@ NODES = [{"id": "steal", "tool": "http", "arguments": {"url": "https://example.c
 
 
 class FakeFeedback:
-    """Fake feedback client with one open request; `error` is raised for each answer.
+    """Fake feedback client with one open request.
 
     Args:
-        next_request: the request that follows the answer.
+        error: error of each answer; `None` if answers are accepted.
+        next_request: request that follows the answer.
     """
 
     def __init__(self, request: Any, *, error: Exception | None = None, next_request: Any = None) -> None:
@@ -54,7 +55,7 @@ class FakeFeedback:
 
 
 def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyScope) -> GatewayContext:
-    """The gateway as the caller uses it; the run belongs to ann."""
+    """Return the context of the gateway for a caller. The run belongs to ann."""
 
     async def visible_run(run: str) -> str:
         if caller_name != "ann":
@@ -73,8 +74,8 @@ def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyS
     [
         (None, ""),
         (
-            {"request_id": "find#2", "prompt": "Nobody. Which Anna?"},
-            "; there is another request: find#2: Nobody. Which Anna?",
+            {"request_id": "find#2", "prompt": "No match. Which Anna?"},
+            "; there is another request: find#2: No match. Which Anna?",
         ),
     ],
 )
@@ -87,20 +88,20 @@ async def test_answer_is_reported_with_the_request_that_follows_it(next_request:
 
 
 @pytest.mark.parametrize(
-    ("caller_name", "scopes", "words"),
+    ("caller_name", "scopes", "message"),
     [
         ("bob", (KeyScope.ANSWER,), "run of another owner"),
         ("bob", (*KeyScope,), "run of another owner"),
         ("ann", (KeyScope.RUN, KeyScope.ANSWER), "lacks the scope 'operate'"),
     ],
 )
-@pytest.mark.parametrize("request_name", [None, "hint"])
+@pytest.mark.parametrize("request_id", [None, "hint"])
 async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
-    caller_name: str, scopes: tuple[KeyScope, ...], words: str, request_name: str | None
+    caller_name: str, scopes: tuple[KeyScope, ...], message: str, request_id: str | None
 ) -> None:
     fake_feedback = FakeFeedback(GUIDANCE)
-    body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
-    with pytest.raises(ApiError, match=words) as error:
+    body = AnswerBody(request_id=request_id, answer={"text": "see below", "nodes": NODES})
+    with pytest.raises(ApiError, match=message) as error:
         await answer_run_request(gateway_context(fake_feedback, caller_name, *scopes), "run-1", body)
     assert (error.value.status, error.value.code, error.value.param) == (403, "insufficient_scope", "answer")
     assert fake_feedback.answers == []

@@ -22,15 +22,15 @@ from dagwright.interfaces.http.feedback_calls import (
 from dagwright.interfaces.http.request_fields import ChatBody
 
 
-def request(kind: str, **more: Any) -> dict[str, Any]:
+def request(request_type: str, **fields: Any) -> dict[str, Any]:
     document = {
         "request_id": "check",
         "node_id": "check",
-        "type": kind,
+        "type": request_type,
         "prompt": "Publish?",
         "opened_at": "2026-01-01T00:00:00.000Z",
     }
-    return {**document, "schema": None, "options": None, "assignee": None, "deadline": None, **more}
+    return {**document, "schema": None, "options": None, "assignee": None, "deadline": None, **fields}
 
 
 CITY_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -45,23 +45,31 @@ def test_call_has_the_request_and_its_run() -> None:
     assert "deadline" not in arguments
 
 
-def test_id_of_a_call_depends_on_run_and_request_alone() -> None:
-    first = call_id(request("APPROVAL"), run="run-1")
+def test_id_of_a_call_depends_only_on_run_and_request() -> None:
+    first_id = call_id(request("APPROVAL"), run="run-1")
     later_request = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
-    assert first == call_id(request("APPROVAL"), run="run-1")
-    assert len({first, call_id(later_request, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
+    assert first_id == call_id(request("APPROVAL"), run="run-1")
+    assert len({first_id, call_id(later_request, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
     expected = (True, True, False)
-    assert (len(first) <= 40, is_call_id_of(first, run="run-1"), is_call_id_of(first, run="run-2")) == expected
-    for invalid_id in ("zzz", "", "call_", first[:-1], f"{first}0", first.removeprefix("call_"), "call_ü\ud800"):
+    assert (len(first_id) <= 40, is_call_id_of(first_id, run="run-1"), is_call_id_of(first_id, run="run-2")) == expected
+    for invalid_id in (
+        "zzz",
+        "",
+        "call_",
+        first_id[:-1],
+        f"{first_id}0",
+        first_id.removeprefix("call_"),
+        "call_ü\ud800",
+    ):
         assert not is_call_id_of(invalid_id, run="run-1"), invalid_id
 
 
 def test_schema_covers_all_fields_of_an_answer() -> None:
-    call = answer_schema(request("APPROVAL", tool="pay", purpose="approval"))
-    failure = answer_schema(request("SELECTION", options=["retry", "value", "skip"], purpose="error"))
-    jsonschema_rs.validate(call, {"approved": True, "remember": True})
-    jsonschema_rs.validate(failure, {"selected": ["value"], "value": 5})
-    jsonschema_rs.validate(failure, {"selected": ["retry"], "arguments": {"to": "bob"}})
+    approval_schema = answer_schema(request("APPROVAL", tool="pay", purpose="approval"))
+    error_schema = answer_schema(request("SELECTION", options=["retry", "value", "skip"], purpose="error"))
+    jsonschema_rs.validate(approval_schema, {"approved": True, "remember": True})
+    jsonschema_rs.validate(error_schema, {"selected": ["value"], "value": 5})
+    jsonschema_rs.validate(error_schema, {"selected": ["retry"], "arguments": {"to": "bob"}})
     options = [{"id": "p1", "label": "Kite"}, {"id": "p2", "label": "Kite SARL"}]
     schema = answer_schema(request("SELECTION", options=options, allow_text=True))
     selected_schema = schema["properties"]["selected"]
@@ -105,25 +113,25 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 def test_schema_decides_whether_data_is_wrapped() -> None:
     inner_schema = {**_object(x={"type": "integer"}), "additionalProperties": False}
-    with_data = request(
+    request_for_data = request(
         "INFORMATION", schema={**_object(data=inner_schema), "required": ["data"], "additionalProperties": False}
     )
     for text in ('{"data": {"data": {"x": 1}}}', '{"data": {"x": 1}}'):
-        content = parse_answer(with_data, text)
+        content = parse_answer(request_for_data, text)
         assert content == {"data": {"data": {"x": 1}}}
-        jsonschema_rs.validate(answer_schema(with_data), content)
-    ambiguous = request("INFORMATION", schema=_object(data={"type": "object"}))
-    assert parse_answer(ambiguous, '{"data": {}}') == {"data": {}}
+        jsonschema_rs.validate(answer_schema(request_for_data), content)
+    ambiguous_request = request("INFORMATION", schema=_object(data={"type": "object"}))
+    assert parse_answer(ambiguous_request, '{"data": {}}') == {"data": {}}
     for document, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=CITY_SCHEMA), "Oslo")):
         with pytest.raises(ApiError, match="the result is not an answer to 'check': answer"):
             parse_answer(document, text)
 
 
 _ANSWER_FUNCTION = {"type": "function", "function": {"name": "answer_feedback"}}
-_WEATHER = {"type": "function", "function": {"name": "get_weather"}}
+_WEATHER_FUNCTION = {"type": "function", "function": {"name": "get_weather"}}
 
 
-_ALLOWED_TOOLS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_WEATHER]}}
+_ALLOWED_TOOLS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_WEATHER_FUNCTION]}}
 
 
 @pytest.mark.parametrize(
@@ -131,40 +139,40 @@ _ALLOWED_TOOLS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "to
     [
         ({}, True),
         ({"tools": []}, True),
-        ({"tools": [_WEATHER]}, False),
-        ({"tools": [_WEATHER, _ANSWER_FUNCTION]}, True),
+        ({"tools": [_WEATHER_FUNCTION]}, False),
+        ({"tools": [_WEATHER_FUNCTION, _ANSWER_FUNCTION]}, True),
         ({"functions": [{"name": "get_weather"}]}, False),
         ({"tool_choice": "none"}, False),
         ({"functions": [_ANSWER_FUNCTION["function"]], "function_call": "none"}, False),
-        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": "required"}, True),
-        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": _WEATHER}, False),
-        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": _ANSWER_FUNCTION}, True),
-        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": _ALLOWED_TOOLS}, False),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER_FUNCTION], "tool_choice": "required"}, True),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER_FUNCTION], "tool_choice": _WEATHER_FUNCTION}, False),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER_FUNCTION], "tool_choice": _ANSWER_FUNCTION}, True),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER_FUNCTION], "tool_choice": _ALLOWED_TOOLS}, False),
     ],
 )
 def test_request_becomes_a_call_only_if_the_client_accepts_it(fields: dict[str, Any], expected: bool) -> None:
-    assert allows_answer_calls(_body(**fields)) is expected
+    assert allows_answer_calls(_chat_body(**fields)) is expected
 
 
-def _body(**fields: Any) -> ChatBody:
+def _chat_body(**fields: Any) -> ChatBody:
     return ChatBody.model_validate({"messages": [{"role": "user", "content": "{}"}], **fields})
 
 
 def test_result_of_an_undeclared_function_is_rejected() -> None:
-    for tools in (None, [], [_WEATHER, _ANSWER_FUNCTION]):
-        reject_undeclared_function(_body(tools=tools))
-    for fields in ({"tools": [_WEATHER]}, {"functions": [_WEATHER["function"]]}):
+    for tools in (None, [], [_WEATHER_FUNCTION, _ANSWER_FUNCTION]):
+        reject_undeclared_function(_chat_body(tools=tools))
+    for fields in ({"tools": [_WEATHER_FUNCTION]}, {"functions": [_WEATHER_FUNCTION["function"]]}):
         with pytest.raises(ApiError, match="is not the answer of a person: the request does not declare this function"):
-            reject_undeclared_function(_body(**fields))
+            reject_undeclared_function(_chat_body(**fields))
 
 
 def test_request_without_a_call_names_the_ways_to_answer() -> None:
-    document = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
-    assert questions_with_hint(document[:1], run="run-1", allows_calls=True) == "Publish?"
-    where = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
-    hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {where}.)"
-    assert questions_with_hint(document, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
+    requests = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
+    assert questions_with_hint(requests[:1], run="run-1", allows_calls=True) == "Publish?"
+    ways = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
+    hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {ways}.)"
+    assert questions_with_hint(requests, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
     hint_for_both = hint.replace("'who'", "'check', 'who'")
-    assert questions_with_hint(document, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{hint_for_both}"
-    assert requests_sent_as_calls(document, allows_calls=True) == document[:1]
-    assert requests_sent_as_calls(document, allows_calls=False) == []
+    assert questions_with_hint(requests, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{hint_for_both}"
+    assert requests_sent_as_calls(requests, allows_calls=True) == requests[:1]
+    assert requests_sent_as_calls(requests, allows_calls=False) == []

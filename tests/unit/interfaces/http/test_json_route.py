@@ -1,4 +1,4 @@
-"""How the JSON of a request is read: scopes first, then sizes, then JSON, then fields."""
+"""Checks of a JSON request in their order: scope, size, JSON, fields."""
 
 import asyncio
 import json
@@ -36,39 +36,43 @@ PATHS = [
 
 
 @pytest.fixture
-def strict_http(offline_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+def strict_http(http_without_temporal: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
     """Client of a gateway that must reject each request before it parses the body."""
     monkeypatch.setattr(json_route, "json_from_bytes", lambda _: pytest.fail("parsed"))
-    return offline_client
+    return http_without_temporal
 
 
 def limit_of(path: str) -> BodyLimit:
     return LIMITS.body_limit("POST", path)
 
 
-def test_each_path_has_its_limit_and_settings_lower_it() -> None:
-    models, plans, messages, feedback = (limit for _, limit in BODY_LIMITS)
-    actual = [limit_of(path) for path in PATHS]
+def test_each_path_has_its_limit_and_settings_lower_the_limits() -> None:
+    model_limit, plan_limit, message_limit, feedback_limit = (limit for _, limit in BODY_LIMITS)
+    limits = [limit_of(path) for path in PATHS]
     default_limits = [DEFAULT_BODY_LIMIT] * 2
-    assert actual == [
-        *[models] * 2,
+    assert limits == [
+        *[model_limit] * 2,
         DEFAULT_BODY_LIMIT,
-        *[plans] * 3,
+        *[plan_limit] * 3,
         *[DEFAULT_BODY_LIMIT] * 4,
-        messages,
-        feedback,
-        messages,
+        message_limit,
+        feedback_limit,
+        message_limit,
         DEFAULT_BODY_LIMIT,
-        messages,
-        messages,
-        feedback,
+        message_limit,
+        message_limit,
+        feedback_limit,
         DEFAULT_BODY_LIMIT,
     ]
     assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == default_limits
     # In JSON, texts outside of ASCII take three times their bytes.
-    assert min(messages.max_bytes, feedback.max_bytes) >= 3 * ANSWER_BYTES
-    lower = KeyLimits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
-    assert [lower.body_limit("POST", path).max_bytes for path in (CHAT, "/v1/runs", "/v1/x")] == [2_000, 1_000, 2_000]
+    assert min(message_limit.max_bytes, feedback_limit.max_bytes) >= 3 * ANSWER_BYTES
+    lower_limits = KeyLimits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
+    assert [lower_limits.body_limit("POST", path).max_bytes for path in (CHAT, "/v1/runs", "/v1/x")] == [
+        2_000,
+        1_000,
+        2_000,
+    ]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -76,15 +80,23 @@ async def test_body_over_its_limits_is_rejected_before_it_is_parsed(strict_http:
     limit = limit_of(path)
     size = limit.max_bytes + 1
 
-    async def pieces() -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(0, size, 65_536):
             yield b" " * 65_536
 
-    large, streamed = [await strict_http.post(path, content=each, headers=JSON) for each in (b" " * size, pieces())]
-    values = await strict_http.post(path, content=b'{"a":[' + b"1," * limit.max_values + b"1]}", headers=JSON)
-    assert [error_of(each) for each in (large, streamed, values)] == [(413, "request_too_large")] * 3
-    assert all(f"{size - 1:,} bytes" in each.json()["error"]["message"] for each in (large, streamed))
-    assert f"{limit.max_values:,} JSON values" in values.json()["error"]["message"]
+    large_response, streamed_response = [
+        await strict_http.post(path, content=content, headers=JSON) for content in (b" " * size, chunks())
+    ]
+    response_to_many_values = await strict_http.post(
+        path, content=b'{"a":[' + b"1," * limit.max_values + b"1]}", headers=JSON
+    )
+    assert [error_of(response) for response in (large_response, streamed_response, response_to_many_values)] == [
+        (413, "request_too_large")
+    ] * 3
+    assert all(
+        f"{size - 1:,} bytes" in response.json()["error"]["message"] for response in (large_response, streamed_response)
+    )
+    assert f"{limit.max_values:,} JSON values" in response_to_many_values.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +104,8 @@ async def test_body_over_its_limits_is_rejected_before_it_is_parsed(strict_http:
 )
 def test_json_values_are_counted_outside_of_texts(value: Any) -> None:
     def count(part: Any) -> int:
-        inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        return 1 + sum(map(count, inside))
+        inner_values = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return 1 + sum(map(count, inner_values))
 
     body = json.dumps(value).encode()
     assert count(value) <= value_count_bound(body, max_values=count(value)) <= 2 * count(value)
@@ -140,7 +152,7 @@ async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: byte
     assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
 
 
-async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: OfflineGateway) -> None:
+async def test_body_with_too_many_fields_is_rejected(offline_gateway: OfflineGateway) -> None:
     http, _, _ = offline_gateway
     body = {f"field{number}": 1 for number in range(MAX_FIELDS + 1)}
     response = await http.post("/v1/runs", json=body)
@@ -163,9 +175,11 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
 
     monkeypatch.setattr(json_route, "json_from_bytes", parse)
     plan = {"plan": {"plan": 1, "nodes": [], "inputs": dict.fromkeys(map(str, range(20_001)))}}
-    answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
-    # One is parsed and four wait.
-    assert [each >= 429 for each in sorted(answer.status_code for answer in answers)] == [False] * 5 + [True] * 2
+    responses = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
+    # One body is parsed, four wait, and two are rejected.
+    assert [status >= 429 for status in sorted(response.status_code for response in responses)] == [False] * 5 + [
+        True
+    ] * 2
     assert (max_parser_count, main_thread().ident in threads) == (1, False)
 
 
@@ -187,8 +201,8 @@ async def test_reason_has_a_limit(offline_gateway: OfflineGateway, path: str, bo
     error = response.json()["error"]
     message = f"{param}: String should have at most 4000 characters"
     assert (response.status_code, error["param"], error["message"], client.calls) == (400, param, message, [])
-    accepted = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
-    assert (accepted.status_code, client.calls != []) == (503, True)
+    accepted_response = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
+    assert (accepted_response.status_code, client.calls != []) == (503, True)
 
 
 RUNS = "/v1/runs"
@@ -208,16 +222,16 @@ LONG_NAME = "x" * 5_000
     ],
 )
 async def test_invalid_field_is_named(
-    offline_client: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
+    http_without_temporal: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
 ) -> None:
-    answer = await offline_client.post(path, json=body)
-    error = answer.json()["error"]
-    assert (*error_of(answer), error["param"]) == (400, "invalid_value", param)
+    response = await http_without_temporal.post(path, json=body)
+    error = response.json()["error"]
+    assert (*error_of(response), error["param"]) == (400, "invalid_value", param)
     assert message in (None, error["message"])
 
 
 @pytest.mark.parametrize(
-    ("path", "more"),
+    ("path", "fields"),
     [
         (RUNS, {LONG_NAME: 1}),
         (RUNS, {"inputs": {LONG_NAME: 1}}),
@@ -226,6 +240,8 @@ async def test_invalid_field_is_named(
         (f"/v1/{LONG_NAME}", {}),
     ],
 )
-async def test_answer_does_not_repeat_a_long_name(offline_client: httpx.AsyncClient, path: str, more: Any) -> None:
-    answer = await offline_client.post(path, json={"template": "double", **more})
-    assert (answer.status_code in (400, 404), "x" * 120 in answer.text) == (True, False)
+async def test_response_does_not_repeat_a_long_name(
+    http_without_temporal: httpx.AsyncClient, path: str, fields: Any
+) -> None:
+    response = await http_without_temporal.post(path, json={"template": "double", **fields})
+    assert (response.status_code in (400, 404), "x" * 120 in response.text) == (True, False)

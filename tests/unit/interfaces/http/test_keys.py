@@ -47,8 +47,8 @@ def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
 def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     _, text = KeyFile(path).add("ann", [], weight=2.5)
-    _, all_owners = KeyFile(path).add(ALL_OWNERS, [])
-    callers = [KeyFile(path).caller_of(key) for key in (text, all_owners)]
+    _, text_of_all_owners = KeyFile(path).add(ALL_OWNERS, [])
+    callers = [KeyFile(path).caller_of(key) for key in (text, text_of_all_owners)]
     assert [caller and caller.fairness for caller in callers] == [Fairness("ann", 2.5), Fairness("*")]
     assert ANYONE.fairness is None
     with pytest.raises(KeyRejected, match=r"from 0.001 to 1000, not 0\b"):
@@ -58,14 +58,14 @@ def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
 def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     _, text = keys.add(ALL_OWNERS, [])
-    assert [keys.caller_of(invalid) for invalid in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
+    assert [keys.caller_of(invalid_text) for invalid_text in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
     caller = keys.caller_of(text)
     assert caller is not None
     assert (caller.owner, caller.scopes, caller.can_see("ann"), caller.can_see(None)) == (None, frozenset(), True, True)
     assert [Caller("ann").can_see(owner) for owner in ("ann", "bob", None)] == [True, False, False]
 
 
-def test_keys_are_required_once_one_exists_and_changes_apply_at_once(tmp_path: Path) -> None:
+def test_keys_are_required_once_a_key_exists_and_changes_apply_immediately(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     keys, other_keys = KeyFile(path), KeyFile(path)
     assert not keys.are_required()
@@ -78,7 +78,7 @@ def test_keys_are_required_once_one_exists_and_changes_apply_at_once(tmp_path: P
     assert (keys.are_required(), KeyFile(path).are_required()) == (True, False)
 
 
-def test_keys_that_are_added_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
+def test_concurrently_added_keys_are_all_stored(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     with ThreadPoolExecutor(8) as threads:
         new_keys = list(threads.map(lambda number: KeyFile(path).add(f"owner{number}", []), range(40)))
@@ -135,31 +135,31 @@ class FakeServer:
     """Fake server that records the started runs, their owners, and the actors of commands."""
 
     def __init__(self) -> None:
-        self.started: dict[str, str | None] = {}
-        self.steered: list[Any] = []
+        self.owners_by_run: dict[str, str | None] = {}
+        self.command_actors: list[Any] = []
 
     async def start(self, request: StartRequest) -> Any:
-        self.started[str(request.workflow_id)] = request.options.owner
+        self.owners_by_run[str(request.workflow_id)] = request.options.owner
         return SimpleNamespace(workflow_id=request.workflow_id, is_new=True)
 
     async def used_up_budget_text(self, owner: str) -> str | None:
         return None
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-        return sum(run_owner == owner and run not in excluded_ids for run, run_owner in self.started.items())
+        return sum(run_owner == owner and run not in excluded_ids for run, run_owner in self.owners_by_run.items())
 
     async def exists(self, run: str) -> bool:
-        return run in self.started
+        return run in self.owners_by_run
 
     is_open = exists
 
     async def send(self, _: str, __: Any, actor: Any) -> str:
-        self.steered.append(actor.by)
+        self.command_actors.append(actor.by)
         return "done"
 
 
 @pytest.mark.parametrize("pid", [None, 7])
-async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: int | None) -> None:
+async def test_temporal_ui_is_shown_only_to_keys_with_the_scope_operate(tmp_path: Path, pid: int | None) -> None:
     url = "https://temporal.example.com"
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         context_with_ui = replace(context, server=Server("nowhere", "default", ui_url=url, pid=pid))
@@ -190,13 +190,13 @@ async def all_owners_gateway(tmp_path: Path) -> AsyncIterator[AllOwnersGateway]:
 async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(
     all_owners_gateway: AllOwnersGateway,
 ) -> None:
-    http, server, key = all_owners_gateway
-    actual = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
-    # Another gateway counts these runs by the list of the server.
-    assert (actual, [*server.started.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])
-    for command, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
-        answer = await http.post(f"/v1/runs/run-1/{command}", json={"by": "ann", **more})
-        assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
+    http, server, key_id = all_owners_gateway
+    status_codes = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
+    # The server has the owner of each run, so that other gateways count these runs too.
+    assert (status_codes, [*server.owners_by_run.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])
+    for command, fields in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
+        response = await http.post(f"/v1/runs/run-1/{command}", json={"by": "ann", **fields})
+        assert (response.status_code, server.command_actors.pop()) == (200, key_id), response.text
     callers = [Caller(), Caller(key_id="5f0c"), Caller("ann", key_id="5f0c")]
     expected = [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
     assert [(caller.run_owner, caller.actor_name) for caller in callers] == expected

@@ -1,4 +1,4 @@
-"""Limits of a key: requests, streams, invalid keys, and runs at once."""
+"""Limits of a key: requests, streams, invalid keys, and concurrent runs."""
 
 import asyncio
 from collections.abc import Collection
@@ -36,90 +36,95 @@ def test_requests_are_counted_by_the_minute_for_each_key() -> None:
 
 def test_streams_are_counted_while_they_are_open() -> None:
     usage = KeyUsage(LIMITS, Clock())
-    first, second, third = (StreamReservation(usage, "a") for _ in range(3))
+    first_stream, second_stream, third_stream = (StreamReservation(usage, "a") for _ in range(3))
     # A request that is sent twice counts once.
-    assert [each.reserve() for each in (first, first, second, third)] == [True, True, True, False]
+    assert [stream.reserve() for stream in (first_stream, first_stream, second_stream, third_stream)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert StreamReservation(usage, "b").reserve()
-    third.close()
-    assert not third.reserve()
-    first.close()
-    first.close()
-    assert (third.reserve(), StreamReservation(usage, "a").reserve()) == (True, False)
+    third_stream.close()
+    assert not third_stream.reserve()
+    first_stream.close()
+    first_stream.close()
+    assert (third_stream.reserve(), StreamReservation(usage, "a").reserve()) == (True, False)
 
 
 def test_invalid_keys_are_counted_by_address() -> None:
     clock = Clock()
-    invalid = InvalidKeyCounter(clock, per_minute=2)
-    assert [invalid.count("10.0.0.1") for _ in range(3)] == [0.0, 0.0, 30.0]
-    assert invalid.count("10.0.0.2") == 0.0
+    counter = InvalidKeyCounter(clock, per_minute=2)
+    assert [counter.count("10.0.0.1") for _ in range(3)] == [0.0, 0.0, 30.0]
+    assert counter.count("10.0.0.2") == 0.0
     clock.now += 30
-    assert (invalid.count("10.0.0.1"), invalid.count("10.0.0.1")) == (0.0, 30.0)
-    # One IPv6 network is one address, and an address is the same in both notations.
-    assert [invalid.count(f"2001:db8::{number}") > 0 for number in range(3)] == [False, False, True]
-    assert [invalid.count("2001:db8:0:1::1"), invalid.count("10.0.0.2"), invalid.count("")] == [0.0, 0.0, 0.0]
+    assert (counter.count("10.0.0.1"), counter.count("10.0.0.1")) == (0.0, 30.0)
+    # All addresses of an IPv6 network count as one address.
+    assert [counter.count(f"2001:db8::{number}") > 0 for number in range(3)] == [False, False, True]
+    assert [counter.count("2001:db8:0:1::1"), counter.count("10.0.0.2"), counter.count("")] == [0.0, 0.0, 0.0]
 
 
 def test_addresses_are_remembered_up_to_a_limit() -> None:
-    invalid = InvalidKeyCounter(Clock(), per_minute=1)
+    counter = InvalidKeyCounter(Clock(), per_minute=1)
     for number in range(10_001):
-        invalid.count(str(number))
-    assert (invalid.count("10000") > 0, invalid.count("0")) == (True, 0.0)
+        counter.count(str(number))
+    assert (counter.count("10000") > 0, counter.count("0")) == (True, 0.0)
 
 
-class Server:
-    """Runs of a server whose list is out of date until `catch_up` is called."""
+class FakeServer:
+    """Fake server with a list of runs that is out of date until `update_list` is called."""
 
     def __init__(self) -> None:
-        self.open: set[str] = set()
-        self.listed: set[str] = set()
-        self.is_used_up = False
+        self.open_runs: set[str] = set()
+        self.listed_runs: set[str] = set()
+        self.is_budget_used_up = False
 
     async def used_up_budget_text(self, owner: str) -> str | None:
-        return f"daily budget of {owner}" if self.is_used_up else None
+        return f"daily budget of {owner}" if self.is_budget_used_up else None
 
-    def catch_up(self) -> None:
-        self.listed = {*self.open}
+    def update_list(self) -> None:
+        self.listed_runs = {*self.open_runs}
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
         await asyncio.sleep(0)
-        return len(self.listed.difference(excluded_ids))
+        return len(self.listed_runs.difference(excluded_ids))
 
     async def is_open(self, run: str) -> bool:
-        return run in self.open
+        return run in self.open_runs
 
     exists = is_open
 
 
-async def try_start(server: Server, quota: RunQuota, run: str) -> bool:
+async def try_start(server: FakeServer, quota: RunQuota, run: str) -> bool:
     try:
         async with quota.reserve(run, cast(Runs, server)):
             await asyncio.sleep(0)
-            server.open.add(run)
+            server.open_runs.add(run)
     except ApiError as error:
         return error.status != 429
     return True
 
 
 async def test_concurrent_starts_stay_within_the_limit() -> None:
-    server, quota = Server(), RunQuota("ann", limit=3)
-    actual = await asyncio.gather(*(try_start(server, quota, f"run-{number}") for number in range(20)))
-    assert sum(actual) == len(server.open) == 3
+    server, quota = FakeServer(), RunQuota("ann", limit=3)
+    start_results = await asyncio.gather(*(try_start(server, quota, f"run-{number}") for number in range(20)))
+    assert sum(start_results) == len(server.open_runs) == 3
     assert not await try_start(server, quota, "one more")
 
 
-@pytest.mark.parametrize(("limit", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
-async def test_rejection_names_the_limit_of_runs(limit: int, words: str) -> None:
-    server, quota = Server(), RunQuota("ann", limit=limit)
+@pytest.mark.parametrize(("limit", "message"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
+async def test_rejection_names_the_limit_of_runs(limit: int, message: str) -> None:
+    server, quota = FakeServer(), RunQuota("ann", limit=limit)
     assert [await try_start(server, quota, f"run-{number}") for number in range(limit)] == [True] * limit
-    with pytest.raises(ApiError, match=words):
+    with pytest.raises(ApiError, match=message):
         async with quota.reserve("one more", cast(Runs, server)):
             pass
 
 
-async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
-    server, quota = Server(), RunQuota("ann", limit=2)
+async def test_owner_without_budget_starts_no_new_run_until_the_next_day() -> None:
+    server, quota = FakeServer(), RunQuota("ann", limit=2)
     assert await try_start(server, quota, "known")
-    server.is_used_up = True
+    server.is_budget_used_up = True
     assert await try_start(server, quota, "known")
     with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as error:
         async with quota.reserve("new", cast(Runs, server)):
@@ -129,20 +134,20 @@ async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-async def test_ended_run_frees_its_place_even_if_it_was_never_listed(*, is_listed: bool) -> None:
-    server, quota = Server(), RunQuota("ann", limit=2)
+async def test_ended_run_frees_its_slot_even_if_it_was_never_listed(*, is_listed: bool) -> None:
+    server, quota = FakeServer(), RunQuota("ann", limit=2)
     assert [await try_start(server, quota, run) for run in ("a", "b", "c")] == [True, True, False]
     if is_listed:
-        server.catch_up()
+        server.update_list()
         assert not await try_start(server, quota, "c")
-    server.open.remove("a")
+    server.open_runs.remove("a")
     if is_listed:
-        server.catch_up()
+        server.update_list()
     assert [await try_start(server, quota, run) for run in ("c", "d")] == [True, False]
 
 
 async def test_existing_run_needs_no_slot_and_a_failed_start_frees_its_slot() -> None:
-    server, quota = Server(), RunQuota("ann", limit=1)
+    server, quota = FakeServer(), RunQuota("ann", limit=1)
     with pytest.raises(OSError, match="no answer"):
         async with quota.reserve("failed", cast(Runs, server)):
             raise OSError("no answer")
@@ -150,52 +155,52 @@ async def test_existing_run_needs_no_slot_and_a_failed_start_frees_its_slot() ->
     assert [await try_start(server, quota, run) for run in "ab"] == [True, False]
 
 
-async def test_run_counts_once_after_some_seconds() -> None:
+async def test_started_run_counts_once_after_the_server_lists_it() -> None:
     now = [0.0]
-    server, quota = Server(), RunQuota("ann", limit=3, clock=lambda: now[0])
+    server, quota = FakeServer(), RunQuota("ann", limit=3, clock=lambda: now[0])
     assert [await try_start(server, quota, run) for run in "ab"] == [True, True]
-    server.catch_up()
+    server.update_list()
     now[0] = 60.0
     assert [await try_start(server, quota, run) for run in "cd"] == [True, False]
-    assert server.open == {*"abc"}
+    assert server.open_runs == {*"abc"}
 
 
 async def test_late_count_frees_no_slot_of_newer_runs() -> None:
     now = [0.0]
-    server, quota = Server(), RunQuota("ann", limit=1, clock=lambda: now[0])
-    released = asyncio.Event()
+    server, quota = FakeServer(), RunQuota("ann", limit=1, clock=lambda: now[0])
+    release_event = asyncio.Event()
 
-    class SlowServer(Server):
+    class SlowServer(FakeServer):
         async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-            actual = await super().count_open_runs(owner, excluded_ids=excluded_ids)
-            await released.wait()
-            return actual
+            count = await super().count_open_runs(owner, excluded_ids=excluded_ids)
+            await release_event.wait()
+            return count
 
     slow_server = SlowServer()
-    slow_server.open = server.open
+    slow_server.open_runs = server.open_runs
     waiting_start = asyncio.create_task(try_start(slow_server, quota, "b"))
     await asyncio.sleep(0.001)
     assert await try_start(server, quota, "a")
-    server.catch_up()
+    server.update_list()
     now[0] = 60.0
     assert not await try_start(server, quota, "c")
-    released.set()
+    release_event.set()
     assert not await waiting_start
 
 
 async def test_starts_do_not_queue_for_a_silent_server() -> None:
-    requests: list[str] = []
+    owners: list[str] = []
 
-    class SilentServer(Server):
+    class SilentServer(FakeServer):
         async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-            requests.append(owner)
+            owners.append(owner)
             await asyncio.Event().wait()
             return 0
 
     quota = RunQuota("ann", limit=3)
     tasks = [asyncio.create_task(try_start(SilentServer(), quota, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
-    assert requests == ["ann"] * 5
+    assert owners == ["ann"] * 5
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Events in the format of `/v1/orchestration`: five types, and the end of a run that ends without one of them."""
+"""Events in the format of `/v1/orchestration`: five event types, and runs that end without an event."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.support.gateway import NamedEvent, named_events_of
 from tests.unit.interfaces.cli.views import view_of
 
 ENDED_RUN = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
-AT_FIVE = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")
+ID_AT_EVENT_5 = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")
 
 
 def update(view: RunView, **states: NodeStatus) -> RunUpdate:
@@ -28,16 +28,16 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 
 async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
     async def run_updates() -> AsyncGenerator[RunUpdate, None]:
-        for each in updates:
-            yield each
+        for run_update in updates:
+            yield run_update
 
     return named_events_of("".join([text async for text in orchestration_events(run_updates(), session_run="run-1")]))
 
 
-def gateway_that_sends(first: RunUpdate) -> GatewayContext:
+def gateway_that_sends(first_update: RunUpdate) -> GatewayContext:
     async def subscribe(_: str, *, after: SubscriptionCursor | None) -> AsyncGenerator[RunUpdate, None]:
-        assert after == AT_FIVE.position
-        yield first
+        assert after == ID_AT_EVENT_5.position
+        yield first_update
 
     return cast(
         "GatewayContext", SimpleNamespace(runs=SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe)))
@@ -59,7 +59,7 @@ async def test_request_event_has_the_waiting_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "expected"),
+    ("last_update", "expected"),
     [
         (update(ENDED_RUN), True),
         (update(ENDED_RUN, a=NodeStatus.CANCELLED, b=NodeStatus.SKIPPED), True),
@@ -68,10 +68,13 @@ async def test_request_event_has_the_waiting_node() -> None:
         (update(replace(ENDED_RUN, status="running", is_closed=False)), False),
     ],
 )
-async def test_stream_of_a_run_that_ends_without_an_event_is_complete(end: RunUpdate, expected: bool) -> None:
-    assert await has_received_all(gateway_that_sends(end), "run-1", AT_FIVE) is expected
-    (*_, last_event) = [None, *await events_of(update(replace(ENDED_RUN, is_closed=False), a=NodeStatus.RUNNING), end)]
+async def test_stream_is_complete_if_the_run_ends_without_another_event(last_update: RunUpdate, expected: bool) -> None:
+    assert await has_received_all(gateway_that_sends(last_update), "run-1", ID_AT_EVENT_5) is expected
+    (*_, last_event) = [
+        None,
+        *await events_of(update(replace(ENDED_RUN, is_closed=False), a=NodeStatus.RUNNING), last_update),
+    ]
     assert last_event is not None
     # Without an event at the end, only `has_received_all` knows that the stream is complete.
     assert last_event.id is not None
-    assert last_event.id.endswith("e") is (end.view.is_closed and not expected)
+    assert last_event.id.endswith("e") is (last_update.view.is_closed and not expected)

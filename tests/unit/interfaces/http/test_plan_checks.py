@@ -23,26 +23,26 @@ LARGE_BYTES = IN_PROCESS_BYTES + 1
 
 @dataclass
 class FakePool:
-    """Fake process pool: work waits for `released`, or fails."""
+    """Fake process pool, whose calls wait for `release_event` or raise `error`."""
 
     error: Exception | None = None
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-    running: int = 0
-    max_running: int = 0
-    cancelled: int = 0
+    release_event: asyncio.Event = field(default_factory=asyncio.Event)
+    running_count: int = 0
+    max_running_count: int = 0
+    cancelled_count: int = 0
 
     async def run(self, function: Any, *args: Any) -> Any:
         if self.error is not None:
             raise self.error
-        self.running += 1
-        self.max_running = max(self.max_running, self.running)
+        self.running_count += 1
+        self.max_running_count = max(self.max_running_count, self.running_count)
         try:
-            await self.released.wait()
+            await self.release_event.wait()
         except asyncio.CancelledError:
-            self.cancelled += 1
+            self.cancelled_count += 1
             raise
         finally:
-            self.running -= 1
+            self.running_count -= 1
         return function(*args)
 
 
@@ -56,51 +56,55 @@ def checks(pool: FakePool) -> PlanChecks:
     return PlanChecks(cast("Any", pool))
 
 
-async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks: PlanChecks, pool: FakePool) -> None:
+async def test_large_checks_of_a_key_run_one_at_a_time_and_too_many_are_rejected(
+    checks: PlanChecks, pool: FakePool
+) -> None:
     tasks = [asyncio.create_task(checks.run("ann", LARGE_BYTES, len, [1])) for _ in range(5)]
-    await eventually(lambda: pool.running == 1)
+    await eventually(lambda: pool.running_count == 1)
     with pytest.raises(ApiError) as error:
         await checks.run("ann", LARGE_BYTES, len, [1])
     assert (error.value.status, error.value.headers["Retry-After"]) == (429, "2")
-    other_task = asyncio.create_task(checks.run("bob", LARGE_BYTES, len, [1, 2]))
-    await eventually(lambda: pool.running == 2)
-    pool.released.set()
-    assert await asyncio.gather(*tasks, other_task) == [1] * 5 + [2]
-    assert (pool.max_running, checks._locks) == (2, {})
+    task_of_bob = asyncio.create_task(checks.run("bob", LARGE_BYTES, len, [1, 2]))
+    await eventually(lambda: pool.running_count == 2)
+    pool.release_event.set()
+    assert await asyncio.gather(*tasks, task_of_bob) == [1] * 5 + [2]
+    assert (pool.max_running_count, checks._locks) == (2, {})
 
 
-async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanChecks, pool: FakePool) -> None:
+async def test_any_number_of_small_checks_may_wait_and_none_uses_a_process(checks: PlanChecks, pool: FakePool) -> None:
     pool.error = AssertionError("a small plan needs no process")
     assert await asyncio.gather(*(checks.run(None, IN_PROCESS_BYTES, len, "abc") for _ in range(50))) == [3] * 50
 
 
-@pytest.mark.parametrize(("error", "words"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "too much memory")])
+@pytest.mark.parametrize(
+    ("error", "message"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "too much memory")]
+)
 async def test_plan_over_the_limits_is_too_large(
-    checks: PlanChecks, pool: FakePool, error: Exception, words: str
+    checks: PlanChecks, pool: FakePool, error: Exception, message: str
 ) -> None:
     pool.error = error
-    with pytest.raises(PlanInvalid, match=words) as invalid:
+    with pytest.raises(PlanInvalid, match=message) as rejection:
         await checks.run("ann", LARGE_BYTES, len, "abc")
-    assert invalid.value.problems[0].code == "too_large"
+    assert rejection.value.problems[0].code == "too_large"
     pool.error = None
-    pool.released.set()
+    pool.release_event.set()
     assert await checks.run("ann", LARGE_BYTES, len, "abc") == 3
 
 
 async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: FakePool) -> None:
     async def receive() -> dict[str, Any]:
-        await eventually(lambda: pool.running == 1)
+        await eventually(lambda: pool.running_count == 1)
         return {"type": "http.disconnect"}
 
     request = cast("Any", SimpleNamespace(receive=receive))
     assert await await_unless_disconnected(checks.run("ann", LARGE_BYTES, len, "abc"), request) is None
-    assert (pool.running, pool.cancelled) == (0, 1)
+    assert (pool.running_count, pool.cancelled_count) == (0, 1)
 
 
 async def _check_plan(http: httpx.AsyncClient, plan: Any) -> Any:
-    answer = await http.post("/v1/plans/check", json={"plan": plan})
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await http.post("/v1/plans/check", json={"plan": plan})
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 @pytest.mark.waits
@@ -110,11 +114,11 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
         {"plan": 1, "nodes": [{"idd": number} for number in range(500)]},
         "nodes:\n" + "".join(f"- {{id: n{number}, tol: calculator}}\n" for number in range(500)),
     ):
-        answer = await _check_plan(http, plan)
-        *errors, last_error = answer["errors"]
-        assert (answer["status"], len(errors), last_error["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
+        document = await _check_plan(http, plan)
+        *errors, last_error = document["errors"]
+        assert (document["status"], len(errors), last_error["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
         assert {error["code"] for error in errors} == {"invalid_field"}
-        assert ("there are more problems" in last_error["message"], len(json.dumps(answer)) < 60_000) == (True, True)
+        assert ("there are more problems" in last_error["message"], len(json.dumps(document)) < 60_000) == (True, True)
 
 
 async def test_plan_that_is_too_large_is_rejected(http: httpx.AsyncClient) -> None:
@@ -126,20 +130,20 @@ async def test_plan_that_is_too_large_is_rejected(http: httpx.AsyncClient) -> No
 async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx.AsyncClient, tmp_path: Path) -> None:
     (tmp_path / "region.yaml").write_text("nodes: [{id: a, tool: calculator, arguments: {expression: '1'}}]")
 
-    def plan(name: str) -> Any:
+    def plan_with_sub_plan(name: str) -> Any:
         return {"plan": 1, "nodes": [{"id": "sub", "plan": name, "arguments": {"number": 2}}]}
 
     for name in ("double", "double.json"):
-        assert (await _check_plan(http, plan(name)))["status"] == "valid"
-    assert (await _check_plan(http, json.dumps(plan("double"))))["status"] == "valid"
+        assert (await _check_plan(http, plan_with_sub_plan(name)))["status"] == "valid"
+    assert (await _check_plan(http, json.dumps(plan_with_sub_plan("double"))))["status"] == "valid"
     hints_by_name = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
     for name, hint in hints_by_name.items():
-        [error] = (await _check_plan(http, plan(name)))["errors"]
+        [error] = (await _check_plan(http, plan_with_sub_plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (
             f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "
             "the node (plan: {nodes: […]}), or name a published plan: double"
         )
         assert error["hint"] == hint
-    response = await http.post("/v1/runs", json={"plan": plan("region.yaml")})
+    response = await http.post("/v1/runs", json={"plan": plan_with_sub_plan("region.yaml")})
     assert (response.status_code, "name a published plan: double" in response.text) == (400, True)

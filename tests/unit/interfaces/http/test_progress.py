@@ -1,4 +1,4 @@
-"""Progress events of nodes: each once, with the data of its moment."""
+"""Progress events of nodes: each is sent once, with the data at the time of the event."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,16 +23,16 @@ def moment(state: TaskState, record: Record, *, status: str = "running", request
 
 def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
     status_events = progress.status_events if moment.has_ended_or_waits else lambda _: ()
-    events = [cast("Any", each) for result in (progress.events, status_events) for each in result(moment)]
-    return [(event["type"], event["data"].get("result")) for event in events]
+    all_events = [cast("Any", event) for source in (progress.events, status_events) for event in source(moment)]
+    return [(event["type"], event["data"].get("result")) for event in all_events]
 
 
 DONE_RECORD = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
 READY_STATE, READY_RECORD = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
 
 
-def resumed_events(before: ProgressEvents) -> ProgressEvents:
-    return ProgressEvents("run-1", StreamProgress.PROGRESS, checksums=before.checksums)
+def resumed_progress(first_stream: ProgressEvents) -> ProgressEvents:
+    return ProgressEvents("run-1", StreamProgress.PROGRESS, checksums=first_stream.checksums)
 
 
 def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
@@ -44,11 +44,11 @@ def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
     waiting_moment = moment(READY_STATE, READY_RECORD, status="waiting", requests=("check",))
-    before = ProgressEvents("run-1", StreamProgress.PROGRESS)
+    first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
     request_events = [("feedback.requested", None), ("run.waiting", None)]
-    assert events_of(before, waiting_moment) == [("node.ready", None), *request_events]
-    assert events_of(resumed_events(before), waiting_moment) == [("node.ready", None)]
-    assert events_of(resumed_events(before), moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(first_stream, waiting_moment) == [("node.ready", None), *request_events]
+    assert events_of(resumed_progress(first_stream), waiting_moment) == [("node.ready", None)]
+    assert events_of(resumed_progress(first_stream), moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
 
 
 def test_past_states_are_omitted_except_starts_and_ends() -> None:
@@ -60,30 +60,30 @@ def test_past_states_are_omitted_except_starts_and_ends() -> None:
     ]
     first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
     assert events_of(first_stream, moment(READY_STATE, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
-    resumed_stream = resumed_events(first_stream)
+    resumed_stream = resumed_progress(first_stream)
     resumed_stream.started_tasks.add("sum")
     assert events_of(resumed_stream, end_moment) == end_events
 
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     request_events = [("feedback.requested", None)]
-    before = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert events_of(before, moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
-    second_stream = resumed_events(before)
+    first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
+    assert events_of(first_stream, moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
+    second_stream = resumed_progress(first_stream)
     assert events_of(second_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
-    third_stream = resumed_events(second_stream)
+    third_stream = resumed_progress(second_stream)
     assert events_of(third_stream, moment(READY_STATE, READY_RECORD))[1:] == []
     assert events_of(third_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
 
 
 @pytest.mark.parametrize(
-    ("state", "record", "started"),
+    ("state", "record", "expected"),
     [
         (TaskState(NodeStatus.PENDING, 0, None), Record(), False),
         (TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
         (TaskState(NodeStatus.READY, 1, None), Record(NodeStatus.READY, attempts=1), True),
         (TaskState(NodeStatus.RUNNING, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), True),
-        # An approval is requested before a call; an answer replaces the call.
+        # Before an approval, the call has not started. A human node that waits for its answer has started.
         (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.WAITING), False),
         (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
         (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.WAITING, started_at=1.0), True),
@@ -91,5 +91,7 @@ def test_reported_state_is_not_repeated_with_a_new_request() -> None:
         (TaskState(NodeStatus.SKIPPED, 0, None), Record(NodeStatus.SKIPPED), False),
     ],
 )
-def test_has_started(state: TaskState, record: Record, *, started: bool) -> None:
-    assert has_started(state, record) is started
+def test_start_of_a_task_is_derived_from_its_state_and_record(
+    state: TaskState, record: Record, *, expected: bool
+) -> None:
+    assert has_started(state, record) is expected

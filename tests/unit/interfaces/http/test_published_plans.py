@@ -1,4 +1,4 @@
-"""Published plans follow the files of their folder, without a restart."""
+"""Changes of files in the folder of published plans take effect without a restart."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.unit.interfaces.http.conftest import OfflineClient, client_of, error_of, write_plan
+from tests.unit.interfaces.http.conftest import OfflineTemporalClient, client_of, error_of, write_plan
 
 PublishedFolder = tuple[httpx.AsyncClient, Path]
 
@@ -27,7 +27,7 @@ async def published_folder(tmp_path: Path) -> AsyncIterator[PublishedFolder]:
     folder = write_plan(tmp_path / "plans", _plan("Double"))
     settings = Settings(state_dir=tmp_path, model="small")
     toolset = load_toolset(settings, ())
-    connection = Connection(cast("Any", OfflineClient()), Server("nowhere", "default"), frozenset())
+    connection = Connection(cast("Any", OfflineTemporalClient()), Server("nowhere", "default"), frozenset())
     plans = TemplateFolder(folder, toolset.declarations())
     async with open_context(settings, connection, toolset, plan_folder=plans) as context, client_of(context) as http:
         yield http, folder
@@ -35,10 +35,10 @@ async def published_folder(tmp_path: Path) -> AsyncIterator[PublishedFolder]:
 
 async def _titles(http: httpx.AsyncClient) -> dict[str, str]:
     models = (await http.get("/v1/models")).json()["data"]
-    return {each["id"]: each["dagwright"]["title"] for each in models if each["id"].startswith("plan/")}
+    return {model["id"]: model["dagwright"]["title"] for model in models if model["id"].startswith("plan/")}
 
 
-async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: PublishedFolder) -> None:
+async def test_new_changed_and_removed_files_take_effect_immediately(published_folder: PublishedFolder) -> None:
     http, folder = published_folder
     assert await _titles(http) == {"plan/double": "Double"}
     write_plan(folder, _plan("Triple"), "triple.json")
@@ -50,21 +50,21 @@ async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: 
     assert await _titles(http) == {"plan/double": "Double"}
 
 
-async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(published_folder: PublishedFolder) -> None:
+async def test_broken_file_is_reported_and_other_plans_stay_usable(published_folder: PublishedFolder) -> None:
     http, folder = published_folder
     write_plan(folder, _plan("Broken", tool="calculater"), "broken.json")
     assert await _titles(http) == {"plan/double": "Double"}
     body = {"model": "plan/broken", "messages": [{"role": "user", "content": "{}"}]}
-    words = "the published plan 'broken' cannot be used: broken.json: unknown_tool at /nodes/0/tool"
-    for answer in (
+    message = "the published plan 'broken' cannot be used: broken.json: unknown_tool at /nodes/0/tool"
+    for response in (
         await http.get("/v1/models/plan/broken"),
         await http.get("/v1/plans/broken"),
         await http.post("/v1/chat/completions", json=body),
         await http.post("/v1/responses", json={"model": "plan/broken", "input": "{}"}),
         await http.post("/v1/runs", json={"template": "broken"}),
     ):
-        assert error_of(answer) == (422, "plan_unusable"), answer.text
-        assert words in answer.json()["error"]["message"]
+        assert error_of(response) == (422, "plan_unusable"), response.text
+        assert message in response.json()["error"]["message"]
 
 
 async def test_problems_of_files_do_not_name_folders_of_the_machine(published_folder: PublishedFolder) -> None:
@@ -73,17 +73,20 @@ async def test_problems_of_files_do_not_name_folders_of_the_machine(published_fo
     async def problem(name: str) -> str:
         return str((await http.get(f"/v1/models/plan/{name}")).json()["error"]["message"])
 
-    parts = {"plan": 1, "nodes": [{"id": "a", "plan": "parts/lost.json"}, {"id": "b", "plan": "parts/broken.json"}]}
-    write_plan(folder, parts, "outer.json")
+    outer_plan = {
+        "plan": 1,
+        "nodes": [{"id": "a", "plan": "parts/lost.json"}, {"id": "b", "plan": "parts/broken.json"}],
+    }
+    write_plan(folder, outer_plan, "outer.json")
     for name in ("syntax.json", "parts/broken.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{", encoding="utf-8")
-    actual = [await problem(name) for name in ("syntax", "outer", "other")]
+    problems = [await problem(name) for name in ("syntax", "outer", "other")]
     for path in folder.glob("*.json"):
         path.unlink()
-    actual.append(await problem("double"))
-    assert [str(folder.parent) in each for each in actual] == [False] * 4
-    assert "syntax.json" in actual[0]
-    assert "there is no file parts/lost.json" in actual[1]
-    assert "the --plans folder has no file other.json, other.yaml or other.yml" in actual[2]
-    assert "the folder of plans, plans, has no file that ends with .json, .yaml, .yml" in actual[3]
+    problems.append(await problem("double"))
+    assert [str(folder.parent) in text for text in problems] == [False] * 4
+    assert "syntax.json" in problems[0]
+    assert "there is no file parts/lost.json" in problems[1]
+    assert "the --plans folder has no file other.json, other.yaml or other.yml" in problems[2]
+    assert "the folder of plans, plans, has no file that ends with .json, .yaml, .yml" in problems[3]

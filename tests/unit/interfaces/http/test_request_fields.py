@@ -1,4 +1,4 @@
-"""The gateway's own fields: location, precedence, and their removal from requests to the model service."""
+"""Fields of the gateway: location, precedence, and removal from requests to the model service."""
 
 import json
 from typing import Any
@@ -40,17 +40,17 @@ def test_session_header_is_decoded_as_utf_8_or_latin_1(raw_header: bytes, sessio
     assert gateway_options({}, headers) == gateway_options({"session_id": session}, {})
 
 
-def test_metadata_holds_every_field_as_text() -> None:
+def test_metadata_may_have_every_field_as_text() -> None:
     fields = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
     assert gateway_options({"metadata": fields}, {}) == GatewayOptions(
         stream_progress=StreamProgress.FULL, cancel_on_disconnect=True, inputs={"a": 1}
     )
-    times = {"deadline": "20m", "worker_timeout": "2m"}
-    actual = [
-        gateway_options({"max_rounds": 4, **times}, {}),
-        gateway_options({"metadata": {"max_rounds": "4", **times}}, {}),
+    durations = {"deadline": "20m", "worker_timeout": "2m"}
+    options = [
+        gateway_options({"max_rounds": 4, **durations}, {}),
+        gateway_options({"metadata": {"max_rounds": "4", **durations}}, {}),
     ]
-    assert actual == [GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
+    assert options == [GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_invalid_field_is_named(body: Any, param: str) -> None:
     assert (error.value.status, error.value.param) == (400, param)
 
 
-@pytest.mark.parametrize("kind", [ChatBody, ResponseBody])
-def test_max_rounds_is_an_integer_and_model_names_have_a_limit(kind: type[BaseModel]) -> None:
-    message = {"messages": [{"role": "user", "content": "a"}]} if kind is ChatBody else {"input": "a"}
+@pytest.mark.parametrize("body_type", [ChatBody, ResponseBody])
+def test_max_rounds_is_an_integer_and_model_names_have_a_limit(body_type: type[BaseModel]) -> None:
+    message = {"messages": [{"role": "user", "content": "a"}]} if body_type is ChatBody else {"input": "a"}
     values: list[Any] = [True, 2.0, [], {"a": 1}]
     for value in values:
-        body = kind.model_validate({**message, "max_rounds": value})
+        body = body_type.model_validate({**message, "max_rounds": value})
         with pytest.raises(ApiError, match="max_rounds: expected a whole number from 1 to "):
             gateway_options(body.model_dump(exclude_unset=True), {})
-    assert gateway_options(kind.model_validate({**message, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
-    kind.model_validate({**message, "model": "m" * 200})
+    assert gateway_options(body_type.model_validate({**message, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
+    body_type.model_validate({**message, "model": "m" * 200})
     with pytest.raises(ValidationError, match="model\n  String should have at most 200 characters"):
-        kind.model_validate({**message, "model": "m" * 201})
+        body_type.model_validate({**message, "model": "m" * 201})
 
 
 def test_gateway_fields_are_not_sent_to_the_model_service() -> None:
@@ -97,7 +97,7 @@ def test_gateway_fields_are_not_sent_to_the_model_service() -> None:
     assert service_body({"metadata": {"run_model": "m", "trace": "1"}}) == {"metadata": {"trace": "1"}}
 
 
-def test_json_nests_at_most_100_deep() -> None:
+def test_json_may_have_at_most_100_levels() -> None:
     assert parse_json("[" * 100 + "1" + "]" * 100) == json.loads("[" * 100 + "1" + "]" * 100)
     for text in ("[" * 20_000, "[" * 101 + "]" * 101, "{"):
         with pytest.raises(ValueError, match=r".*"):

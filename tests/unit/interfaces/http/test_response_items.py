@@ -26,7 +26,7 @@ from dagwright.interfaces.http.response_items import (
 from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, approval_requests, scripted_gateway
 
 
-def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
+def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         message.model_dump(exclude_none=True) for message in to_chat_body(ResponseBody.model_validate(body)).messages
     ]
@@ -34,7 +34,7 @@ def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_instructions_and_text_become_messages() -> None:
     system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."}
-    assert messages({"input": "Hi.", "instructions": "Be brief."}) == [system, user]
+    assert messages_of({"input": "Hi.", "instructions": "Be brief."}) == [system, user]
 
 
 def test_items_become_messages_calls_and_results() -> None:
@@ -47,30 +47,30 @@ def test_items_become_messages_calls_and_results() -> None:
         {**call, "call_id": "c2"},
         {"type": "function_call_output", "call_id": "c1", "output": "1"},
     ]
-    user, assistant, tool = messages({"input": items})
-    assert [each["role"] for each in (user, assistant)] == ["user", "assistant"]
+    user, assistant, tool = messages_of({"input": items})
+    assert [message["role"] for message in (user, assistant)] == ["user", "assistant"]
     assert [call["id"] for call in assistant["tool_calls"]] == ["c1", "c2"]
     assert tool == {"role": "tool", "tool_call_id": "c1", "content": "1"}
 
 
-def reference(id: Any) -> dict[str, Any]:
+def item_reference(id: Any) -> dict[str, Any]:
     return {"type": "item_reference", "id": id}
 
 
-YES = {"type": "function_call_output", "call_id": "call_1", "output": "yes"}
+YES_OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "yes"}
 
 
 BODY_WITH_REFERENCES = ResponseBody(
-    input=[{"role": "user", "content": "a"}, *map(reference, ("rs_1", "msg_run-1", "fc_1")), YES]
+    input=[{"role": "user", "content": "a"}, *map(item_reference, ("rs_1", "msg_run-1", "fc_1")), YES_OUTPUT]
 )
 
 
 def test_references_are_replaced_by_their_answers() -> None:
     assert referenced_runs(BODY_WITH_REFERENCES) == {"run-1": 2}
-    actual = [
+    messages = [
         (message.role, message.content) for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": "b"}).messages
     ]
-    assert actual == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
+    assert messages == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
     assert [message.role for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": None}).messages] == [
         "user",
         "tool",
@@ -81,22 +81,22 @@ def test_references_are_replaced_by_their_answers() -> None:
 def test_call_reference_belongs_to_the_answer_before_it() -> None:
     assert run_of_referenced_question(BODY_WITH_REFERENCES) == "run-1"
     items = [*BODY_WITH_REFERENCES.input]
-    for input in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
-        assert run_of_referenced_question(ResponseBody(input=input)) is None
+    for input_items in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
+        assert run_of_referenced_question(ResponseBody(input=input_items)) is None
 
 
 @pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
-def test_reference_to_an_item_outside_of_answers_is_rejected(id: Any) -> None:
+def test_reference_to_an_item_that_is_not_an_answer_is_rejected(id: Any) -> None:
     with pytest.raises(ApiError, match=r"input\.0: an item_reference must have the message id"):
-        referenced_runs(ResponseBody(input=[reference(id)]))
+        referenced_runs(ResponseBody(input=[item_reference(id)]))
 
 
 def test_options_of_a_response_become_options_of_a_completion() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
     body = {"model": "m", "input": "x", "max_output_tokens": 7, "temperature": 0.5, "tools": [tool], "session_id": "s"}
-    chat = to_chat_body(ResponseBody.model_validate(body))
-    assert (chat.max_completion_tokens, chat.temperature, chat.session_id) == (7, 0.5, "s")
-    assert chat.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    chat_body = to_chat_body(ResponseBody.model_validate(body))
+    assert (chat_body.max_completion_tokens, chat_body.temperature, chat_body.session_id) == (7, 0.5, "s")
+    assert chat_body.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
 @pytest.mark.parametrize(("run", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
@@ -114,32 +114,32 @@ def test_id_that_is_not_of_a_response_is_not_found(response: str) -> None:
 def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     choices = [{"message": {"content": None, "tool_calls": [call]}}]
-    result = response_of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
-    assert [(item["type"], item["call_id"], item["name"]) for item in result["output"]] == [
+    response = response_of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
+    assert [(item["type"], item["call_id"], item["name"]) for item in response["output"]] == [
         ("function_call", "c1", "f")
     ]
-    assert (result["usage"]["input_tokens"], result["store"]) == (3, False)
+    assert (response["usage"]["input_tokens"], response["store"]) == (3, False)
 
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
 def test_conversation_of_the_service_is_rejected(conversation: Any) -> None:
     with pytest.raises(ApiError, match="use session_id") as error:
-        messages({"input": "And then?", "conversation": conversation})
+        messages_of({"input": "And then?", "conversation": conversation})
     assert (error.value.status, error.value.param) == (400, "conversation")
 
 
-def test_response_does_not_follow_itself() -> None:
+def test_response_does_not_name_itself_as_the_previous_response() -> None:
     response_ref = ResponseRef("run-1", "plan/ask")
     for previous_id in (ResponseRef("run-0", "plan/ask").id, None, response_ref.id):
-        result = response_object({"previous_response_id": previous_id}, response_ref, status="completed")
-        assert result["previous_response_id"] == (None if previous_id == response_ref.id else previous_id)
+        response = response_object({"previous_response_id": previous_id}, response_ref, status="completed")
+        assert response["previous_response_id"] == (None if previous_id == response_ref.id else previous_id)
 
 
-async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    cancels: list[Any] = []
+async def test_cancellation_of_a_response_names_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancellations: list[Any] = []
 
     async def cancel(run: str, actor: Any) -> str:
-        cancels.append((run, actor.by))
+        cancellations.append((run, actor.by))
         raise RunClosed(run)
 
     async def visible_run(run: str) -> str:
@@ -154,22 +154,22 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
         visible_run=visible_run, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller
     )
     await responses.cancel_response(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
-    assert cancels == [("run-1", "ann")]
+    assert cancellations == [("run-1", "ann")]
 
 
-@pytest.mark.parametrize("call", ["zzz", call_id(approval_requests(["check"])[0], run="run-2")])
+@pytest.mark.parametrize("output_call_id", ["zzz", call_id(approval_requests(["check"])[0], run="run-2")])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_unknown_call_is_rejected(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
+async def test_result_of_an_unknown_call_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output_call_id: str, *, stream: bool
 ) -> None:
     monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
-    result = {"type": "function_call_output", "call_id": call, "output": "yes"}
+    result = {"type": "function_call_output", "call_id": output_call_id, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
     async with scripted_gateway(run, tmp_path) as http:
-        answer = await http.post("/v1/responses", json=body)
-        # A request that was answered elsewhere meanwhile is skipped.
-        result["call_id"] = call_id(approval_requests(["gone"])[0], run=RUN)
+        rejected_response = await http.post("/v1/responses", json=body)
+        # The result for a request that was answered elsewhere meanwhile is skipped.
+        result["call_id"] = call_id(approval_requests(["answered"])[0], run=RUN)
         skipped_response = await http.post("/v1/responses", json=body)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")
+    assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "unknown_tool_call")
     assert skipped_response.status_code == 200

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.waits
 
 READY, RUNNING, DONE = (NodeStatus.READY, 0), (NodeStatus.RUNNING, 1), (NodeStatus.COMPLETED, 1)
 RETRYING = (NodeStatus.READY, 1)
-WORDS = "Oslo has rain today, and Bergen has more of it."
+ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it."
 STEPS = (
     Step(3, {"sum": READY}),
     Step(8, {"sum": RUNNING, "more": RUNNING}),
@@ -38,35 +38,43 @@ STEPS = (
     Step(24, {"sum": DONE, "more": DONE, "answer": RUNNING}),
     Step(31, {"sum": DONE, "more": DONE, "answer": DONE}, status="completed"),
 )
-TEXTS = tuple(PartialText("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
-ANSWERED = ScriptedRun(STEPS, TEXTS, WORDS)
-WAITING = {"status": "waiting", "requests": approval_requests(["check", "name"])}
-ASKING = ScriptedRun(
-    (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING)),  # type: ignore[arg-type] # both
+TEXTS = tuple(PartialText("answer", 1, ANSWER_TEXT[:end]) for end in (4, 9, 21, 40))
+ANSWERED_RUN = ScriptedRun(STEPS, TEXTS, ANSWER_TEXT)
+WAITING_FIELDS = {"status": "waiting", "requests": approval_requests(["check", "name"])}
+ASKING_RUN = ScriptedRun(
+    (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING_FIELDS)),  # type: ignore[arg-type] # both
     (PartialText("it/turn1", 1, "I found two."),),
     "",
 )
-RETRIED = ScriptedRun(
+RETRIED_RUN = ScriptedRun(
     STEPS,
     (*TEXTS[:3], PartialText("answer", 2, "Osaka has sun,"), PartialText("answer", 2, "Osaka has sun, ")),
     "Osaka has sun, all day.",
 )
-TURNS = ScriptedRun(STEPS, (PartialText("it/turn1", 1, "Let me see."), PartialText("it/turn2", 1, "Os")), WORDS)
-KILLED = ScriptedRun(
-    STEPS,
-    (PartialText("it/turn1", 1, "Osaka has"), *(PartialText("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
-    WORDS,
-    turn_results={"it/turn1": WORDS},
+RUN_WITH_TURNS = ScriptedRun(
+    STEPS, (PartialText("it/turn1", 1, "Let me see."), PartialText("it/turn2", 1, "Os")), ANSWER_TEXT
 )
-RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS, "killed": KILLED}
+RUN_WITH_KILLED_TURN = ScriptedRun(
+    STEPS,
+    (PartialText("it/turn1", 1, "Osaka has"), *(PartialText("it/turn1", 2, ANSWER_TEXT[:end]) for end in (4, 21))),
+    ANSWER_TEXT,
+    turn_results={"it/turn1": ANSWER_TEXT},
+)
+RUNS = {
+    "answered": ANSWERED_RUN,
+    "asking": ASKING_RUN,
+    "retried": RETRIED_RUN,
+    "turns": RUN_WITH_TURNS,
+    "killed": RUN_WITH_KILLED_TURN,
+}
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-OPTIONS = {"model": "plan/double", "stream": True, "stream_progress": "progress"}
+BODY_FIELDS = {"model": "plan/double", "stream": True, "stream_progress": "progress"}
 BODIES: Mapping[str, Any] = {
-    CHAT: {"messages": [{"role": "user", "content": "{}"}], "stream_options": {"include_usage": True}, **OPTIONS},
-    RESPONSES: {"input": "{}", **OPTIONS},
+    CHAT: {"messages": [{"role": "user", "content": "{}"}], "stream_options": {"include_usage": True}, **BODY_FIELDS},
+    RESPONSES: {"input": "{}", **BODY_FIELDS},
 }
-RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
+RESPONSE_URL = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
 TRANSIENT_EVENTS = ("node.ready", "run.running")
 """Events that a reconnecting client may miss."""
 ID_PREFIXES = {CHAT: "c", RESPONSES: "r"}
@@ -80,13 +88,13 @@ def patch_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
 
 
-def first_id(path: str) -> str:
+def first_event_id(path: str) -> str:
     return f"{RUN}/{ID_PREFIXES[path]}1/1-0/0.0.00000000./0"
 
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
-    """Serve a run, with a published plan."""
+    """Function that opens a gateway with the given run and a published plan."""
     plans = write_plan(tmp_path / "plans", PUBLISHED_PLAN["plan"])
     numbers = count()
     return lambda run: scripted_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
@@ -114,19 +122,19 @@ def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
     ]
 
 
-def rest_of(events: Sequence[Event]) -> list[Any]:
+def other_events_of(events: Sequence[Event]) -> list[Any]:
     """Return the events that are neither text nor progress, without times and numbers."""
-    actual: list[Any] = []
+    entries: list[Any] = []
     for event in events:
         content = event.content
         if isinstance(content, str):
-            actual.append(content)
+            entries.append(content)
         elif "choices" in content:
             if not content["choices"] or content["choices"][0]["finish_reason"] or "tool_calls" in str(content):
-                actual.append((content["choices"], content.get("usage")))
+                entries.append((content["choices"], content.get("usage")))
         elif not content["type"].endswith("output_text.delta") and "dagwright" not in content:
-            actual.append(content["type"])
-    return actual
+            entries.append(content["type"])
+    return entries
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -134,65 +142,67 @@ def rest_of(events: Sequence[Event]) -> list[Any]:
 async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gateway, path: str, name: str) -> None:
     run = replace(RUNS[name])
     async with gateway(run) as http:
-        complete = await received_events(http, path, first_id(path))
-        ids = [each.id for each in complete]
+        all_events = await received_events(http, path, first_event_id(path))
+        ids = [event.id for event in all_events]
         assert None not in ids
-        for cut, id in enumerate(ids):
+        for cut_index, id in enumerate(ids):
             # The next gateway starts to read at the same step, or at a later one.
-            reported_polls = max(sum(bool(text_of([each])) for each in complete[: cut + 1]) - 1, 0)
-            for first in (0, 2, 4, len(run.steps) - 1):
-                run.first_step, run.skipped_polls = first, max(reported_polls, first)
-                client_events = [*complete[: cut + 1], *await received_events(http, path, str(id))]
-                assert_no_loss(run, client_events, complete, (cut, first))
+            reported_polls = max(sum(bool(text_of([event])) for event in all_events[: cut_index + 1]) - 1, 0)
+            for first_step in (0, 2, 4, len(run.steps) - 1):
+                run.first_step, run.skipped_polls = first_step, max(reported_polls, first_step)
+                client_events = [*all_events[: cut_index + 1], *await received_events(http, path, str(id))]
+                assert_no_loss(run, client_events, all_events, (cut_index, first_step))
     assert run.started == []
 
 
 def assert_no_loss(
-    run: ScriptedRun, client_events: Sequence[Event], complete: Sequence[Event], position: tuple[int, int]
+    run: ScriptedRun, client_events: Sequence[Event], all_events: Sequence[Event], position: tuple[int, int]
 ) -> None:
-    """Check that a client with a broken stream got the same events as a client with an unbroken one."""
-    result, expected = progress_of(client_events), progress_of(complete)
-    other_events = [each for each in result if each[0] != "node.ready"]
-    assert sorted(other_events) == sorted(set(other_events)), position
-    assert {each for each in expected if each[0] not in TRANSIENT_EVENTS} <= set(result) <= set(expected), position
+    """Check that a client whose stream broke got the same events as a client whose stream did not break."""
+    progress, all_progress = progress_of(client_events), progress_of(all_events)
+    progress_without_ready = [entry for entry in progress if entry[0] != "node.ready"]
+    assert sorted(progress_without_ready) == sorted(set(progress_without_ready)), position
+    assert (
+        {entry for entry in all_progress if entry[0] not in TRANSIENT_EVENTS} <= set(progress) <= set(all_progress)
+    ), position
     if run.first_step == 0:
-        assert (text_of(client_events), sorted(result)) == (text_of(complete), sorted(expected)), position
-    # Texts before the answer may have passed.
+        assert (text_of(client_events), sorted(progress)) == (text_of(all_events), sorted(all_progress)), position
+    # The client may have missed texts before the answer.
     assert text_of(client_events).endswith(run.answer or "Check?\nName?"), position
-    assert text_of(client_events).count(ANSWER_RESTARTS) <= text_of(complete).count(ANSWER_RESTARTS), position
-    assert rest_of(client_events) == rest_of(complete), position
+    assert text_of(client_events).count(ANSWER_RESTARTS) <= text_of(all_events).count(ANSWER_RESTARTS), position
+    assert other_events_of(client_events) == other_events_of(all_events), position
 
 
 class FailingRun(ScriptedRun):
-    """A run whose server fails once: after three updates, or when the answer of the ended run is read first."""
+    """Run whose server fails once: after three updates, or at the first read of the answer."""
 
-    __slots__ = ("fails_at", "has_failed")
-    fails_at: str
+    __slots__ = ("failure_point", "has_failed")
+    failure_point: str
 
-    def _fails(self, at: str) -> bool:
-        is_first = at == self.fails_at and not hasattr(self, "has_failed")
+    def _must_fail(self, point: str) -> bool:
+        is_first = point == self.failure_point and not hasattr(self, "has_failed")
         if is_first:
             self.has_failed = True
         return is_first
 
     async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
-        fails, number = self._fails("update"), 0
+        must_fail, update_count = self._must_fail("update"), 0
         async with aclosing(super().subscribe(run, after=after)) as updates:
             async for update in updates:
                 yield update
-                number += 1
-                if fails and number == 3:
+                update_count += 1
+                if must_fail and update_count == 3:
                     raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
 
     async def document(self, view: RunView) -> dict[str, Any]:
-        if self._fails("answer"):
+        if self._must_fail("answer"):
             raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
         return await super().document(view)
 
 
-def failing_run(at: str) -> FailingRun:
-    run = FailingRun(STEPS, TEXTS, WORDS)
-    run.fails_at = at
+def failing_run(failure_point: str) -> FailingRun:
+    run = FailingRun(STEPS, TEXTS, ANSWER_TEXT)
+    run.failure_point = failure_point
     return run
 
 
@@ -200,53 +210,55 @@ def failing_run(at: str) -> FailingRun:
 async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, cursor_kind: str) -> None:
     run = failing_run("update")
     async with gateway(run) as http:
-        first_events = await received_events(http, path, first_id(path))
+        first_events = await received_events(http, path, first_event_id(path))
         assert "does not respond" in str(first_events[-1 if path == RESPONSES else -2].content)
         run.first_step, run.skipped_polls = 2, 2
         if cursor_kind == "id":
             rest_events = await received_events(http, path, str(first_events[-1].id))
         else:
             params = {"stream": "true", "starting_after": first_events[-1].content["sequence_number"]}
-            rest_events = events_of((await http.get(RESPONSE, params=params)).text)
-    assert 0 < len(text_of(first_events)) < len(WORDS)
-    assert text_of([*first_events, *rest_events]) == WORDS
+            rest_events = events_of((await http.get(RESPONSE_URL, params=params)).text)
+    assert 0 < len(text_of(first_events)) < len(ANSWER_TEXT)
+    assert text_of([*first_events, *rest_events]) == ANSWER_TEXT
     assert str(rest_events[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_stream_ends_after_an_answer_that_was_read_at_the_second_try(gateway: Gateway, path: str) -> None:
+async def test_stream_ends_after_an_answer_that_was_read_at_the_second_attempt(gateway: Gateway, path: str) -> None:
     run = failing_run("answer")
     async with gateway(run) as http:
-        first_events = await received_events(http, path, first_id(path))
+        first_events = await received_events(http, path, first_event_id(path))
         rest_events = await received_events(http, path, str(first_events[-1].id))
-    ends = [["run.completed" in str(progress_of([each])) for each in result] for result in (first_events, rest_events)]
-    assert (any(ends[0]), ends[1].count(True)) == (False, 1)
-    assert text_of([*first_events, *rest_events]) == WORDS
+    run_end_flags = [
+        ["run.completed" in str(progress_of([event])) for event in events] for events in (first_events, rest_events)
+    ]
+    assert (any(run_end_flags[0]), run_end_flags[1].count(True)) == (False, 1)
+    assert text_of([*first_events, *rest_events]) == ANSWER_TEXT
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_failure_of_the_run_is_the_end_and_is_reported_once(gateway: Gateway, path: str) -> None:
     run = ScriptedRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
     async with gateway(run) as http:
-        complete = await received_events(http, path, first_id(path))
-        assert "failed" in str(complete[-2 if path == CHAT else -1].content)
-        assert await received_events(http, path, str(complete[-1].id)) == []
+        all_events = await received_events(http, path, first_event_id(path))
+        assert "failed" in str(all_events[-2 if path == CHAT else -1].content)
+        assert await received_events(http, path, str(all_events[-1].id)) == []
 
 
 async def test_client_that_has_received_the_end_gets_no_content(gateway: Gateway) -> None:
     stream_params = {"stream": "true"}
-    for name, statuses in (("answered", [200, 204]), ("asking", [200, 200])):
+    for name, status_codes in (("answered", [200, 204]), ("asking", [200, 200])):
         async with gateway(RUNS[name]) as http:
-            for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE, stream_params)):
-                complete = events_of((await http.get(path, params=params)).text)
+            for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE_URL, stream_params)):
+                all_events = events_of((await http.get(path, params=params)).text)
                 responses = [
-                    await http.get(path, params=params, headers={"Last-Event-ID": str(each.id)})
-                    for each in complete[-2:]
+                    await http.get(path, params=params, headers={"Last-Event-ID": str(event.id)})
+                    for event in all_events[-2:]
                 ]
-                assert [each.status_code for each in responses] == statuses, path
+                assert [response.status_code for response in responses] == status_codes, path
                 assert (responses[0].text != "", responses[1].text) == (True, ""), path
-            number = complete[-1].content["sequence_number"]
-            later_response = await http.get(RESPONSE, params={**stream_params, "starting_after": str(number)})
+            number = all_events[-1].content["sequence_number"]
+            later_response = await http.get(RESPONSE_URL, params={**stream_params, "starting_after": str(number)})
             assert (later_response.status_code, later_response.text) == (200, "")
 
 
@@ -254,13 +266,13 @@ async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
     texts = {}
     for name, run in RUNS.items():
         async with gateway(run) as http:
-            texts[name] = text_of(await received_events(http, CHAT, first_id(CHAT)))
+            texts[name] = text_of(await received_events(http, CHAT, first_event_id(CHAT)))
     assert texts == {
-        "answered": WORDS,
+        "answered": ANSWER_TEXT,
         "asking": f"I found two.{NEXT_TURN}Check?\nName?",
-        "retried": f"{WORDS[:21]}{ANSWER_RESTARTS}{RETRIED.answer}",
-        "turns": f"Let me see.{NEXT_TURN}{WORDS}",
-        "killed": f"Osaka has{ANSWER_RESTARTS}{WORDS}",
+        "retried": f"{ANSWER_TEXT[:21]}{ANSWER_RESTARTS}{RETRIED_RUN.answer}",
+        "turns": f"Let me see.{NEXT_TURN}{ANSWER_TEXT}",
+        "killed": f"Osaka has{ANSWER_RESTARTS}{ANSWER_TEXT}",
     }
 
 
@@ -268,19 +280,19 @@ async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
 @pytest.mark.parametrize("name", list(RUNS))
 async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Gateway, path: str, name: str) -> None:
     async with gateway(RUNS[name]) as http:
-        complete = await received_events(http, path, first_id(path))
-    texts = [position for position, each in enumerate(complete) if text_of([each])]
-    ((end, last),) = [
-        (position, result[-1])
-        for position, each in enumerate(complete)
-        if position > texts[-1] and (result := progress_of([each]))
+        all_events = await received_events(http, path, first_event_id(path))
+    text_positions = [position for position, event in enumerate(all_events) if text_of([event])]
+    ((end_position, last_progress),) = [
+        (position, progress[-1])
+        for position, event in enumerate(all_events)
+        if position > text_positions[-1] and (progress := progress_of([event]))
     ]
-    assert last[0] == ("run.waiting" if name == "asking" else "run.completed")
-    assert progress_of(complete)[0][0] == "run.running"
-    assert progress_of(complete)[-1] == last
-    assert [each[0] for each in progress_of([complete[end]])] == [
+    assert last_progress[0] == ("run.waiting" if name == "asking" else "run.completed")
+    assert progress_of(all_events)[0][0] == "run.running"
+    assert progress_of(all_events)[-1] == last_progress
+    assert [entry[0] for entry in progress_of([all_events[end_position]])] == [
         *["feedback.requested"] * (2 if name == "asking" else 0),
-        last[0],
+        last_progress[0],
     ]
 
 
@@ -289,15 +301,18 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
 async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
     gateway: Gateway, path: str, skipped_polls: int
 ) -> None:
-    run = replace(KILLED)
+    run = replace(RUN_WITH_KILLED_TURN)
     async with gateway(run) as http:
-        complete = await received_events(http, path, first_id(path))
-        cut = next(number for number, each in enumerate(complete) if text_of([each]) == "Osaka has")
+        all_events = await received_events(http, path, first_event_id(path))
+        cut_index = next(number for number, event in enumerate(all_events) if text_of([event]) == "Osaka has")
         run.skipped_polls = skipped_polls
-        for first in (0, len(run.steps) - 1):
-            run.first_step = first
-            client_events = [*complete[: cut + 1], *await received_events(http, path, str(complete[cut].id))]
-            assert text_of(client_events) == text_of(complete) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
+        for first_step in (0, len(run.steps) - 1):
+            run.first_step = first_step
+            client_events = [
+                *all_events[: cut_index + 1],
+                *await received_events(http, path, str(all_events[cut_index].id)),
+            ]
+            assert text_of(client_events) == text_of(all_events) == f"Osaka has{ANSWER_RESTARTS}{ANSWER_TEXT}"
 
 
 @pytest.mark.parametrize("name", ["answered", "asking"])
@@ -305,46 +320,48 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
     run = RUNS[name]
     params = {"stream": "true"}
     async with gateway(run) as http:
-        events = events_of((await http.get(RESPONSE, params=params)).text)
+        events = events_of((await http.get(RESPONSE_URL, params=params)).text)
         progress_events = events_of(
-            (await http.get(RESPONSE, params=params, headers={"X-Stream-Progress": "full"})).text
+            (await http.get(RESPONSE_URL, params=params, headers={"X-Stream-Progress": "full"})).text
         )
-        numbers = [each.content["sequence_number"] for each in events]
+        numbers = [event.content["sequence_number"] for event in events]
         assert numbers == sorted(set(numbers))
         assert events[0].content["type"] == "response.created"
         assert events[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
         assert ("node.completed", "sum") in progress_of(progress_events)
         assert_sequence_numbers_increase(
-            [(each.content["sequence_number"], "dagwright" in each.content) for each in progress_events]
+            [(event.content["sequence_number"], "dagwright" in event.content) for event in progress_events]
         )
-        for cut, number in enumerate(numbers):
-            later_response = await http.get(RESPONSE, params={**params, "starting_after": str(number)})
-            client_events = [*events[: cut + 1], *events_of(later_response.text)]
-            assert [each.content["sequence_number"] for each in client_events] == numbers or name == "answered"
-            assert text_of(client_events) == text_of(events), cut
-            assert rest_of(client_events) == rest_of(events), cut
-            response_by_id = await http.get(RESPONSE, params=params, headers={"Last-Event-ID": str(events[cut].id)})
-            assert text_of([*events[: cut + 1], *events_of(response_by_id.text)]) == text_of(events), cut
+        for cut_index, number in enumerate(numbers):
+            later_response = await http.get(RESPONSE_URL, params={**params, "starting_after": str(number)})
+            client_events = [*events[: cut_index + 1], *events_of(later_response.text)]
+            assert [event.content["sequence_number"] for event in client_events] == numbers or name == "answered"
+            assert text_of(client_events) == text_of(events), cut_index
+            assert other_events_of(client_events) == other_events_of(events), cut_index
+            response_by_id = await http.get(
+                RESPONSE_URL, params=params, headers={"Last-Event-ID": str(events[cut_index].id)}
+            )
+            assert text_of([*events[: cut_index + 1], *events_of(response_by_id.text)]) == text_of(events), cut_index
 
 
 async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gateway) -> None:
-    async with gateway(replace(ANSWERED, texts=(PartialText("answer", 1, "Osaka"),))) as http:
-        events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
+    async with gateway(replace(ANSWERED_RUN, texts=(PartialText("answer", 1, "Osaka"),))) as http:
+        events = events_of((await http.get(RESPONSE_URL, params={"stream": "true"})).text)
         number = next(event.content["sequence_number"] for event in events if event.content.get("delta") == "Osaka")
-    async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:
-        later_response = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
-    assert text_of(events_of(later_response.text)) == f"{ANSWER_RESTARTS}{WORDS}"
+    async with gateway(replace(ANSWERED_RUN, texts=TEXTS[3:])) as http:
+        later_response = await http.get(RESPONSE_URL, params={"stream": "true", "starting_after": str(number)})
+    assert text_of(events_of(later_response.text)) == f"{ANSWER_RESTARTS}{ANSWER_TEXT}"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway, path: str, *, stream: bool) -> None:
     key = "waits-for-its-session"
-    run = replace(ANSWERED, started=[])
-    id = first_id(path).replace(RUN, run_id_of_key(key))
+    run = replace(ANSWERED_RUN, started=[])
+    id = first_event_id(path).replace(RUN, run_id_of_key(key))
     body = {**BODIES[path], "stream": stream}
     async with gateway(run) as http:
-        joined_response = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
+        joined_response = await http.post(path, json=body, headers={"Last-Event-ID": first_event_id(path)})
         assert (joined_response.status_code, joined_response.headers["x-run-id"]) == (200, RUN)
         missing_run = await http.post(path, json=body, headers={"Last-Event-ID": id})
         assert (missing_run.status_code, missing_run.json()["error"]["code"]) == (404, "not_found")
@@ -373,43 +390,49 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
         "run-1/c1/1-0/0.0.0000000g./0",
     ],
 )
-async def test_invalid_event_id_is_rejected(offline_client: httpx.AsyncClient, path: str, id: str) -> None:
+async def test_invalid_event_id_is_rejected(http_without_temporal: httpx.AsyncClient, path: str, id: str) -> None:
     for model in ("plan/double", "small"):
-        response = await offline_client.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
+        response = await http_without_temporal.post(
+            path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id}
+        )
         assert (*error_of(response), response.json()["error"]["param"]) == (400, "invalid_value", "Last-Event-ID")
 
 
 async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -> None:
-    async with gateway(ANSWERED) as http:
+    async with gateway(ANSWERED_RUN) as http:
         for path, other_path in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
-            response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other_path)})
+            response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_event_id(other_path)})
             assert response.status_code == 400
-        for url, path in ((f"{RESPONSE}?stream=true", RESPONSES), (f"/v1/runs/{RUN}/answer", CHAT)):
-            headers = {"Last-Event-ID": first_id(path).replace(RUN, "run-2")}
+        for url, path in ((f"{RESPONSE_URL}?stream=true", RESPONSES), (f"/v1/runs/{RUN}/answer", CHAT)):
+            headers = {"Last-Event-ID": first_event_id(path).replace(RUN, "run-2")}
             assert (await http.get(url, headers=headers)).status_code == 400
         for number in ("5", "-1", "x", "9" * 40):
-            answer = await http.get(RESPONSE, params={"stream": "true", "starting_after": number})
-            assert answer.status_code == 400, number
+            response = await http.get(RESPONSE_URL, params={"stream": "true", "starting_after": number})
+            assert response.status_code == 400, number
 
 
-async def test_answer_of_a_run_resumes_as_a_completion_does(gateway: Gateway) -> None:
-    async with gateway(ANSWERED) as http:
-        complete = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
-        ids = [str(each.id) for each in complete]
+async def test_answer_of_a_run_resumes_like_a_completion(gateway: Gateway) -> None:
+    async with gateway(ANSWERED_RUN) as http:
+        all_events = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
+        ids = [str(event.id) for event in all_events]
         rest_events = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
-    assert text_of([*complete[:3], *rest_events]) == WORDS
+    assert text_of([*all_events[:3], *rest_events]) == ANSWER_TEXT
     assert ids[-1] not in ids[:-1]
 
 
-@pytest.mark.parametrize("address", [f"{RESPONSE}?stream=true", f"/v1/runs/{RUN}/answer"])
-async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, address: str) -> None:
-    async with gateway(ANSWERED) as http:
+@pytest.mark.parametrize("stream_url", [f"{RESPONSE_URL}?stream=true", f"/v1/runs/{RUN}/answer"])
+async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, stream_url: str) -> None:
+    async with gateway(ANSWERED_RUN) as http:
 
         async def events_with(query: str | None, header: str | None) -> list[tuple[str, str | None]]:
-            url = httpx.URL(address) if query is None else httpx.URL(address).copy_add_param("stream_progress", query)
-            answer = await http.get(url, headers={} if header is None else {"X-Stream-Progress": header})
-            assert answer.status_code == 200, answer.text
-            return progress_of(events_of(answer.text))
+            url = (
+                httpx.URL(stream_url)
+                if query is None
+                else httpx.URL(stream_url).copy_add_param("stream_progress", query)
+            )
+            response = await http.get(url, headers={} if header is None else {"X-Stream-Progress": header})
+            assert response.status_code == 200, response.text
+            return progress_of(events_of(response.text))
 
         assert (
             await events_with(None, None)
@@ -424,7 +447,7 @@ async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, add
             != []
         )
         for params, headers in (({"stream_progress": "all"}, {}), ({}, {"X-Stream-Progress": "all"})):
-            url = httpx.URL(address).copy_merge_params(params)
+            url = httpx.URL(stream_url).copy_merge_params(params)
             response = await http.get(url, headers=headers)
             error = response.json()["error"]
             assert (response.status_code, error["param"]) == (400, "stream_progress")
@@ -432,18 +455,18 @@ async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, add
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_request_of_a_model_does_not_resume_a_run(gateway: Gateway, path: str) -> None:
-    headers, body = {"Last-Event-ID": first_id(path)}, {**BODIES[path], "model": "small"}
-    async with gateway(ANSWERED) as http:
+async def test_request_to_a_model_does_not_resume_a_run(gateway: Gateway, path: str) -> None:
+    headers, body = {"Last-Event-ID": first_event_id(path)}, {**BODIES[path], "model": "small"}
+    async with gateway(ANSWERED_RUN) as http:
         response = await http.post(path, json=body, headers=headers)
-        accepted = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
+        accepted_response = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "Last-Event-ID")
-    assert (accepted.status_code, accepted.headers["x-run-id"]) == (200, RUN)
+    assert (accepted_response.status_code, accepted_response.headers["x-run-id"]) == (200, RUN)
 
 
 async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
     body = {**BODIES[CHAT], "stream": False}
-    run = replace(ANSWERED, started=[])
+    run = replace(ANSWERED_RUN, started=[])
     async with gateway(run) as http:
         for choices in (2, 0, True, False):
             response = await http.post(CHAT, json={**body, "n": choices})
@@ -455,19 +478,19 @@ async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
 @pytest.mark.parametrize("progress", ["content", "progress", "full"])
 async def test_stream_helper_of_the_python_client_ignores_progress(gateway: Gateway, progress: str) -> None:
     async with (
-        gateway(ANSWERED) as http,
+        gateway(ANSWERED_RUN) as http,
         openai.AsyncOpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0) as client,
     ):
-        headers = {"Last-Event-ID": first_id(RESPONSES), "X-Stream-Progress": progress}
-        stream = await client.responses.retrieve(RESPONSE.rpartition("/")[2], stream=True, extra_headers=headers)
-        kinds = [each.type async for each in stream]
+        headers = {"Last-Event-ID": first_event_id(RESPONSES), "X-Stream-Progress": progress}
+        stream = await client.responses.retrieve(RESPONSE_URL.rpartition("/")[2], stream=True, extra_headers=headers)
+        event_types = [event.type async for event in stream]
         # The helper needs the stream from its first event.
         progress_header = {"X-Stream-Progress": progress}
         async with client.responses.stream(
-            response_id=RESPONSE.rpartition("/")[2], extra_headers=progress_header
+            response_id=RESPONSE_URL.rpartition("/")[2], extra_headers=progress_header
         ) as helper:
-            helper_events = [each async for each in helper]
-            final = await helper.get_final_response()
-    entries = [each for each in helper_events if "dagwright" in (each.model_extra or {})]
-    assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
-    assert {entry.type for entry in entries} == ({"response.in_progress"} if progress != "content" else set())
+            helper_events = [event async for event in helper]
+            final_response = await helper.get_final_response()
+    progress_events = [event for event in helper_events if "dagwright" in (event.model_extra or {})]
+    assert (final_response.output_text, event_types[-1]) == (ANSWER_TEXT, "response.completed")
+    assert {event.type for event in progress_events} == ({"response.in_progress"} if progress != "content" else set())

@@ -24,7 +24,7 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "has_functions", "answer"),
+    ("mode", "kind", "has_functions", "expected_mode"),
     [
         (None, "model", False, DIRECT),
         (DIRECT, "model", False, DIRECT),
@@ -39,22 +39,22 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
     ],
 )
 def test_routing_mode_determines_the_handler(
-    mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode
+    mode: RoutingMode | None, kind: Kind, has_functions: bool, expected_mode: RoutingMode
 ) -> None:
-    assert route_by_rules(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
+    assert route_by_rules(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is expected_mode
 
 
 @pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
 def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
-    message = Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")])
-    assert route_by_rules(mode, Target("model", "small"), message, has_functions=True) is RUN
+    conversation = Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")])
+    assert route_by_rules(mode, Target("model", "small"), conversation, has_functions=True) is RUN
     if mode is not RUN:
-        message = Conversation("", has_other_results=True)
-        assert route_by_rules(mode, Target("model", "small"), message, has_functions=False) is DIRECT
+        conversation = Conversation("", has_other_results=True)
+        assert route_by_rules(mode, Target("model", "small"), conversation, has_functions=False) is DIRECT
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "message"),
+    ("mode", "kind", "conversation"),
     [
         (DIRECT, "plan", Conversation("Go.")),
         (RUN, "model", Conversation("", has_other_results=True)),
@@ -63,9 +63,9 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
         (None, "model", Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")], has_other_results=True)),
     ],
 )
-def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:
+def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, conversation: Conversation) -> None:
     with pytest.raises(ApiError) as error:
-        route_by_rules(mode, Target(kind, "x"), message, has_functions=False)
+        route_by_rules(mode, Target(kind, "x"), conversation, has_functions=False)
     assert error.value.status == 400
 
 
@@ -77,13 +77,18 @@ def _context(folder: Path, worker_tools: ToolRegistry | None = None) -> GatewayC
 
 
 async def test_rounds_are_a_model_only_with_worker_tools(tmp_path: Path) -> None:
-    without_tools, with_tools = _context(tmp_path), _context(tmp_path, WorkerTools().registry())
-    assert (profiles_of(without_tools), profiles_of(with_tools)) == (["plan", "intents"], ["plan", "intents", "rounds"])
+    context_without_tools, context_with_tools = _context(tmp_path), _context(tmp_path, WorkerTools().registry())
+    assert (profiles_of(context_without_tools), profiles_of(context_with_tools)) == (
+        ["plan", "intents"],
+        ["plan", "intents", "rounds"],
+    )
     with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as error:
-        await retrieve_model("profile/rounds", without_tools)
+        await retrieve_model("profile/rounds", context_without_tools)
     assert (error.value.status, error.value.code) == (404, "model_not_found")
-    assert target_of(with_tools, "profile/rounds") == Target("profile", "rounds")
-    assert json.loads(bytes((await retrieve_model("profile/rounds", with_tools)).body))["id"] == "profile/rounds"
+    assert target_of(context_with_tools, "profile/rounds") == Target("profile", "rounds")
+    assert (
+        json.loads(bytes((await retrieve_model("profile/rounds", context_with_tools)).body))["id"] == "profile/rounds"
+    )
 
 
 def test_similar_model_name_is_suggested(tmp_path: Path) -> None:

@@ -62,33 +62,33 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
     return RunUpdate(view, tuple(states), {name: TaskState(status, 1, None) for name, status in states.items()})
 
 
-async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
+async def test_each_changed_node_is_sent_once_and_the_run_only_when_its_status_changes() -> None:
     later_view = replace(VIEW, cursor=Cursor(1, 9))
     waiting_view = replace(later_view, status="waiting", has_marks=True)
-    running_update, both_updates = (
+    first_update, second_update = (
         update(VIEW, a=NodeStatus.RUNNING),
         update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING),
     )
-    actual = await events_of(running_update, update(VIEW), both_updates, update(waiting_view))
+    events = await events_of(first_update, update(VIEW), second_update, update(waiting_view))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
     ids.append(("1-9w", "run.waiting"))
-    assert [(each.id, each.name) for each in actual] == ids
+    assert [(event.id, event.name) for event in events] == ids
     completed_event = {"run_id": "run-1", "node_id": "a", "status": "completed", "attempts": 1}
-    assert [each.content for each in actual[2:4]] == [
+    assert [event.content for event in events[2:4]] == [
         completed_event,
         {**completed_event, "node_id": "b", "status": "running"},
     ]
-    assert actual[4].content["status"] == "waiting"
+    assert events[4].content["status"] == "waiting"
 
 
-async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
+async def test_end_event_has_status_and_error_and_an_error_event_has_no_id() -> None:
     error = {"code": "bad", "message": "It is."}
-    (end,) = await events_of(update(replace(VIEW, status="failed", is_closed=True, error=error)))
-    assert (end.name, end.id) == ("run.failed", "1-5e")
-    assert (end.content["status"], end.content["error"]) == ("failed", {"node_id": None, **error})
-    actual = await events_of(update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
-    assert [(each.id, each.name) for each in actual] == [("1-5", "run.running"), (None, "error")]
-    assert actual[1].content["error"]["message"] == "away"
+    (end_event,) = await events_of(update(replace(VIEW, status="failed", is_closed=True, error=error)))
+    assert (end_event.name, end_event.id) == ("run.failed", "1-5e")
+    assert (end_event.content["status"], end_event.content["error"]) == ("failed", {"node_id": None, **error})
+    events = await events_of(update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
+    assert [(event.id, event.name) for event in events] == [("1-5", "run.running"), (None, "error")]
+    assert events[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
         await events_of(update(VIEW), ZeroDivisionError())
     assert [str(SubscriptionCursor(START)), str(SubscriptionCursor.parse("3-4w"))] == ["1-0", "3-4w"]
@@ -96,10 +96,10 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
         SubscriptionCursor.parse("w")
 
 
-async def test_events_of_one_moment_are_encoded_once() -> None:
-    shared: dict[Any, Any] = {}
+async def test_events_of_a_moment_are_encoded_once_for_all_clients() -> None:
+    shared_values: dict[Any, Any] = {}
     ended_view = replace(VIEW, status="completed", is_closed=True)
-    moment = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared)
+    moment = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared_values)
 
     async def texts_of_client() -> list[str]:
         async def run_updates() -> AsyncGenerator[RunUpdate, None]:
@@ -107,6 +107,6 @@ async def test_events_of_one_moment_are_encoded_once() -> None:
 
         return [text async for text in run_events(run_updates())]
 
-    (first,), (second,) = await texts_of_client(), await texts_of_client()
-    assert first is second
-    assert [event.name for event in named_events_of(first)] == ["node.completed", "run.completed"]
+    (first_text,), (second_text,) = await texts_of_client(), await texts_of_client()
+    assert first_text is second_text
+    assert [event.name for event in named_events_of(first_text)] == ["node.completed", "run.completed"]

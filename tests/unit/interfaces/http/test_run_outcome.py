@@ -28,11 +28,11 @@ from dagwright.interfaces.http.run_requests import RunBackedRequest
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
 
-def _context(document: Any, **more: Any) -> Any:
+def _context(document: Any, **fields: Any) -> Any:
     async def read(_: RunView) -> Any:
         return document
 
-    return SimpleNamespace(runs=SimpleNamespace(document=read), **more)
+    return SimpleNamespace(runs=SimpleNamespace(document=read), **fields)
 
 
 async def _run_fields(error: Any) -> Any:
@@ -40,7 +40,7 @@ async def _run_fields(error: Any) -> Any:
     return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).run_fields
 
 
-async def test_answer_explains_why_its_run_is_not_completed() -> None:
+async def test_answer_has_the_error_of_its_run() -> None:
     run_fields: dict[str, Any] = {
         "run_id": "run-1",
         "session_id": None,
@@ -58,12 +58,12 @@ async def test_answer_without_text_is_json_because_a_chat_would_show_nothing() -
     assert [answer_text(VIEW, {**document, "output": output}) for output in outputs] == ["null", "{}"]
 
 
-async def _error(status: str, **document: Any) -> ApiError:
-    async def has_ended(_: str, __: str) -> None:
+async def _error_of_run(status: str, **document: Any) -> ApiError:
+    async def wait_for_turn_end(_: str, __: str) -> None:
         return
 
     fields = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
-    context = _context(fields, sessions=SimpleNamespace(wait_for_turn_end=has_ended), caller=Caller("ann"))
+    context = _context(fields, sessions=SimpleNamespace(wait_for_turn_end=wait_for_turn_end), caller=Caller("ann"))
     with pytest.raises(ApiError) as error:
         await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
     return error.value
@@ -71,15 +71,15 @@ async def _error(status: str, **document: Any) -> ApiError:
 
 async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
     note = {"code": "cancel", "node_id": None, "message": "cancelled by ann: wrong figures"}
-    error = await _error("cancelled", notes=[note])
-    more = "`dagwright explain run-1` or GET /v1/runs/run-1/explain has the details"
-    assert str(error) == f"the run 'run-1' was cancelled by ann: wrong figures; {more}"
-    assert str(await _error("cancelled")) == f"the run 'run-1' was cancelled; {more}"
+    error = await _error_of_run("cancelled", notes=[note])
+    details_hint = "`dagwright explain run-1` or GET /v1/runs/run-1/explain has the details"
+    assert str(error) == f"the run 'run-1' was cancelled by ann: wrong figures; {details_hint}"
+    assert str(await _error_of_run("cancelled")) == f"the run 'run-1' was cancelled; {details_hint}"
     assert (error.status, error.code) == (422, "run_cancelled")
 
 
-async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
-    error = await _error("failed", error={"code": "deadline", "message": "20m are over", "node_id": None})
+async def test_error_of_a_run_names_the_run_in_a_field_and_in_headers() -> None:
+    error = await _error_of_run("failed", error={"code": "deadline", "message": "20m are over", "node_id": None})
     run_fields = error.body()["dagwright"]
     expected = ("run-1", "main", "failed")
     assert (run_fields["run_id"], run_fields["session_id"], run_fields["status"]) == expected
@@ -95,14 +95,14 @@ class FakeRunWithRequest:
     """Fake run with one request, which another client may answer before the answer of this client arrives.
 
     Args:
-        refusal: error of the answer of this client.
+        answer_error: error of the answer of this client.
         is_answered: whether the answer of the other client was accepted.
     """
 
-    def __init__(self, refusal: Exception, *, is_answered: bool) -> None:
+    def __init__(self, answer_error: Exception, *, is_answered: bool) -> None:
         document = {"request_id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
         self.requests = [OpenRequest(document, RequestRef("run-1", "check"), "check")]
-        self._refusal, self._is_answered = refusal, is_answered
+        self._answer_error, self._is_answered = answer_error, is_answered
 
     async def requests_of(self, _: str) -> list[OpenRequest]:
         return [*self.requests]
@@ -110,7 +110,7 @@ class FakeRunWithRequest:
     async def answer(self, _: RequestRef, __: Answer) -> str:
         if self._is_answered:
             self.requests.clear()
-        raise self._refusal
+        raise self._answer_error
 
     async def deliver(self) -> set[tuple[str, str]]:
         context: Any = SimpleNamespace(runs=SimpleNamespace(feedback=self), caller=Caller())
@@ -118,10 +118,10 @@ class FakeRunWithRequest:
         return await deliver_answers(context, [answer], by=None)
 
 
-@pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
-async def test_request_answered_by_another_client_counts_as_answered(refusal: Exception) -> None:
+@pytest.mark.parametrize("answer_error", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
+async def test_request_answered_by_another_client_counts_as_answered(answer_error: Exception) -> None:
     # The run may still show the request for a moment, so the client would get it again.
-    assert await FakeRunWithRequest(refusal, is_answered=True).deliver() == {("check", "2026-01-01T00:00:00Z")}
+    assert await FakeRunWithRequest(answer_error, is_answered=True).deliver() == {("check", "2026-01-01T00:00:00Z")}
 
 
 async def test_rejected_answer_is_reported_while_the_question_stays_open() -> None:
@@ -129,26 +129,26 @@ async def test_rejected_answer_is_reported_while_the_question_stays_open() -> No
         await FakeRunWithRequest(FeedbackRejected("it must be one of three"), is_answered=False).deliver()
 
 
-def _message_of(*parts: tuple[str, int, str], end: str, request_count: int = 0) -> str:
+def _received_text(*polls: tuple[str, int, str], final_text: str, request_count: int = 0) -> str:
     """Return the text that a client receives.
 
     Args:
-        parts: node, attempt and text of each poll.
-        end: the answer, or the text of the requests.
+        polls: node, attempt and text of each poll.
+        final_text: the answer, or the text of the requests.
         request_count: number of requests at the end.
     """
-    result, text = ReceivedAnswer(), ""
-    for node, attempt, part in parts:
-        piece = result.text.next_part(PartialText(node, attempt, part))
-        text += result.text_for(piece) if piece is not None else ""
-    return text + result.remaining_text(RunOutcome(end, [{"request_id": "q"}] * request_count, {}, {}))
+    received_answer, text = ReceivedAnswer(), ""
+    for node, attempt, polled_text in polls:
+        part = received_answer.text.next_part(PartialText(node, attempt, polled_text))
+        text += received_answer.text_for(part) if part is not None else ""
+    return text + received_answer.remaining_text(RunOutcome(final_text, [{"request_id": "q"}] * request_count, {}, {}))
 
 
 ANSWER, TURN = "answer", "turn1"
 
 
 @pytest.mark.parametrize(
-    ("parts", "end", "text"),
+    ("polls", "final_text", "expected"),
     [
         ([], "Four.", "Four."),
         ([], "", ""),
@@ -162,13 +162,18 @@ ANSWER, TURN = "answer", "turn1"
         ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
     ],
 )
-def test_each_word_is_sent_once_with_restarts_marked(parts: list[tuple[str, int, str]], end: str, text: str) -> None:
-    assert _message_of(*parts, end=end) == text
+def test_each_word_is_sent_once_with_restarts_marked(
+    polls: list[tuple[str, int, str]], final_text: str, expected: str
+) -> None:
+    assert _received_text(*polls, final_text=final_text) == expected
 
 
 def test_request_follows_the_text_before_it() -> None:
-    assert _message_of(end="Which?", request_count=1) == "Which?"
-    assert _message_of((TURN, 1, "I found two."), end="Which?", request_count=1) == f"I found two.{NEXT_TURN}Which?"
+    assert _received_text(final_text="Which?", request_count=1) == "Which?"
+    assert (
+        _received_text((TURN, 1, "I found two."), final_text="Which?", request_count=1)
+        == f"I found two.{NEXT_TURN}Which?"
+    )
 
 
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,9 +192,10 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
         return "ann:main"
 
     monkeypatch.setattr(completions, "_respond_with_stream", stream_run)
-    more = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
+    fields = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
     context = cast(
-        "GatewayContext", SimpleNamespace(visible_run=visible_run, runs=SimpleNamespace(session_of=session_of), **more)
+        "GatewayContext",
+        SimpleNamespace(visible_run=visible_run, runs=SimpleNamespace(session_of=session_of), **fields),
     )
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):

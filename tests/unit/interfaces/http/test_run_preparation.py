@@ -54,28 +54,32 @@ def _prepare(folder: Path, target: Target, options: GatewayOptions) -> StartRequ
 
 
 def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
-    run = _prepare(
+    start_request = _prepare(
         tmp_path, Target("profile", "rounds"), GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
     )
-    assert run.plan.extender is not None
-    assert (run.plan.extender["max_rounds"], run.plan.extender["worker_timeout_s"]) == (4, 120)
-    assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
+    assert start_request.plan.extender is not None
+    assert (start_request.plan.extender["max_rounds"], start_request.plan.extender["worker_timeout_s"]) == (4, 120)
+    assert (start_request.plan.deadline_s, start_request.options.deadline_s, start_request.options.owner) == (
+        900,
+        900,
+        "me",
+    )
     # Requests with different rounds have different sources.
-    assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
+    assert (start_request.source["max_rounds"], start_request.source["worker_timeout_s"]) == (4, 120)
     default_start = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
     assert (default_start.plan.deadline_s, default_start.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
-    plan = Target("profile", "plan")
-    assert _prepare(tmp_path, plan, GatewayOptions(deadline_s=900)).options.deadline_s == 900
-    for options, name in (
+    target = Target("profile", "plan")
+    assert _prepare(tmp_path, target, GatewayOptions(deadline_s=900)).options.deadline_s == 900
+    for options, param in (
         (GatewayOptions(max_rounds=4), "max_rounds"),
         (GatewayOptions(worker_timeout_s=9.0), "worker_timeout"),
     ):
         with pytest.raises(ApiError, match="profile/plan does not run in rounds") as error:
-            _prepare(tmp_path, plan, options)
-        assert (error.value.status, error.value.param) == (400, name)
+            _prepare(tmp_path, target, options)
+        assert (error.value.status, error.value.param) == (400, param)
 
 
 def _template(**inputs: Any) -> Template:
@@ -88,16 +92,16 @@ def test_single_input_is_the_message_itself() -> None:
     assert plan_inputs(_template(some={"type": "array"}), "[1, 2]", inputs=None) == {"some": [1, 2]}
     assert plan_inputs(_template(words=text), "21", inputs=None) == {"words": "21"}
     assert plan_inputs(_template(number=number), '{"number": 21}', inputs=None) == {"number": 21}
-    for template, words in ((_template(number=number), "many"), (_template(a=number, b=number), "21")):
+    for template, message in ((_template(number=number), "many"), (_template(a=number, b=number), "21")):
         with pytest.raises(ApiError, match="as a JSON object in the message"):
-            plan_inputs(template, words, inputs=None)
+            plan_inputs(template, message, inputs=None)
 
 
 def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED_PLAN["plan"]), encoding="utf-8")
     declarations = load_toolset(Settings(state_dir=tmp_path)).declarations()
     context, target = _context(tmp_path, templates=load_templates(tmp_path, declarations)), Target("plan", "double")
-    entries = [
+    requests = [
         _start(context, target, Conversation(text), options).request
         for text, options in (
             ('{"number": 1}', GatewayOptions()),
@@ -106,27 +110,32 @@ def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None
         )
     ]
     title = "(the plan Double a number)"
-    assert entries == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
+    assert requests == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
     with pytest.raises(PlanInvalid):
         _start(context, target, Conversation(json.dumps({"number": 1, "more": "x" * 100_000})))
     assert len(_start(context, target, Conversation('{"number": ' + " " * 100_000 + "1}")).request) < 1_000
 
 
-@pytest.mark.parametrize("target", ["plan", "intents"])
-def test_title_of_a_run_is_the_message_of_the_user(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize("profile", ["plan", "intents"])
+def test_title_of_a_run_is_the_message_of_the_user(tmp_path: Path, profile: str) -> None:
     conversation = Conversation("List the files here.", instructions="You are ShellGPT, an assistant.")
-    run = _start(_context(tmp_path), Target("profile", target), conversation).prepare(None)
-    assert run.plan.title == "List the files here."
-    assert run.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
+    start_request = _start(_context(tmp_path), Target("profile", profile), conversation).prepare(None)
+    assert start_request.plan.title == "List the files here."
+    assert start_request.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
 
 
 def test_run_has_the_output_schema_of_its_request(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
     context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
-    run, without_schema = (
-        _start(context, target, conversation, settings=each).prepare(None) for each in (settings, _DEFAULT_SETTINGS)
+    request_with_schema, request_without_schema = (
+        _start(context, target, conversation, settings=answer_settings).prepare(None)
+        for answer_settings in (settings, _DEFAULT_SETTINGS)
     )
-    assert goal_from_json(run.plan.extender).output_schema == run.source["output_schema"] == schema
+    assert (
+        goal_from_json(request_with_schema.plan.extender).output_schema
+        == request_with_schema.source["output_schema"]
+        == schema
+    )
     # Runs that started before this field existed have a goal without the field.
-    assert "output_schema" not in {**(without_schema.plan.extender or {}), **without_schema.source}
+    assert "output_schema" not in {**(request_without_schema.plan.extender or {}), **request_without_schema.source}

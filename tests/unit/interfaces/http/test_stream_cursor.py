@@ -10,64 +10,68 @@ from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.text_stream import TextMark, text_checksum
 from dagwright.interfaces.http.stream_cursor import RESPONSE_OPENING_EVENTS, StreamCursor, StreamKind
 
-names = st.text(
+NAMES = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "), min_size=1, max_size=40
 )
-standings, outcomes = st.sampled_from(["", "9f3a01bc4d0e77a2"]), st.sampled_from(["", "9f3a01bc"])
-marks = st.builds(
+RUN_CHECKSUMS, OUTCOME_CHECKSUMS = st.sampled_from(["", "9f3a01bc4d0e77a2"]), st.sampled_from(["", "9f3a01bc"])
+MARKS = st.builds(
     lambda node, text: TextMark(node, len(text), text_checksum(text)),
-    st.one_of(st.just(""), names),
+    st.one_of(st.just(""), NAMES),
     st.text(max_size=30),
 )
-cursors = st.builds(
+CURSORS = st.builds(
     StreamCursor,
     st.sampled_from(StreamKind),
-    names,
+    NAMES,
     st.integers(1, RESPONSE_OPENING_EVENTS),
     st.builds(SubscriptionCursor, st.builds(Cursor, st.integers(1, 99), st.integers(0, 10**6)), st.booleans()),
-    standings,
+    RUN_CHECKSUMS,
     st.integers(30, 10**8),
-    marks,
+    MARKS,
     st.integers(0, 999),
-    outcomes,
+    OUTCOME_CHECKSUMS,
 )
 
 
-@given(cursors)
-def test_event_id_has_the_complete_cursor_in_the_size_of_a_header(cursor: StreamCursor) -> None:
+@given(CURSORS)
+def test_event_id_contains_the_complete_cursor_and_fits_in_a_header(cursor: StreamCursor) -> None:
     text = str(cursor)
     assert StreamCursor.parse(text, cursor.kind) == cursor
     assert text.isascii()
     assert {" ", "\n"}.isdisjoint(text)
-    by_number = replace(cursor, mark=replace(cursor.mark, check=cursor.mark.check & 0x7FF, bits=11))
-    assert StreamCursor.parse(str(by_number), cursor.kind) == by_number
+    cursor_of_number = replace(cursor, mark=replace(cursor.mark, check=cursor.mark.check & 0x7FF, bits=11))
+    assert StreamCursor.parse(str(cursor_of_number), cursor.kind) == cursor_of_number
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
-def test_numbers_of_a_response_grow_and_are_its_cursor(pieces: list[str], has_requests: bool, ends: int) -> None:
-    cursor, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
+def test_sequence_numbers_of_a_response_increase_and_contain_its_cursor(
+    texts: list[str], has_requests: bool, closing_events: int
+) -> None:
+    cursor, sent_cursors = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
-        result.append(cursor := replace(cursor, opening_count=opening))
+        sent_cursors.append(cursor := replace(cursor, opening_count=opening))
     text = ""
-    for piece in pieces:
-        text += piece
-        result.append(
+    for part in texts:
+        text += part
+        sent_cursors.append(
             cursor := replace(
                 cursor, total_characters=len(text), mark=TextMark("answer", len(text), text_checksum(text))
             )
         )
     if has_requests:
-        result.append(cursor := replace(cursor, total_characters=cursor.total_characters + 6, closing_count=1))
-    result += [cursor := replace(cursor, closing_count=end) for end in range(2, 2 + ends)]
-    numbers = [each.sequence_number for each in result]
+        sent_cursors.append(cursor := replace(cursor, total_characters=cursor.total_characters + 6, closing_count=1))
+    sent_cursors += [
+        cursor := replace(cursor, closing_count=closing_count) for closing_count in range(2, 2 + closing_events)
+    ]
+    numbers = [sent_cursor.sequence_number for sent_cursor in sent_cursors]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
-    for each in result:
-        parsed = StreamCursor.from_sequence_number(each.sequence_number, "run-1")
+    for sent_cursor in sent_cursors:
+        parsed = StreamCursor.from_sequence_number(sent_cursor.sequence_number, "run-1")
         assert (parsed.sequence_number, parsed.opening_count, parsed.total_characters, parsed.closing_count) == (
-            each.sequence_number,
-            each.opening_count,
-            each.total_characters,
-            each.closing_count,
+            sent_cursor.sequence_number,
+            sent_cursor.opening_count,
+            sent_cursor.total_characters,
+            sent_cursor.closing_count,
         )
-        assert each.closing_count or parsed.mark.is_prefix_of(text)
+        assert sent_cursor.closing_count or parsed.mark.is_prefix_of(text)

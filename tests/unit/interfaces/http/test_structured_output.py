@@ -127,19 +127,21 @@ UNSUPPORTED_REQUESTS: list[Any] = [
 
 
 @pytest.mark.parametrize(("fields", "param"), UNSUPPORTED_REQUESTS)
-async def test_unsupported_output_is_rejected(offline_client: httpx.AsyncClient, fields: Any, param: str) -> None:
+async def test_unsupported_output_is_rejected(
+    http_without_temporal: httpx.AsyncClient, fields: Any, param: str
+) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
-    answer = await offline_client.post("/v1/chat/completions", json=body)
+    answer = await http_without_temporal.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
 async def test_schema_is_unsupported_for_intents_and_in_background(
-    offline_client: httpx.AsyncClient, model: str
+    http_without_temporal: httpx.AsyncClient, model: str
 ) -> None:
     output_format = {"type": "json_schema", "name": "Person", "schema": PERSON}
     body = {"model": model, "input": "{}", "text": {"format": output_format}, "background": model == "plan/double"}
-    assert error_of(await offline_client.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
+    assert error_of(await http_without_temporal.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
 
 
 def test_response_format_and_tool_choice_are_converted_for_chat_completions() -> None:
