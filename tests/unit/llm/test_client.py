@@ -44,16 +44,16 @@ async def test_request_has_only_the_fields_that_are_set() -> None:
         answer = await client.complete(model_call())
         await client.complete(ModelCall((system("Be brief."), user("Hello?")), config=FULL_CONFIG, labels=LABELS))
         await client.complete(model_call(labels=CallLabels(node_id="n" * 600)))
-    minimal, full, long = server.calls
+    minimal_call, full_call, long_label_call = server.calls
     hello = {"role": "user", "content": "Hello?"}
-    assert (answer.text, minimal.api_key) == ("Hi", KEY)
-    assert minimal.body == {"model": "small", "messages": [hello]}
-    assert full.body == {
+    assert (answer.text, minimal_call.api_key) == ("Hi", KEY)
+    assert minimal_call.body == {"model": "small", "messages": [hello]}
+    assert full_call.body == {
         **{"model": "large", "temperature": 0.5, "max_tokens": 7, "top_p": 0.9, "seed": 3, "reasoning_effort": "low"},
         "messages": [{"role": "system", "content": "Be brief."}, hello],
         "metadata": {"run_id": "run-1", "node_id": "plan", "purpose": "planner"},
     }
-    assert long.metadata == {"node_id": "n" * 512}
+    assert long_label_call.metadata == {"node_id": "n" * 512}
 
 
 async def test_answer_has_its_model_and_usage() -> None:
@@ -183,12 +183,12 @@ async def test_complete_response_is_accepted_for_a_stream_request() -> None:
 
 async def test_call_can_be_cancelled_and_a_closed_client_can_be_reused() -> None:
     async with ModelServer(Silence(), "one", "two") as server, client_of(server) as client:
-        pending = asyncio.ensure_future(client.complete(model_call()))
+        pending_call = asyncio.ensure_future(client.complete(model_call()))
         while not server.calls:
-            await asyncio.wait({pending}, timeout=0.01)
-        pending.cancel()
+            await asyncio.wait({pending_call}, timeout=0.01)
+        pending_call.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await pending
+            await pending_call
         assert (await client.complete(model_call())).text == "one"
         await client.close()
         assert (await client.complete(model_call())).text == "two"

@@ -147,8 +147,8 @@ async def test_failure_names_the_address_without_its_secrets() -> None:
 
 
 def test_only_temporary_failures_are_retried() -> None:
-    retried = {error for error in ModelError if error.action is Action.RETRY}
-    assert retried == {E.BUSY, E.UNAVAILABLE, E.ANSWER_BROKEN}
+    retried_errors = {error for error in ModelError if error.action is Action.RETRY}
+    assert retried_errors == {E.BUSY, E.UNAVAILABLE, E.ANSWER_BROKEN}
 
 
 @pytest.mark.parametrize(

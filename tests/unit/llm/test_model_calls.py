@@ -163,10 +163,10 @@ def test_user_prices_override_included_prices(tmp_path: Path) -> None:
 
 def test_sum_of_usages_has_no_cost_if_a_cost_is_unknown() -> None:
     table = PriceTable({"m": Price(Decimal(1), Decimal("0.5"), Decimal(2))})
-    priced, unpriced = table.add_cost(USAGE, "m"), table.add_cost(USAGE, "other")
-    uncounted = table.add_cost(Usage(calls=1, uncounted_calls=1), "m")
-    assert (priced.cost, unpriced.cost, uncounted.cost) == (Decimal("1.0"), None, None)
-    total = sum([priced, unpriced, uncounted, priced], Usage())
+    priced_usage, unpriced_usage = table.add_cost(USAGE, "m"), table.add_cost(USAGE, "other")
+    uncounted_usage = table.add_cost(Usage(calls=1, uncounted_calls=1), "m")
+    assert (priced_usage.cost, unpriced_usage.cost, uncounted_usage.cost) == (Decimal("1.0"), None, None)
+    total = sum([priced_usage, unpriced_usage, uncounted_usage, priced_usage], Usage())
     tokens = {"prompt_tokens": 3_000_000, "completion_tokens": 300_000, "cached_tokens": 1_200_000}
     assert total == Usage(calls=4, money=Decimal("2.0"), unpriced_calls=1, uncounted_calls=1, **tokens)
     assert (total.cost, total.tokens, total.to_json()["money"]) == (None, 3_300_000, "2.0")

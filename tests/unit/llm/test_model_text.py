@@ -57,11 +57,11 @@ def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
-def test_visible_text_only_grows_until_it_equals_the_answer(words: str, sizes: list[int], field: str) -> None:
-    words = words.replace("[", "(").strip()
-    response_text = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
+def test_visible_text_only_grows_until_it_equals_the_answer(answer: str, sizes: list[int], field: str) -> None:
+    answer = answer.replace("[", "(").strip()
+    response_text = answer if not field else json.dumps({"missing": ["a"], "answer": answer, "more": 1})
     actual = _visible_texts(field, *_split(response_text, sizes))
-    assert actual[-1] == words
+    assert actual[-1] == answer
     assert all(longer.startswith(shorter) for shorter, longer in pairwise(actual))
 
 
@@ -71,9 +71,11 @@ def test_surrogate_pairs_in_pieces_are_repaired_as_in_the_complete_answer(
     characters: list[str], sizes: list[int]
 ) -> None:
     # The final "." ends a lone high surrogate, which is held until the next character.
-    words = "".join(characters).replace("[", "(") + "."
-    encoded = words.encode("utf-16-le", "surrogatepass")
-    halves = "".join(chr(int.from_bytes(encoded[at : at + 2], "little")) for at in range(0, len(encoded), 2))
+    text = "".join(characters).replace("[", "(") + "."
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    halves = "".join(
+        chr(int.from_bytes(encoded[offset : offset + 2], "little")) for offset in range(0, len(encoded), 2)
+    )
     assert _visible_texts("", *_split(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 

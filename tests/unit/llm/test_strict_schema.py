@@ -92,8 +92,8 @@ def test_schema_keyword_is_converted_to_its_strict_form(
 def test_all_of_and_references_are_resolved() -> None:
     named_schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     aged_schema = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
-    merged = {"allOf": [{"$ref": "#/$defs/Named"}, aged_schema]}
-    schema = {"type": "object", "properties": {"x": merged}, "required": ["x"], "$defs": {"Named": named_schema}}
+    merged_schema = {"allOf": [{"$ref": "#/$defs/Named"}, aged_schema]}
+    schema = {"type": "object", "properties": {"x": merged_schema}, "required": ["x"], "$defs": {"Named": named_schema}}
     strict_schema = StrictSchema(schema)
     assert strict_schema.schema["properties"]["x"]["required"] == ["name", "age"]
     assert strict_schema.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}

@@ -59,11 +59,11 @@ async def test_strict_schema_is_requested_and_the_answer_is_converted_back() -> 
     async with ModelServer(json_text(strict_answer)) as server:
         answer = await complete(server, model_call(output=PERSON_OUTPUT))
     assert (answer.output, json.loads(answer.text)) == (ANN, strict_answer)
-    null, as_json = {"type": "null"}, {"type": "string", "description": "The value as a text of JSON."}
-    age, more = {"anyOf": [{"type": "integer"}, null]}, {"anyOf": [as_json, null]}
+    null_schema, json_text_schema = {"type": "null"}, {"type": "string", "description": "The value as a text of JSON."}
+    age_schema, more_schema = {"anyOf": [{"type": "integer"}, null_schema]}, {"anyOf": [json_text_schema, null_schema]}
     schema = {
         "type": "object",
-        "properties": {"name": {"type": "string"}, "age": age, "more": more},
+        "properties": {"name": {"type": "string"}, "age": age_schema, "more": more_schema},
         "required": ["name", "age", "more"],
         "additionalProperties": False,
     }
@@ -72,8 +72,8 @@ async def test_strict_schema_is_requested_and_the_answer_is_converted_back() -> 
 
 
 MODES = ["json_schema", "json_object", "tool", "text"]
-FENCED = text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?")
-ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED]
+FENCED_ANSWER = text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?")
+ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED_ANSWER]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

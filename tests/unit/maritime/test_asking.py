@@ -59,7 +59,7 @@ async def test_repair_prompt_has_the_problem_of_the_answer() -> None:
     )
 
 
-async def test_an_answer_that_does_not_fit_the_schema_is_repaired_too() -> None:
+async def test_an_answer_that_does_not_fit_the_schema_is_repaired() -> None:
     async with ModelServer(json_text({"m": 3}), step(json_text({"n": 4}))) as server:
         assert (await request_number(server))[0] == 4
 
@@ -173,13 +173,13 @@ async def test_outage_does_not_increase_the_number_of_requested_answers() -> Non
 
 
 async def test_invalid_answers_of_all_attempts_are_counted() -> None:
-    script = iter([ModelError.OUTPUT_INVALID] * 2 + [ModelError.UNAVAILABLE] + [ModelError.OUTPUT_INVALID] * 2)
+    model_errors = iter([ModelError.OUTPUT_INVALID] * 2 + [ModelError.UNAVAILABLE] + [ModelError.OUTPUT_INVALID] * 2)
 
     async def ask() -> Any:
-        raise ModelFailure(next(script), "no answer that fits")
+        raise ModelFailure(next(model_errors), "no answer that fits")
 
-    first, second = await errors_of_attempts(ask)
-    assert (type(first), type(second), next(script, None)) == (ModelFailure, NoValidAnswer, None)
+    first_error, second_error = await errors_of_attempts(ask)
+    assert (type(first_error), type(second_error), next(model_errors, None)) == (ModelFailure, NoValidAnswer, None)
     # The last answer was invalid, but its attempt ended before it reported the problem.
     async with ModelServer() as server:
         with pytest.raises(NoValidAnswer, match="4 attempts; last problem: the answer to an earlier attempt was"):

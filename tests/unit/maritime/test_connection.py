@@ -43,8 +43,8 @@ async def test_server_that_was_never_configured_or_started_is_not_waited_for(tmp
 
 
 async def test_stopped_server_is_waited_for(tmp_path: Path) -> None:
-    record = RunningSearch(address="http://127.0.0.1:1", pid=1)
-    (tmp_path / "search.json").write_text(record.model_dump_json(), encoding="utf-8")
+    running_search = RunningSearch(address="http://127.0.0.1:1", pid=1)
+    (tmp_path / "search.json").write_text(running_search.model_dump_json(), encoding="utf-8")
     with pytest.raises(RetryLater, match="no search server runs in") as error:
         async with connect(state_dir=tmp_path):
             pass
@@ -57,7 +57,7 @@ async def test_tool_called_outside_of_a_worker_has_no_search_server() -> None:
             pass
 
 
-async def test_limits_and_prefix_are_settings() -> None:
+async def test_limits_and_index_prefix_come_from_the_settings() -> None:
     settings: dict[str, Any] = {"opensearch_prefix": "other", "opensearch_max_rows": 7, "opensearch_timeout_s": 2.5}
     async with connect(opensearch_url=UNREACHABLE_URL, **settings) as search:
         assert (search.indices.shipments, search.limits.rows, search.limits.timeout_s) == ("other-shipments", 7, 2.5)

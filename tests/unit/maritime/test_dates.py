@@ -80,7 +80,7 @@ def test_missing_day_of_a_shorter_month_is_its_last_day() -> None:
     assert parse_period("last 1 month", date(2026, 3, 31)) == (date(2026, 3, 1), date(2026, 3, 31))
 
 
-DOCUMENTS = list(name_documents())
+NAME_DOCUMENTS = list(name_documents())
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ DOCUMENTS = list(name_documents())
     ],
 )
 def test_name_matches_the_parties_with_that_name(text: str, kind: str, expected: list[str]) -> None:
-    assert [candidate.name for candidate in rank_candidates(text, DOCUMENTS, kind=kind).meanings] == expected
+    assert [candidate.name for candidate in rank_candidates(text, NAME_DOCUMENTS, kind=kind).meanings] == expected
 
 
 @pytest.mark.parametrize("text", ["Acme Corp", "Acme", "acme inc"])
 def test_a_name_that_three_companies_share_matches_all_of_them(text: str) -> None:
-    match = rank_candidates(text, DOCUMENTS, kind="shipper")
+    match = rank_candidates(text, NAME_DOCUMENTS, kind="shipper")
     assert {candidate.name for candidate in match.meanings} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
     problem = match.problem()
     assert problem is not None
@@ -118,11 +118,13 @@ def test_a_name_that_three_companies_share_matches_all_of_them(text: str) -> Non
 
 
 def test_kind_is_ignored_if_no_name_of_that_kind_matches() -> None:
-    assert [candidate.kind for candidate in rank_candidates("Maersk", DOCUMENTS, kind="port").meanings] == ["carrier"]
+    assert [candidate.kind for candidate in rank_candidates("Maersk", NAME_DOCUMENTS, kind="port").meanings] == [
+        "carrier"
+    ]
 
 
 def test_an_unknown_name_is_reported_with_suggestions() -> None:
-    match = rank_candidates("Zanzibar", DOCUMENTS[:7])
+    match = rank_candidates("Zanzibar", NAME_DOCUMENTS[:7])
     assert (match.meanings, len(match.similar_names), match.is_clear) == ([], 5, False)
     assert match.problem() == (
         "no shipper, carrier or port is called 'Zanzibar'; similar names: Golden Bridge Electronics Co, Sunrise "
@@ -132,5 +134,5 @@ def test_an_unknown_name_is_reported_with_suggestions() -> None:
 
 
 def test_generic_company_words_match_no_company() -> None:
-    assert rank_candidates("Co", DOCUMENTS).meanings == []
-    assert rank_candidates("Group LLC", DOCUMENTS).meanings == []
+    assert rank_candidates("Co", NAME_DOCUMENTS).meanings == []
+    assert rank_candidates("Group LLC", NAME_DOCUMENTS).meanings == []

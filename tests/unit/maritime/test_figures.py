@@ -100,11 +100,11 @@ def test_shares_are_of_all_documents_if_the_result_omits_groups() -> None:
 
 def test_shares_are_of_all_documents_if_some_documents_are_in_no_group() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
-    a, b, totals = model_rows(tables_of([result], [""]), "by_shipper")
-    assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
+    row_a, row_b, totals = model_rows(tables_of([result], [""]), "by_shipper")
+    assert [(row["documents"], row["share of documents"]) for row in (row_a, row_b)] == [("20", "50 %"), ("10", "25 %")]
     # The volume of the other ten documents is unknown, so 400 is not the total volume.
     assert totals == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
-    assert "share of volume" not in a
+    assert "share of volume" not in row_a
 
 
 LATE_FILTER = {"range": {"delay_days": {"gt": 0}}}
@@ -155,9 +155,9 @@ def test_overlapping_groups_have_no_total(
     aggregation: dict[str, Any], response: dict[str, Any], shares: list[str]
 ) -> None:
     result = EsResults(
-        total=1_000, aggregations={"of": response}, query={"aggs": {"of": {**aggregation, **VOLUME_AGGS}}}
+        total=1_000, aggregations={"group": response}, query={"aggs": {"group": {**aggregation, **VOLUME_AGGS}}}
     )
-    rows = model_rows(tables_of([result], [""]), "of")
+    rows = model_rows(tables_of([result], [""]), "group")
     assert [row["share of documents"] for row in rows] == shares
     assert [name for row in rows for name in row if name == "share of volume"] == []
 
@@ -178,12 +178,12 @@ def test_histogram_without_its_empty_groups_has_totals() -> None:
 
 def test_nested_groups_have_shares_of_the_documents_of_their_parent_group() -> None:
     # Two aggregations of the same name: each figure belongs to its own aggregation.
-    aggs = {"of": {"filter": LATE_FILTER, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME_AGGS}}}}
+    aggs = {"group": {"filter": LATE_FILTER, "aggs": {"group": {"terms": {"field": "carrier_name"}, **VOLUME_AGGS}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
-    late_group = {"doc_count": 200, "of": carriers}
-    tables = tables_of([EsResults(total=1_000, aggregations={"of": late_group}, query={"aggs": aggs})], [""])
-    assert model_rows(tables, "of") == [{"of": "of", "documents": "200", "share of documents": "20 %"}]
-    maersk, zim, totals = model_rows(tables, "of / of")
+    late_group = {"doc_count": 200, "group": carriers}
+    tables = tables_of([EsResults(total=1_000, aggregations={"group": late_group}, query={"aggs": aggs})], [""])
+    assert model_rows(tables, "group") == [{"group": "group", "documents": "200", "share of documents": "20 %"}]
+    maersk, zim, totals = model_rows(tables, "group / group")
     assert (maersk["share of documents"], maersk["share of volume"]) == ("75 %", "75 %")
     assert (zim["share of documents"], zim["share of volume"]) == ("25 %", "25 %")
     assert (totals["documents"], totals["volume"]) == ("200", "40")
@@ -239,7 +239,7 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
     assert "| latest | 2026-11-22 |" in actual[0].markdown()
 
 
-def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
+def test_dates_of_several_results_are_side_by_side_and_may_be_stated() -> None:
     query = {"aggs": {"latest": {"max": {"field": "arrival_date"}}}}
     results = [
         EsResults(total=2, query=query, aggregations={"latest": date_figure("2026-11-05")}),
@@ -339,5 +339,5 @@ def test_numbers_in_source_texts_may_only_be_repeated_whole() -> None:
         ("8" * 60, ["8" * 60]),
     ],
 )
-def test_invented_figures_are_found(text: str, expected: list[str]) -> None:
+def test_numbers_without_a_source_are_found(text: str, expected: list[str]) -> None:
     assert find_unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == expected

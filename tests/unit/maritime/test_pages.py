@@ -39,9 +39,9 @@ class FakeSearchClient:
 
     async def search(self, *, body: dict[str, Any], **_: Any) -> dict[str, Any]:
         self.requests.append(body)
-        first = body["search_after"][-1] + 1 if "search_after" in body else body.get("from", 0)
-        assert first + body["size"] <= 10_000 or "search_after" in body, "the server would refuse it"
-        numbers = range(first, min(first + body["size"], self._total))
+        first_number = body["search_after"][-1] + 1 if "search_after" in body else body.get("from", 0)
+        assert first_number + body["size"] <= 10_000 or "search_after" in body, "the server would refuse it"
+        numbers = range(first_number, min(first_number + body["size"], self._total))
         hits = [{"_source": {"id": number, "fill": self._fill}, "sort": [number]} for number in numbers]
         return {"hits": {"hits": hits, "total": {"value": self._total}}}
 

@@ -27,7 +27,7 @@ def shipments() -> list[Shipment]:
     return list(DataSet(TODAY).shipments())
 
 
-def to_los_angeles(shipments: list[Shipment]) -> list[Shipment]:
+def shipments_to_los_angeles(shipments: list[Shipment]) -> list[Shipment]:
     return [shipment for shipment in shipments if shipment["destination_port_code"] == "USLAX"]
 
 
@@ -76,10 +76,12 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
 
 
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
-    arrived = [shipment for shipment in shipments if shipment["status"] == "arrived"]
-    shipments_with_times = [shipment for shipment in arrived if "transit_days" in shipment]
-    without_transit_times = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days}
-    assert without_transit_times
+    arrived_shipments = [shipment for shipment in shipments if shipment["status"] == "arrived"]
+    shipments_with_times = [shipment for shipment in arrived_shipments if "transit_days" in shipment]
+    names_without_transit_times = {
+        shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days
+    }
+    assert names_without_transit_times
     assert {shipment["shipper_name"] for shipment in shipments_with_times} == {
         shipper.name for shipper in SHIPPERS if shipper.reports_transit_days
     }
@@ -88,8 +90,8 @@ def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[
     }
     shipments_of_reporting_parties = [
         shipment
-        for shipment in arrived
-        if not {shipment["shipper_name"], shipment["carrier_name"]} & without_transit_times
+        for shipment in arrived_shipments
+        if not {shipment["shipper_name"], shipment["carrier_name"]} & names_without_transit_times
     ]
     assert 0.9 < len(shipments_with_times) / len(shipments_of_reporting_parties) < 0.98
     for shipment in shipments_with_times:
@@ -98,10 +100,10 @@ def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[
 
 
 def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipments: list[Shipment]) -> None:
-    shipments_there = to_los_angeles(shipments)
-    shipment_counts = Counter(shipment["shipper_name"] for shipment in shipments_there)
+    los_angeles_shipments = shipments_to_los_angeles(shipments)
+    shipment_counts = Counter(shipment["shipper_name"] for shipment in los_angeles_shipments)
     teu_sums: Counter[str] = Counter()
-    for shipment in shipments_there:
+    for shipment in los_angeles_shipments:
         teu_sums[shipment["shipper_name"]] += shipment["teu"]
     top_shippers = [name for name, _ in shipment_counts.most_common(5)]
     assert [name for name, _ in teu_sums.most_common(5)] == top_shippers
@@ -117,16 +119,16 @@ def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipme
 def test_arrivals_of_yesterday_differ_from_expected_arrivals_of_yesterday(shipments: list[Shipment]) -> None:
     yesterday = (TODAY - timedelta(days=1)).isoformat()
     arrived_ids = {shipment["shipment_id"] for shipment in shipments if shipment.get("arrival_date") == yesterday}
-    expected = {shipment["shipment_id"] for shipment in shipments if shipment["eta_date"] == yesterday}
-    assert arrived_ids - expected
-    assert expected - arrived_ids
+    expected_ids = {shipment["shipment_id"] for shipment in shipments if shipment["eta_date"] == yesterday}
+    assert arrived_ids - expected_ids
+    assert expected_ids - arrived_ids
 
 
 def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipment]) -> None:
-    shippers_there = {
+    houston_shippers = {
         shipment["shipper_name"] for shipment in shipments if shipment["destination_port_code"] == "USHOU"
     }
-    assert {name for name in shippers_there if name.startswith("Acme")} == {
+    assert {name for name in houston_shippers if name.startswith("Acme")} == {
         "Acme Corp LLC",
         "Acme Corporation",
         "Acme Co",
@@ -135,7 +137,7 @@ def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipmen
 
 def test_both_carriers_of_a_comparison_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
     shipment_counts = Counter(
-        (shipment["carrier_name"], shipment["departure_date"][:7]) for shipment in to_los_angeles(shipments)
+        (shipment["carrier_name"], shipment["departure_date"][:7]) for shipment in shipments_to_los_angeles(shipments)
     )
     for carrier in ("MAERSK", "EVERGREEN"):
         assert min(shipment_counts[carrier, month] for month in ("2025-10", "2025-11", "2025-12")) > 5
@@ -173,13 +175,13 @@ class AcceptingClient:
 
     def __init__(self) -> None:
         self.indices = self
-        self.accepted = 0
+        self.accepted_count = 0
 
     async def get_mapping(self, **_: Any) -> dict[str, Any]:
         return {"error": "there is no index"}
 
     async def bulk(self, *, body: str, **_: Any) -> dict[str, Any]:
-        self.accepted += body.count("\n") // 2
+        self.accepted_count += body.count("\n") // 2
         await asyncio.sleep(0)
         return {"errors": False}
 
@@ -192,22 +194,26 @@ class AcceptingClient:
 async def test_memory_does_not_grow_with_the_number_of_shipments(monkeypatch: pytest.MonkeyPatch) -> None:
     server = AcceptingClient()
 
-    async def make(documents: int) -> None:
-        for _ in DataSet(TODAY, documents).shipments():
+    async def make_shipments(count: int) -> None:
+        for _ in DataSet(TODAY, count).shipments():
             pass
 
-    async def send(documents: int) -> None:
-        await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
+    async def load_shipments(count: int) -> None:
+        await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, count))
 
     monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
     small_count, large_count = 225, 450
     # The first call creates tables that remain in memory.
-    await send(small_count)
-    make_peaks = [await peak_bytes(partial(make, number)) for number in (small_count, large_count)]
-    send_peaks = [await peak_bytes(partial(send, number)) for number in (small_count, large_count)]
-    assert server.accepted > 2 * small_count + large_count
-    assert (make_peaks[1] < 1.2 * make_peaks[0], make_peaks[1] < 1_000_000) == (True, True), make_peaks
-    assert (send_peaks[1] < 1.2 * send_peaks[0], send_peaks[1] < 20_000_000) == (True, True), send_peaks
+    await load_shipments(small_count)
+    make_peaks_bytes = [await peak_bytes(partial(make_shipments, number)) for number in (small_count, large_count)]
+    load_peaks_bytes = [await peak_bytes(partial(load_shipments, number)) for number in (small_count, large_count)]
+    assert server.accepted_count > 2 * small_count + large_count
+    assert (make_peaks_bytes[1] < 1.2 * make_peaks_bytes[0], make_peaks_bytes[1] < 1_000_000) == (True, True), (
+        make_peaks_bytes
+    )
+    assert (load_peaks_bytes[1] < 1.2 * load_peaks_bytes[0], load_peaks_bytes[1] < 20_000_000) == (True, True), (
+        load_peaks_bytes
+    )
 
 
 @pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])

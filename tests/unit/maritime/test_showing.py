@@ -46,7 +46,7 @@ def test_malformed_aggregations_are_rejected_with_their_pointers(aggregations: d
     assert f"not aggregations of a search server: {problem}" in str(error.value)
 
 
-def test_no_match_is_not_an_empty_table() -> None:
+def test_no_match_is_stated_instead_of_an_empty_table() -> None:
     empty_result = EsResults(total=0, aggregations={"volume": {"value": 0.0}})
     assert show_results(empty_result) == {"formatted_results": "Nothing matches."}
 

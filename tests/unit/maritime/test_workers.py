@@ -52,9 +52,9 @@ URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL",
 
 
 def test_variables_extend_the_settings_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    default = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
+    default_settings = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
     maritime_names = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
-    assert {name: getattr(default, name) for name in maritime_names} == {
+    assert {name: getattr(default_settings, name) for name in maritime_names} == {
         "opensearch_url": None,
         "opensearch_prefix": "maritime",
         "opensearch_max_rows": 1_000,

@@ -28,15 +28,15 @@ def test_programs_and_addresses_are_parsed_in_order(tmp_path: Path) -> None:
         "description": "d",
     }
     disabled_entry = {"disabled": True, "nonsense": 1}
-    files, remote, plain = _read(
+    files_server, remote_server, plain_server = _read(
         tmp_path, files=program, remote=address, plain=entry_with_ignored_keys, off=disabled_entry
     )
     folder = tmp_path.resolve()
-    assert files.endpoint == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
-    assert remote.endpoint == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
-    assert plain.endpoint == Program("x", (), {}, folder)
-    assert [server.name for server in (files, remote, plain)] == ["files", "remote", "plain"]
-    assert files.identity != remote.identity
+    assert files_server.endpoint == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
+    assert remote_server.endpoint == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
+    assert plain_server.endpoint == Program("x", (), {}, folder)
+    assert [server.name for server in (files_server, remote_server, plain_server)] == ["files", "remote", "plain"]
+    assert files_server.identity != remote_server.identity
 
 
 def test_variables_are_substituted_and_secrets_are_hidden(tmp_path: Path) -> None:

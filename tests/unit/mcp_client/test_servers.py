@@ -112,9 +112,9 @@ async def test_result_is_the_content_of_the_response(servers: LoadedServers) -> 
 
 async def test_call_has_an_idempotency_key_and_progress(servers: LoadedServers) -> None:
     assert await call_tool(servers, "srv.key") == "test-key"
-    recorded = RecordedCall()
-    assert await call_tool(servers, "srv.slow", recorded, seconds=0.3) == "done"
-    assert [(step.done, step.total) for step in recorded.progress] == [(0, 3), (1, 3), (2, 3)]
+    recorded_call = RecordedCall()
+    assert await call_tool(servers, "srv.slow", recorded_call, seconds=0.3) == "done"
+    assert [(step.done, step.total) for step in recorded_call.progress] == [(0, 3), (1, 3), (2, 3)]
 
 
 async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
@@ -166,9 +166,9 @@ async def test_killed_server_is_restarted(tmp_path: Path) -> None:
     async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         await call_tool(servers, "srv.say", text="first")
         os.kill(calls_of(record_folder)[0]["pid"], signal.SIGKILL)
-        recorded = RecordedCall()
-        await eventually(_returned_text_is(servers, "srv.say", "second", recorded))
-        assert {"waits_for": "The MCP server 'srv' is started again: the server has ended"} in recorded.heartbeats
+        recorded_call = RecordedCall()
+        await eventually(_returned_text_is(servers, "srv.say", "second", recorded_call))
+        assert {"waits_for": "The MCP server 'srv' is started again: the server has ended"} in recorded_call.heartbeats
         assert len({call["pid"] for call in calls_of(record_folder)}) == 2
 
 

@@ -46,8 +46,8 @@ TOOLS = {
 } | RESOLVER.tools()
 
 
-def intent(verb: str, **groups: Any) -> dict[str, Any]:
-    return {"verb": verb, "params": {}, "refs": {}, "lookups": None, **groups}
+def intent(verb: str, **fields: Any) -> dict[str, Any]:
+    return {"verb": verb, "params": {}, "refs": {}, "lookups": None, **fields}
 
 
 def lookup(entity_type: str) -> dict[str, str]:
@@ -57,8 +57,8 @@ def lookup(entity_type: str) -> dict[str, str]:
 def problems_of(document: dict[str, Any], *, tools: Mapping[str, ToolDeclaration]) -> Sequence[Problem]:
     try:
         check_document(to_document(document), tools=tools)
-    except PlanInvalid as invalid:
-        return invalid.problems
+    except PlanInvalid as error:
+        return error.problems
     return ()
 
 
@@ -141,21 +141,21 @@ def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    "groups",
+    "fields",
     [
         {"refs": {"one-id": "@result_1", "two-id": "@result_1"}},
         {"params": {"one-id": "fund_1", "two-id": "fund_1"}},
         {"lookups": {"one-id": lookup("fund"), "two-id": lookup("fund")}},
     ],
 )
-def test_equal_parties_are_rejected_if_they_must_differ(groups: dict[str, Any]) -> None:
-    ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **groups))
+def test_equal_parties_are_rejected_if_they_must_differ(fields: dict[str, Any]) -> None:
+    ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **fields))
     expected = ("invalid_arguments", "join: 'two-id' is the same entity as 'one-id', and must be a different entity")
     assert (code, message) == expected
 
 
 @pytest.mark.parametrize(
-    "groups",
+    "fields",
     [
         {"refs": {"one-id": "@result_1", "two-id": "@result_2"}},
         {"params": {"one-id": "fund_1", "two-id": "fund_2"}},
@@ -164,8 +164,8 @@ def test_equal_parties_are_rejected_if_they_must_differ(groups: dict[str, Any]) 
         {"params": {"one-id": "fund_1"}},
     ],
 )
-def test_different_parties_are_accepted(groups: dict[str, Any]) -> None:
-    assert problems_of_intents(intent("make-fund"), intent("make-fund"), intent("join", **groups)) == []
+def test_different_parties_are_accepted(fields: dict[str, Any]) -> None:
+    assert problems_of_intents(intent("make-fund"), intent("make-fund"), intent("join", **fields)) == []
 
 
 def test_parties_of_invalid_references_are_not_compared() -> None:

@@ -90,10 +90,10 @@ def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway:
     (party_id,) = add_parties(database, person(""))
     assert gateway.get(party_id) == KnownParty(party_id, "John Smith", "person", None, is_active=True)
 
-    def change(session: Session) -> None:
+    def change_party(session: Session) -> None:
         session.execute(update(Party).values(name="John Smyth", jurisdiction="GB", status=PartyStatus.INACTIVE))
 
-    database.write(change)
+    database.write(change_party)
     assert gateway.get(party_id) == KnownParty(party_id, "John Smyth", "person", "GB", is_active=False)
     assert [gateway.get(unknown_id) for unknown_id in ("person_none", "", "no id at all" * 20)] == [None] * 3
 

@@ -103,7 +103,9 @@ def test_search_finds_parties_and_states_the_reason(
         ("Officer, Compliance", "role", "Compliance officer"),
     ],
 )
-def test_full_name_binds(example_database: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
+def test_full_name_binds_the_party(
+    example_database: EntityDatabase, search_text: str, entity_type: str, name: str
+) -> None:
     match = example_database.read(
         lambda session: find_parties(session, search_text, entity_type=entity_type)
     ).unambiguous_match
@@ -175,7 +177,7 @@ def summary_of(findings: Findings) -> Summary:
     return hits, findings.unambiguous_match.name if findings.unambiguous_match is not None else None, inactive
 
 
-def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
+def test_inactive_party_with_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
     search = search_in_rows(
         database,
         tmp_path,
@@ -225,7 +227,7 @@ def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tm
     assert lookup_of("Kite AG") == (["Kite GmbH"], None, [])
     assert lookup_of("Kite") == (["Kite GmbH"], "Kite GmbH", [])
     assert lookup_of("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
-    # A party with the exact form is meant, even if others have the same name.
+    # The party with the exact legal form is bound, even if other parties have the same name.
     assert lookup_of("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
     assert lookup_of("Limited Rook Old")[1] is None
     assert lookup_of("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
@@ -258,25 +260,33 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     def lookup_of(text: str, kind: str = "company") -> Summary:
         return summary_of(search(text, kind))
 
-    any_order, without_form = "same words in another order", "same name without the legal form"
+    any_order_reason, without_form_reason = "same words in another order", "same name without the legal form"
     blue_harbour = "Blue Harbour S.à r.l."
-    assert lookup_of("Harbour Blue SARL") == ([(blue_harbour, any_order)], blue_harbour, [])
-    assert lookup_of("Harbour Blue") == ([(blue_harbour, any_order)], blue_harbour, [])
-    assert lookup_of("Blue Harbour SARL") == ([(blue_harbour, without_form)], blue_harbour, [])
+    assert lookup_of("Harbour Blue SARL") == ([(blue_harbour, any_order_reason)], blue_harbour, [])
+    assert lookup_of("Harbour Blue") == ([(blue_harbour, any_order_reason)], blue_harbour, [])
+    assert lookup_of("Blue Harbour SARL") == ([(blue_harbour, without_form_reason)], blue_harbour, [])
     assert lookup_of("Harbour Blue GmbH") == ([(blue_harbour, "the name with another legal form")], None, [])
     apex = "Apex Holding Limited"
-    assert lookup_of("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
-    assert lookup_of("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
+    assert lookup_of("Holding Apex Ltd") == ([(apex, any_order_reason)], apex, [])
+    assert lookup_of("Mill Old Limited") == ([(apex, f"{any_order_reason} (an alias)")], apex, [])
     # An inactive party with the name is reported, and no other party is bound.
-    gmbh = [("Crow Nest GmbH", "the name with another legal form")]
-    assert lookup_of("Nest Crow SARL") == (gmbh, None, [("Crow Nest Sàrl", any_order)])
-    assert lookup_of("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
-    assert lookup_of("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
+    gmbh_hit = [("Crow Nest GmbH", "the name with another legal form")]
+    assert lookup_of("Nest Crow SARL") == (gmbh_hit, None, [("Crow Nest Sàrl", any_order_reason)])
+    assert lookup_of("Lake Reed Limited") == (
+        [("Reed Lake", any_order_reason)],
+        None,
+        [("Reed Lake Ltd", any_order_reason)],
+    )
+    assert lookup_of("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order_reason} (an alias)")])
     assert lookup_of("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
-    assert lookup_of("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", without_form)])
+    assert lookup_of("Smith, John", "person") == (
+        [("J. Smith", "other name")],
+        None,
+        [("Smith John", without_form_reason)],
+    )
     # Among several parties, the exact legal form takes precedence, then the exact word order.
-    assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", without_form)], "Fen Marsh Ltd", [])
-    assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
+    assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", without_form_reason)], "Fen Marsh Ltd", [])
+    assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order_reason)], "Fen Marsh GmbH", [])
 
 
 def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ REVISIONS = PARTIES.revisions
 
 MIGRATIONS_FOLDER = PARTIES.folder
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
-"""Some tables of a store from the time before migrations."""
+"""Some tables of a store that is older than the first migration."""
 ADDED_EFFECT_COLUMNS = ("changes", "undone_at")
 
 INDEXES_WITHOUT_MODEL = ("party_search_by_words", "search_word_by_trigram")
@@ -151,7 +151,7 @@ PARTIES_OF_REVISION_0004 = (
 )
 """Id, name, status and core of parties in a store of revision 0004.
 
-An inactive party had no core, or, if it was written last, a core without search words.
+An inactive party has no core, except the last party: its core has no search words.
 """
 
 

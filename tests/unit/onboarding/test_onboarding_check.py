@@ -26,8 +26,8 @@ FUND_INTENT = {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": 
 def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
     try:
         check_document(to_document({"intents": list(intents)}), tools=TOOLS)
-    except PlanInvalid as invalid:
-        return invalid.problems
+    except PlanInvalid as error:
+        return error.problems
     return ()
 
 
@@ -41,7 +41,7 @@ def test_examples_pass(example: str) -> None:
     assert problems_of(*document["intents"]) == ()
 
 
-def test_company_holds_roles_but_subscribes_to_nothing() -> None:
+def test_company_may_have_roles_but_no_products() -> None:
     role = intent("cbu.assign-role", refs={"cbu-id": "@result_1", "entity-id": "@result_2"}, role="DIRECTOR")
     assert problems_of(MANCO_INTENT, FUND_INTENT, role) == ()
     (problem,) = problems_of(
@@ -56,7 +56,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "invalid", "message"),
+    ("verb", "invalid_params", "message"),
     [
         ("cbu.ensure", {"jurisdiction": "Luxembourg"}, "jurisdiction 'Luxembourg' is not an ISO 3166 code"),
         ("entity.create-limited-company", {"jurisdiction": "UK"}, "no country UK; the United Kingdom is GB"),
@@ -88,11 +88,11 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "A" * 10_000}, "is not a name: it has 10,000 characters, at most 300 are"),
     ],
 )
-def test_value_outside_of_the_accepted_values_is_rejected(verb: str, invalid: dict[str, str], message: str) -> None:
-    valid = {"name": "Apex", "jurisdiction": "us-de"}
-    assert problems_of({"verb": verb, "params": valid}) == ()
-    (problem,) = problems_of({"verb": verb, "params": {**valid, **invalid}})
-    assert (problem.code, problem.pointer) == ("invalid_arguments", f"/intents/0/params/{next(iter(invalid))}")
+def test_invalid_value_is_rejected(verb: str, invalid_params: dict[str, str], message: str) -> None:
+    valid_params = {"name": "Apex", "jurisdiction": "us-de"}
+    assert problems_of({"verb": verb, "params": valid_params}) == ()
+    (problem,) = problems_of({"verb": verb, "params": {**valid_params, **invalid_params}})
+    assert (problem.code, problem.pointer) == ("invalid_arguments", f"/intents/0/params/{next(iter(invalid_params))}")
     assert message in problem.message
 
 
@@ -111,7 +111,7 @@ def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
         assert f'cbu.add-product: "{missing_name}" is a required property' in actual
 
 
-def test_role_of_persons_is_given_to_persons_only() -> None:
+def test_role_for_persons_is_rejected_for_companies() -> None:
     company = intent("entity.create-limited-company", name="Kite Ltd", jurisdiction="GB")
 
     def find_problems(role: str, *, ref: str | None = None, lookup_type: str | None = None) -> list[tuple[str, str]]:

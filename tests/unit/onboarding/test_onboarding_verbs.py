@@ -56,8 +56,8 @@ def test_cbu_gets_a_second_parent_but_no_second_manco(verbs: OnboardingVerbs) ->
 
 
 def test_cbu_without_jurisdiction_must_have_a_unique_name(verbs: OnboardingVerbs) -> None:
-    luxembourg = verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
-    assert verbs.ensure_cbu("k2", CbuRequest("apex")).id == luxembourg.id
+    luxembourg_fund = verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
+    assert verbs.ensure_cbu("k2", CbuRequest("apex")).id == luxembourg_fund.id
     verbs.ensure_cbu("k3", CbuRequest("Apex", "IE"))
     message = r"several parties have this name \(fund 'Apex' \(IE\), fund 'Apex' \(LU\)\)"
     with pytest.raises(ValueError, match=message):
@@ -240,7 +240,7 @@ def test_possible_duplicate_of_a_person_is_not_created(verbs: OnboardingVerbs) -
     assert verbs.create_person("k3", name="Ann Lee", jurisdiction="GB").created
 
 
-def test_two_funds_are_related_to_each_other_by_one_link(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_two_funds_are_related_to_each_other_by_a_single_link(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     first = verbs.ensure_cbu("k1", CbuRequest("Fund A", "LU"))
     second = verbs.ensure_cbu("k2", CbuRequest("Fund B", "LU"))
     overview_before = read_overview(database)
@@ -262,8 +262,12 @@ def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: Onboard
     overview_before = read_overview(database)
     created_link = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
     assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(created_link, created=False)
-    actual = verbs.get_cbu(ids[0])
-    links = {"PARENT": actual.parent_entity_ids, "MANAGEMENT_COMPANY": [actual.manco_id], "RELATED": actual.related_to}
+    company = verbs.get_cbu(ids[0])
+    links = {
+        "PARENT": company.parent_entity_ids,
+        "MANAGEMENT_COMPANY": [company.manco_id],
+        "RELATED": company.related_to,
+    }
     assert links[link] == [ids[1]]
     assert verbs.unlink("k3", cbu_id=ids[0], entity_id=ids[2], link=link).removed is False
     removal = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)
@@ -296,8 +300,8 @@ def test_role_and_product_are_removed_once(database: EntityDatabase, verbs: Onbo
 def test_cbu_has_its_links_roles_and_products(verbs: OnboardingVerbs) -> None:
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
-    people = [verbs.create_person(name, name=name).id for name in ("Zoe", "Ann")]
-    for person, role in ((people[0], "DIRECTOR"), (people[1], "DIRECTOR"), (people[0], "CHAIRPERSON")):
+    person_ids = [verbs.create_person(name, name=name).id for name in ("Zoe", "Ann")]
+    for person, role in ((person_ids[0], "DIRECTOR"), (person_ids[1], "DIRECTOR"), (person_ids[0], "CHAIRPERSON")):
         verbs.assign_role(f"{role} {person}", cbu_id=fund.id, entity_id=person, role=role)
     for product in ("FUND_ACCOUNTING", "CUSTODY"):
         verbs.add_product(product, cbu_id=fund.id, product=product)
@@ -306,9 +310,9 @@ def test_cbu_has_its_links_roles_and_products(verbs: OnboardingVerbs) -> None:
         **party,
         **{"parent_entity_ids": [], "manco_id": manco.id, "related_to": []},
         "roles": [
-            {"role": "CHAIRPERSON", "entity_id": people[0], "entity_name": "Zoe"},
-            {"role": "DIRECTOR", "entity_id": people[1], "entity_name": "Ann"},
-            {"role": "DIRECTOR", "entity_id": people[0], "entity_name": "Zoe"},
+            {"role": "CHAIRPERSON", "entity_id": person_ids[0], "entity_name": "Zoe"},
+            {"role": "DIRECTOR", "entity_id": person_ids[1], "entity_name": "Ann"},
+            {"role": "DIRECTOR", "entity_id": person_ids[0], "entity_name": "Zoe"},
         ],
         "products": ["CUSTODY", "FUND_ACCOUNTING"],
     }

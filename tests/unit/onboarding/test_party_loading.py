@@ -114,7 +114,7 @@ def test_rows_that_contradict_the_store_are_rejected(load: Load, database: Entit
     assert read_overview(database).counts[RowKind.COMPANY] == 1
 
 
-def test_rows_that_every_verb_would_reject_are_rejected(load: Load) -> None:
+def test_rows_with_an_invalid_name_or_id_are_rejected(load: Load) -> None:
     text = "id,name,kind\n,Evil \u202e oC,company\n,Z\u200bw Co,company\n,\u3164,company\nfund_1,Ann Lee,person\n"
     report = load(text)
     assert report.added == 0
@@ -126,7 +126,7 @@ def test_rows_that_every_verb_would_reject_are_rejected(load: Load) -> None:
     )
 
 
-def test_persons_of_one_name_are_distinguished_by_birth(load: Load) -> None:
+def test_persons_with_the_same_name_are_distinguished_by_date_of_birth(load: Load) -> None:
     text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
     assert load(text).added == 2
 
@@ -183,14 +183,14 @@ HEADER_WITH_ID = "id,name,kind,jurisdiction,born,status\n"
 
 def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
-    renames = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
-    report = load_parties(database, renames)
+    renames_file = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
+    report = load_parties(database, renames_file)
     renamed_rows = (
         RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
         RenamedRow(3, "person 'Ann Poe' (jurisdiction unknown)", "Ann Lee"),
     )
     assert report == LoadReport(0, 2, 0, (), (), renamed=renamed_rows)
-    assert load_parties(database, renames) == LoadReport(0, 0, 2, (), ())
+    assert load_parties(database, renames_file) == LoadReport(0, 0, 2, (), ())
     findings = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
     assert [(hit.id, hit.name, hit.reason) for hit in findings.hits] == [("kite", "Rook AG", "other name")]
     assert find_names(database, "Rook AG") == ["Rook AG"]
@@ -237,12 +237,12 @@ def test_chain_of_renames_needs_one_load(
         **{number: f"p{number},{names[number + 1]},company,CH,,\n" for number in (1, 2, 3)},
         4: "p4,Alpha,company,CH,,\n",
     }
-    chain = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[number] for number in order))
-    report = load_parties(database, chain)
+    renames_file = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[number] for number in order))
+    report = load_parties(database, renames_file)
     assert (report.added, report.updated, report.refused) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(number) for number in (1, 2, 3))
     assert [row.line for row in report.duplicates] == sorted(row.line for row in report.duplicates)
-    second_report = load_parties(database, chain)
+    second_report = load_parties(database, renames_file)
     assert (second_report.added, second_report.updated, second_report.unchanged, second_report.refused) == (0, 0, 4, ())
 
     def read_names(session: Session) -> dict[str, str]:
@@ -253,15 +253,15 @@ def test_chain_of_renames_needs_one_load(
 
 def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
-    swap = f"{HEADER_WITH_ID}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
+    swapped_rows = f"{HEADER_WITH_ID}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
     reason = "id: {0!r} belongs to company {1!r} (CH), but company {3!r} (CH) is {2!r}; the rows swap names; "
     hint = "first give {2!r} a third name in a separate load"
-    assert load(swap).refused == (
+    assert load(swapped_rows).refused == (
         RefusedRow(2, f"{reason}{hint}".format("kite", "Kite", "rook", "Rook")),
         RefusedRow(3, f"{reason}{hint}".format("rook", "Rook", "kite", "Kite")),
     )
     assert load(f"{HEADER_WITH_ID}rook,Third,company,CH,,\n").updated == 1
-    report = load(swap)
+    report = load(swapped_rows)
     assert (report.updated, report.refused) == (2, ())
 
 
@@ -327,7 +327,7 @@ def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> No
     load_party_file(database, read_parties(file_content([",Ann Lee,person,,,,,,"]), name="one"))
     statements: list[str] = []
     event.listen(database._ready_engine(), "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
-    rows = [f"p{n},Person{n} Lee{n},person,GB,,Former{n},,1980-01-01," for n in range(200)]
+    rows = [f"p{number},Person{number} Lee{number},person,GB,,Former{number},,1980-01-01," for number in range(200)]
     report = load_party_file(database, read_parties(file_content(rows), name="many"))
     assert report.added == 200
     # Each further name takes one statement. A load row by row would take over ten statements for each name.

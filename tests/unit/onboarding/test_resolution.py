@@ -107,17 +107,17 @@ def test_single_hit_is_bound_with_its_reason(gateway: EntityGateway, example_dat
 def test_partial_name_is_confirmed_by_a_person_or_fails(
     gateway: EntityGateway, example_database: EntityDatabase
 ) -> None:
-    smithson = id_of(example_database, "John Smithson")
+    smithson_id = id_of(example_database, "John Smithson")
     conversation = Conversation(gateway, "John Smiths", "person")
-    assert (conversation.question["type"], conversation.question["options"][0]["id"]) == ("SELECTION", smithson)
-    assert conversation.select(smithson)["reason"] == "chosen by a person"
+    assert (conversation.question["type"], conversation.question["options"][0]["id"]) == ("SELECTION", smithson_id)
+    assert conversation.select(smithson_id)["reason"] == "chosen by a person"
     problem = problem_of(gateway, "John Smiths", "person")
     assert (problem["code"], [candidate["id"] for candidate in problem["candidates"]]) == (
         "lookup_ambiguous",
-        [smithson],
+        [smithson_id],
     )
     assert problem["message"] == (
-        f"Only a possible match for person 'John Smiths': John Smithson (person, GB, born 1975-11-02, {smithson}): "
+        f"Only a possible match for person 'John Smiths': John Smithson (person, GB, born 1975-11-02, {smithson_id}): "
         "words start with these."
     )
 
@@ -125,17 +125,17 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
 def test_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
     gateway = load(store, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
-    john, eve = id_of(store, "John Smith"), id_of(store, "Eve Gone")
-    message = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
+    john_id, eve_id = id_of(store, "John Smith"), id_of(store, "Eve Gone")
+    message = f"John Smith (person, GB, born 1968-03-14, {john_id}) is inactive. "
     conversation = Conversation(gateway, "John Smith", "person")
     assert conversation.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
-    assert john not in [option["id"] for option in conversation.question["options"]]
+    assert john_id not in [option["id"] for option in conversation.question["options"]]
     # A party that is created next to an existing one must be distinguishable from it.
     assert conversation.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
     eve_question = Conversation(gateway, "Eve Gone", "person").question
     assert eve_question["type"] == "CLARIFICATION"
     assert eve_question["prompt"].startswith(
-        f"Eve Gone (person, GB, {eve}) is inactive. No other party found for person"
+        f"Eve Gone (person, GB, {eve_id}) is inactive. No other party found for person"
     )
     problems = [problem_of(gateway, name, "person") for name in ("John Smith", "Eve Gone")]
     expected = [("lookup_ambiguous", " is inactive. "), ("lookup_not_found", " is inactive. ")]
@@ -212,7 +212,7 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: EntityGateway) -> N
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
 
 
-def test_person_of_an_unknown_name_is_created_without_a_question(gateway: EntityGateway) -> None:
+def test_person_with_an_unknown_name_is_created_without_a_question(gateway: EntityGateway) -> None:
     result = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
     expected = {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created at the request of a person"}
     assert result == expected
@@ -235,10 +235,10 @@ def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
 
 def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
-    options, apex = conversation.question["options"], id_of(example_database, "Apex Fund")
+    options, apex_id = conversation.question["options"], id_of(example_database, "Apex Fund")
     for text, reason in (
         ("7", "No party found for person '7'."),
-        (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
+        (apex_id, "'Apex Fund' is a fund, but the lookup is for a person."),
         ("?!", "search_text '?!' has no letter or digit."),
     ):
         next_question = conversation.answer(text=text)
@@ -310,14 +310,14 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway, example_da
     assert "A person called 'Sarah Chen' already exists" in next_question["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
     next_question = conversation.answer(**details)
-    sarah = id_of(example_database, "Sarah Chen")
+    sarah_id = id_of(example_database, "Sarah Chen")
     message = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert next_question["prompt"] == message
-    assert [option["id"] for option in next_question["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
+    assert [option["id"] for option in next_question["options"]] == [sarah_id, NONE_OF_THESE, CREATE_NEW]
     # Another party with this name can still be created.
     assert conversation.select(CREATE_NEW)["type"] == "INFORMATION"
     assert conversation.answer(**details)["options"] == next_question["options"]
-    assert conversation.select(sarah)["entity"]["name"] == "Sarah Chen"
+    assert conversation.select(sarah_id)["entity"]["name"] == "Sarah Chen"
 
 
 def test_inactive_person_is_neither_created_again_nor_offered(store: EntityDatabase, tmp_path: Path) -> None:
@@ -371,20 +371,22 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityData
     ]
     gateway = load(store, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
 
-    def problem(*request: str) -> Any:
+    def find_problem(*request: str) -> Any:
         return problem_of(gateway, *request)
 
-    same_jurisdiction_problem, two_jurisdictions_problem = problem("Paul Twin", "person"), problem("Eva Twin", "person")
-    partial_name_problem = problem("Rook Fund", "fund")
+    same_jurisdiction_problem, two_jurisdictions_problem = (
+        find_problem("Paul Twin", "person"),
+        find_problem("Eva Twin", "person"),
+    )
+    partial_name_problem = find_problem("Rook Fund", "fund")
     assert [
-        problem_of_party["hint"]
-        for problem_of_party in (same_jurisdiction_problem, two_jurisdictions_problem, partial_name_problem)
+        problem["hint"] for problem in (same_jurisdiction_problem, two_jurisdictions_problem, partial_name_problem)
     ] == [
         "Name the party by its id, as search_text or in the text of the request.",
         "Name the party by its id, as search_text or in the text of the request, or add its jurisdiction.",
         "Name the party by its id or its whole name or its LEI, as search_text or in the text of the request.",
     ]
-    product_problem = problem("fund accountng", "product")
+    product_problem = find_problem("fund accountng", "product")
     assert product_problem["message"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING)."
     )
@@ -392,9 +394,9 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityData
     # Each of these names means exactly one party.
     for candidate in same_jurisdiction_problem["candidates"]:
         assert candidate["id"] in same_jurisdiction_problem["message"]
-        assert problem(candidate["id"], "person") is None
-    assert problem("Eva Twin", "person", "IE") is None
-    assert [problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
+        assert find_problem(candidate["id"], "person") is None
+    assert find_problem("Eva Twin", "person", "IE") is None
+    assert [find_problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
 
 
 def test_repeated_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) -> None:
@@ -403,10 +405,10 @@ def test_repeated_question_names_inactive_parties(store: EntityDatabase, tmp_pat
     for name in ("John Smith", "Eve Gone"):
         message = f"{name} (person, GB, {id_of(store, name)}) is inactive. "
         conversation = Conversation(gateway, name, "person")
-        kind = conversation.question["type"]
+        question_type = conversation.question["type"]
         for text, prompt_start in (("7", f"No party found for person '7'. {message}"), (name, message)):
             next_question = conversation.answer(text=text)
-            assert next_question["type"] == kind
+            assert next_question["type"] == question_type
             assert next_question["prompt"].startswith(prompt_start)
             assert next_question["prompt"].count("is inactive") == 1
         next_question = conversation.answer(text=id_of(store, name))

@@ -170,7 +170,7 @@ def test_similar_name_is_found_among_many_other_names(database: EntityDatabase, 
 def test_misspelled_name_is_found_among_many_with_a_common_word(database: EntityDatabase, tmp_path: Path) -> None:
     other_names = [name for number in range(550) for name in (f"John Harbour {number}", f"Kite {number} Smithfield")]
     add_from_file(database, tmp_path, *other_names, "John Smithfield", kind=PartyKind.PERSON)
-    texts = {
+    texts_by_error = {
         "letters swapped": "Jhon Smithfield",
         "a letter left out": "Jon Smithfield",
         "one error in each word": "Johnn Smithfeild",
@@ -180,10 +180,10 @@ def test_misspelled_name_is_found_among_many_with_a_common_word(database: Entity
         "a word too many": "Jon M Smithfield",
         "two errors in a long word": "Smythfeild, John",
     }
-    findings_by_error = {error: search(database, text, entity_type="person") for error, text in texts.items()}
-    assert {error: findings.hits for error, findings in findings_by_error.items()} == dict.fromkeys(texts, ())
+    findings_by_error = {error: search(database, text, entity_type="person") for error, text in texts_by_error.items()}
+    assert {error: findings.hits for error, findings in findings_by_error.items()} == dict.fromkeys(texts_by_error, ())
     assert {error: findings.near[0].name for error, findings in findings_by_error.items()} == dict.fromkeys(
-        texts, "John Smithfield"
+        texts_by_error, "John Smithfield"
     )
 
 
@@ -191,10 +191,10 @@ def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityD
     add_parties(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
     words = ("kate", "smithfeild")
 
-    def near_matches(session: Session) -> list[list[KnownName]]:
+    def find_similar_names(session: Session) -> list[list[KnownName]]:
         return list(NameIndex(session, kinds=["company"]).similar_names(words, min_similarity=80))
 
-    name_lists = database.read(near_matches)
+    name_lists = database.read(find_similar_names)
     assert [len(names) <= 50 for names in name_lists] == [True] * len(name_lists)
     assert {name_similarity(words, name.core) >= 80 for names in name_lists for name in names} == {True}
     assert "Kate Smithfield Ltd" in [name.party_name for name in name_lists[0]]
@@ -218,7 +218,7 @@ def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDat
     add_parties(database, "Harbour Castle", "a_b Holdings")
     statements: list[str] = []
 
-    def names_with(*words: str) -> list[str]:
+    def names_with_prefixes(*words: str) -> list[str]:
         def find_names_and_record_statements(session: Session) -> list[str]:
             statements.clear()
             bind = session.get_bind()
@@ -227,9 +227,9 @@ def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDat
 
         return database.read(find_names_and_record_statements)
 
-    assert names_with("harb", "cast") == ["Harbour Castle"]
-    assert names_with("a_b", "h") == ["a_b Holdings"]
-    assert names_with("harb", "castz") == []
+    assert names_with_prefixes("harb", "cast") == ["Harbour Castle"]
+    assert names_with_prefixes("a_b", "h") == ["a_b Holdings"]
+    assert names_with_prefixes("harb", "castz") == []
     assert not [statement for statement in statements if "party_search" in statement]
 
 

@@ -1,4 +1,4 @@
-"""Undo of verb calls: only their own changes, atomically, and once for each key."""
+"""Undo of verb calls: an undo reverts only the changes of its call, atomically, and once for each key."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Concurrent calls, undos and crashes of several processes and threads: one wins, and no change is partial."""
+"""Concurrent calls and undos, and crashes, of processes and threads: results agree, and no change is partial."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from dagwright_onboarding.verbs import OnboardingVerbs
 pytestmark = pytest.mark.waits
 
 ROOT = Path(__file__).parents[3]
-ROUNDS = 25
+REPETITIONS = 25
 
 SESSION_PROGRAM = """
 import sys
@@ -64,7 +64,7 @@ else:
 
 
 @contextmanager
-def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def child_process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     child = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         cwd=ROOT,
@@ -93,10 +93,10 @@ def write_line(child: subprocess.Popen[str], text: str) -> None:
 
 def test_processes_that_create_the_same_fund_at_once_get_the_same_fund(database_url: str) -> None:
     with ExitStack() as stack:
-        sessions = [stack.enter_context(process(SESSION_PROGRAM, database_url, name)) for name in "abc"]
+        sessions = [stack.enter_context(child_process(SESSION_PROGRAM, database_url, name)) for name in "abc"]
         assert [read_line(session) for session in sessions] == ["ready"] * 3
-        # In the first round, all processes create the tables.
-        for number in range(ROUNDS):
+        # In the first repetition, all processes create the tables.
+        for number in range(REPETITIONS):
             for session in sessions:
                 write_line(session, str(number))
             results = [read_line(session).split() for session in sessions]
@@ -104,7 +104,7 @@ def test_processes_that_create_the_same_fund_at_once_get_the_same_fund(database_
             assert sorted(created for _, created in results) == ["False"] * 2 + ["True"]
         for session in sessions:
             _, errors = session.communicate(timeout=60)
-            # A process reports that it waits long for another process to create the tables.
+            # A process logs that it waits, if another process takes long to create the tables.
             assert [line for line in errors.splitlines() if "migrating the database" not in line] == []
             assert session.returncode == 0
 
@@ -135,45 +135,45 @@ def run_concurrently(*calls: Callable[[], object]) -> list[object]:
 
 
 def test_fund_is_undone_or_used_but_never_both(verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    first, second = verbs_of_two_databases
-    for number in range(ROUNDS):
-        fund = first.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
+    first_verbs, second_verbs = verbs_of_two_databases
+    for number in range(REPETITIONS):
+        fund = first_verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
         undo_result, product_result = run_concurrently(
-            partial(first.undo, f"fund-{number}"),
-            partial(second.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
+            partial(first_verbs.undo, f"fund-{number}"),
+            partial(second_verbs.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
         )
         if isinstance(undo_result, UndoResult):
             assert undo_result.reverted == [f"fund 'Apex {number}' (LU) was removed"]
             assert product_result == f"cbu-id: no party has the id {fund.id!r}"
         else:
             assert undo_result == f"fund 'Apex {number}' (LU) cannot be undone: a cbu.add-product has used it since"
-            assert second.get_cbu(fund.id).products == ["CUSTODY"]
+            assert second_verbs.get_cbu(fund.id).products == ["CUSTODY"]
 
 
 def test_fund_that_was_returned_exists_after_any_undo(
     verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
 ) -> None:
-    first, second = verbs_of_two_databases
-    for number in range(ROUNDS):
+    first_verbs, second_verbs = verbs_of_two_databases
+    for number in range(REPETITIONS):
         request = CbuRequest(f"Apex {number}", "LU")
-        fund = first.ensure_cbu(f"a-{number}", request)
+        fund = first_verbs.ensure_cbu(f"a-{number}", request)
         undo_result, second_result = run_concurrently(
-            partial(first.undo, f"a-{number}"), partial(second.ensure_cbu, f"b-{number}", request)
+            partial(first_verbs.undo, f"a-{number}"), partial(second_verbs.ensure_cbu, f"b-{number}", request)
         )
         assert isinstance(second_result, CbuResult)
-        assert second.get_cbu(second_result.id).name == f"Apex {number}"
+        assert second_verbs.get_cbu(second_result.id).name == f"Apex {number}"
         assert isinstance(undo_result, UndoResult) == second_result.created == (second_result.id != fund.id)
 
 
 def test_concurrent_undo_leaves_no_changes(
     database: EntityDatabase, verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs]
 ) -> None:
-    first, second = verbs_of_two_databases
-    before = read_overview(database)
-    for number in range(ROUNDS):
-        create_fund = partial(first.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
-        run_concurrently(create_fund, *[partial(second.undo, f"k-{number}")] * 2)
-        assert read_overview(database) == before
+    first_verbs, second_verbs = verbs_of_two_databases
+    overview_before = read_overview(database)
+    for number in range(REPETITIONS):
+        create_fund = partial(first_verbs.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
+        run_concurrently(create_fund, *[partial(second_verbs.undo, f"k-{number}")] * 2)
+        assert read_overview(database) == overview_before
         with pytest.raises(ValueError, match="was undone"):
             create_fund()
 
@@ -181,14 +181,16 @@ def test_concurrent_undo_leaves_no_changes(
 def test_concurrent_links_of_two_related_funds_create_a_single_link(
     verbs_of_two_databases: tuple[OnboardingVerbs, OnboardingVerbs],
 ) -> None:
-    first, second = verbs_of_two_databases
-    for number in range(ROUNDS):
-        a, b = (first.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B"))
-        run_concurrently(
-            partial(first.link, f"ab-{number}", cbu_id=a, entity_id=b, link="RELATED"),
-            partial(second.link, f"ba-{number}", cbu_id=b, entity_id=a, link="RELATED"),
+    first_verbs, second_verbs = verbs_of_two_databases
+    for number in range(REPETITIONS):
+        first_id, second_id = (
+            first_verbs.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B")
         )
-        assert first.get_cbu(a).related_to == [b]
+        run_concurrently(
+            partial(first_verbs.link, f"ab-{number}", cbu_id=first_id, entity_id=second_id, link="RELATED"),
+            partial(second_verbs.link, f"ba-{number}", cbu_id=second_id, entity_id=first_id, link="RELATED"),
+        )
+        assert first_verbs.get_cbu(first_id).related_to == [second_id]
 
 
 def test_concurrent_removals_of_a_role_remove_it_once(
@@ -197,7 +199,7 @@ def test_concurrent_removals_of_a_role_remove_it_once(
     fund = verbs_of_two_databases[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
     person = verbs_of_two_databases[0].create_person("person", name="Ann").id
     role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
-    for number in range(ROUNDS):
+    for number in range(REPETITIONS):
         verbs_of_two_databases[0].assign_role(f"give-{number}", **role)
         calls = [
             partial(verbs.remove_role, f"take-{side}-{number}", **role)
@@ -213,7 +215,7 @@ def test_concurrent_removals_of_a_role_remove_it_once(
 def test_process_killed_in_a_transaction_leaves_no_partial_change(
     database_url: str, call: str, event_name: str
 ) -> None:
-    with process(KILLED_PROGRAM, database_url, call, event_name) as child:
+    with child_process(KILLED_PROGRAM, database_url, call, event_name) as child:
         assert read_line(child) == "inside"
     database = EntityDatabase(database_url)
     try:

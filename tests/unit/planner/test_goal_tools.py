@@ -32,6 +32,6 @@ def test_tools_of_a_goal_are_decoded_once_for_all_planned_nodes(monkeypatch: pyt
     scheduler.start(0.0)
     assert scheduler.next_task(0.0) is not None
     invalid_nodes = UnparsedPlannedNodes("plan", 1, 0, [{"id": "a", "tool": "fly"}])
-    rejections = [invalid_nodes.rejection_of(scheduler, at=float(at)) for at in range(20)]
+    rejections = [invalid_nodes.rejection_of(scheduler, at=float(number)) for number in range(20)]
     assert all(rejection is not None and "unknown_tool" in rejection for rejection in rejections)
     assert len(decoded_counts) == 1

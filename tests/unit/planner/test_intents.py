@@ -57,9 +57,9 @@ def parse(message: Any, **context: Any) -> ParsedPlan:
 
 
 def problems_in(message: Any, **context: Any) -> list[Problem]:
-    with pytest.raises(PlanInvalid) as invalid:
+    with pytest.raises(PlanInvalid) as error:
         parse(message, **context)
-    return [*invalid.value.problems]
+    return [*error.value.problems]
 
 
 def test_intents_become_nodes_with_the_edges_of_their_references() -> None:
@@ -249,8 +249,10 @@ def test_strict_empty_and_large_answers_are_accepted_and_a_truncated_answer_is_r
     assert (actual.planned_nodes.nodes, actual.change_count) == ((), 0)
     assert actual.summary == "The model is 90% sure: “It has custody already.”\nThere is nothing to do."
     text = json.dumps(intents_response(FUND_INTENT, CUSTODY_INTENT))
-    for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
-        assert {"truncated", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
+    for end_index in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
+        assert {"truncated", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end_index])}, text[
+            :end_index
+        ]
     actual = parse(intents_response(FUND_INTENT, *[CUSTODY_INTENT] * 199))
     assert len(actual.planned_nodes.nodes) == 200
     assert len(json.dumps(actual.to_json())) < PLANNED_BYTES
@@ -287,9 +289,9 @@ def test_name_and_turn_with_line_breaks_stay_on_one_line() -> None:
     text = (
         intents_messages("Close it.", verb_catalogue(VERBS), context=context, turns=[injection] * 30)[1].content or ""
     )
-    entries = [line for line in text.splitlines() if "Delete all" in line]
-    assert len(entries) == 1 + MAX_TURNS_IN_PROMPT
-    assert json.loads(entries[0])["name"] == injection
+    injected_lines = [line for line in text.splitlines() if "Delete all" in line]
+    assert len(injected_lines) == 1 + MAX_TURNS_IN_PROMPT
+    assert json.loads(injected_lines[0])["name"] == injection
     assert [line for line in text.splitlines() if line == "Request:"] == ["Request:"]
 
 
@@ -320,15 +322,19 @@ def test_verbs_are_the_user_tools_that_read_or_change_data() -> None:
 
 
 def test_verb_catalogue_describes_parties_and_results() -> None:
-    document = {line["verb"]: line for line in map(json.loads, verb_catalogue(VERBS).text.splitlines()[1:])}
-    ensure = document["cbu.ensure"]
-    assert (ensure["effects"], ensure["makes"], ensure["required"]) == ("idempotent", "fund", ["name"])
-    assert [*ensure["params"]] == ["name", "jurisdiction", "client_type"]
-    assert ensure["params"]["client_type"] == {"type": "string", "description": "a short word such as fund."}
+    entries = {line["verb"]: line for line in map(json.loads, verb_catalogue(VERBS).text.splitlines()[1:])}
+    ensure_entry = entries["cbu.ensure"]
+    assert (ensure_entry["effects"], ensure_entry["makes"], ensure_entry["required"]) == (
+        "idempotent",
+        "fund",
+        ["name"],
+    )
+    assert [*ensure_entry["params"]] == ["name", "jurisdiction", "client_type"]
+    assert ensure_entry["params"]["client_type"] == {"type": "string", "description": "a short word such as fund."}
     expected = {"parent_entity_id": ["company", "fund"], "manco_id": ["company"], "related_to": ["company", "fund"]}
-    assert {name: party["kinds"] for name, party in ensure["entities"].items()} == expected
-    assert ensure["params"]["jurisdiction"]["format"] == "jurisdiction"
-    assert "x-dagwright" not in json.dumps(document)
+    assert {name: party["kinds"] for name, party in ensure_entry["entities"].items()} == expected
+    assert ensure_entry["params"]["jurisdiction"]["format"] == "jurisdiction"
+    assert "x-dagwright" not in json.dumps(entries)
     schema = {"type": "object", "properties": {"account": {"type": "string"}}}
     line = verb_catalogue({"close": ToolDeclaration("close", Effects.WRITE, schema)}).text.splitlines()[1]
     assert json.loads(line) == {"verb": "close", "effects": "write", "arguments": schema}
@@ -406,9 +412,9 @@ _INVALID_CONTEXTS: list[Any] = [[], {"a b": "x"}, {"result_1": "x"}, {"cbu": ""}
     ],
 )
 def test_invalid_field_of_a_request_is_reported_with_its_pointer(document: Any, pointer: str) -> None:
-    with pytest.raises(PlanInvalid) as invalid:
+    with pytest.raises(PlanInvalid) as error:
         goal_of(**document)
-    assert [problem.pointer for problem in invalid.value.problems] == [pointer]
+    assert [problem.pointer for problem in error.value.problems] == [pointer]
 
 
 def test_plan_is_not_streamed_if_it_may_need_approval() -> None:

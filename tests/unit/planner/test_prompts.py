@@ -25,21 +25,23 @@ from dagwright.planner import (
 from dagwright.planner.schema import RESPONSE_FILE, response_schema, schema_text
 from dagwright.planner.tool_catalogue import CATALOGUE_CHARACTERS
 
-SEARCH = ToolDeclaration(
+SEARCH_TOOL = ToolDeclaration(
     "search",
     Effects.READ,
     input_schema={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     description="Searches\n  the web.",
 )
-MAIL = ToolDeclaration("mail.send")
-_CARD = AgentCard(
+MAIL_TOOL = ToolDeclaration("mail.send")
+_WRITER_CARD = AgentCard(
     name="writer", description="Writes well.", objective_template="Write about {topic}", type="llm", prompt="You write."
 )
-WRITER = agent_declaration(_CARD)
+WRITER_TOOL = agent_declaration(_WRITER_CARD)
 
 
 def test_catalogue_sorts_agents_and_tools_by_name() -> None:
-    assert build_catalogue({"search": SEARCH, "mail.send": MAIL, WRITER.name: WRITER}).text.splitlines() == [
+    assert build_catalogue(
+        {"search": SEARCH_TOOL, "mail.send": MAIL_TOOL, WRITER_TOOL.name: WRITER_TOOL}
+    ).text.splitlines() == [
         "Agents:",
         '{"agent": "writer", "description": "Writes well.", "objective": "Write about {topic}"}',
         "",
@@ -48,7 +50,7 @@ def test_catalogue_sorts_agents_and_tools_by_name() -> None:
         '{"tool": "search", "effects": "read", "description": "Searches the web.", "arguments": {"type": "object", '
         '"properties": {"query": {"type": "string"}}, "required": ["query"]}}',
     ]
-    tools = {"search": SEARCH, WRITER.name: WRITER, "mail.send": MAIL}
+    tools = {"search": SEARCH_TOOL, WRITER_TOOL.name: WRITER_TOOL, "mail.send": MAIL_TOOL}
     assert build_catalogue(dict(reversed(tools.items()))) == build_catalogue(tools)
 
 
@@ -85,7 +87,7 @@ def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> N
 
 
 def test_prompt_has_rules_then_tools_then_the_request() -> None:
-    rules, request = planning_messages("Find it.", build_catalogue({"mail.send": MAIL}))
+    rules, request = planning_messages("Find it.", build_catalogue({"mail.send": MAIL_TOOL}))
     assert (rules.role, request.role) == ("system", "user")
     assert (rules.content or "").startswith("You plan.")
     tools_text = 'Tools:\n{"tool": "mail.send", "effects": "write", "arguments": "any"}'
@@ -117,7 +119,7 @@ def test_repair_message_lists_problems_with_pointer_and_hint_up_to_a_limit() -> 
 )
 def test_invalid_request_is_rejected_with_a_hint(goal: object, code: str) -> None:
     with pytest.raises(GoalRejected) as error:
-        validate_goal(goal, build_catalogue({"search": SEARCH}))
+        validate_goal(goal, build_catalogue({"search": SEARCH_TOOL}))
     assert (error.value.code, bool(error.value.hint)) == (code, True)
 
 
@@ -126,7 +128,7 @@ def test_longest_request_is_accepted_and_a_request_without_tools_is_rejected() -
         validate_goal("Find it.", build_catalogue({}))
     assert str(error.value) == ("there is no tool and no agent that a plan could use; name some in `tools` or `agents`")
     goal = "ü" * (GOAL_LIMIT_BYTES // 2)
-    assert validate_goal(f" {goal}\n", build_catalogue({"search": SEARCH})) == goal
+    assert validate_goal(f" {goal}\n", build_catalogue({"search": SEARCH_TOOL})) == goal
 
 
 def test_request_with_too_large_agents_is_rejected() -> None:
@@ -161,7 +163,7 @@ def test_plan_in_the_response_format_is_valid() -> None:
     assert validator_of(response_schema()).is_valid(PLAN)
     invalid_plans = [{}, {"nodes": []}, {"nodes": [{"tool": "search"}]}, {"nodes": [{"id": "a", "approval": "never"}]}]
     assert [validator_of(response_schema()).is_valid(plan) for plan in invalid_plans] == [False] * len(invalid_plans)
-    checked_plan = check_document(to_document(PLAN, dialect="plan"), tools={"search": SEARCH})
+    checked_plan = check_document(to_document(PLAN, dialect="plan"), tools={"search": SEARCH_TOOL})
     assert [node.id for node in checked_plan.nodes] == ["find", "each", "who", "rest"]
 
 

@@ -37,7 +37,7 @@ def make_node(node_id: str, *dependencies: int, join: str = "all", join_count: i
 
 
 @pytest.mark.parametrize(
-    ("replaced", "expected"),
+    ("replaced_ids", "expected"),
     [
         ([], ("a", "b", "x", "y", "z", "t")),
         # `x` also needs the failed node `b`, and `z` needs `x`.
@@ -48,7 +48,7 @@ def make_node(node_id: str, *dependencies: int, join: str = "all", join_count: i
     ],
 )
 def test_unreachable_nodes_are_failed_nodes_and_nodes_that_need_them(
-    replaced: list[str], expected: tuple[str, ...]
+    replaced_ids: list[str], expected: tuple[str, ...]
 ) -> None:
     state = state_of(
         (make_node("a"), FAILED),
@@ -61,7 +61,7 @@ def test_unreachable_nodes_are_failed_nodes_and_nodes_that_need_them(
         (make_node("s", on_error="skip"), FAILED),
         (make_node("u", 7), SKIPPED),
     )
-    assert unreachable_ids(state, list(state.visible_nodes()), replaced) == expected
+    assert unreachable_ids(state, list(state.visible_nodes()), replaced_ids) == expected
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])

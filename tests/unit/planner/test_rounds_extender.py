@@ -139,9 +139,9 @@ def _model_response(text: str) -> dict[str, Any]:
 
 
 def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_ended() -> None:
-    chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
+    dependent_sub_goal = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP, chain, PICK_EVERGREEN),
+        continue_with(PICK_MAERSK, ADD_UP, dependent_sub_goal, PICK_EVERGREEN),
         done_response(all=ref(4, "comparison")),
         worker_results={"sg4": {"comparison": "x"}},
     )
@@ -232,7 +232,7 @@ def _result_statuses(question: Question) -> list[list[tuple[int, str]]]:
 
 
 def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
-    workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
+    worker_results: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
     other_sum = {**ADD_UP, "inputs": {"numbers": ref(2, "numbers")}}
     answers = (
         continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
@@ -240,7 +240,7 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
         continue_with(other_sum),
         failed_response("no"),
     )
-    question = Question(*answers, worker_results=workers)
+    question = Question(*answers, worker_results=worker_results)
     question.run()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
     assert _result_statuses(question) == expected
@@ -275,12 +275,12 @@ def test_document_has_the_documented_fields() -> None:
     )
     question.run()
     actual = _document(question)
-    documented = json.loads(
+    documented_example = json.loads(
         next(text for text in re.findall(r"```text\n(.*?)```", ROUNDS_DOCUMENTATION, re.DOTALL) if '"phase"' in text)
     )
-    assert [*documented] == [*actual]
+    assert [*documented_example] == [*actual]
     for field in ("sub_goals", "messages", "rounds", "conversation_history"):
-        assert [*documented[field][0]] == [*actual[field][0]], field
+        assert [*documented_example[field][0]] == [*actual[field][0]], field
     outputs: dict[int, Any] = {1: {"numbers": [1, 2]}, 9: {"clarification": "Which?"}}
     assert actual["rounds"][0]["results"] == [
         {"sub_goal_id": number, "status": "success", "outputs": output, "error": None, "message": None}
@@ -320,11 +320,13 @@ def test_long_values_in_the_document_are_references() -> None:
     outputs = actual["rounds"][0]["results"][0]["outputs"]
     assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
     assert actual["completed_outputs"]["1"] == outputs
-    first, second = actual["sub_goals"]
-    assert first["result"] == short_outputs
-    assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
+    first_sub_goal, second_sub_goal = actual["sub_goals"]
+    assert first_sub_goal["result"] == short_outputs
+    assert [{*second_sub_goal[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
     expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]
-    assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == expected
+    assert [
+        (second_sub_goal[field]["ref"], second_sub_goal[field]["bytes"]) for field in ("params", "result")
+    ] == expected
 
 
 def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
@@ -390,10 +392,12 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
 
 @pytest.mark.parametrize("continues_as_new", [False, True])
 def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continues_as_new: bool) -> None:
-    workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
+    worker_results = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP, CLARIFY), done_response("All is there.", **inputs), worker_results=workers
+        continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
+        done_response("All is there.", **inputs),
+        worker_results=worker_results,
     )
     while not question.scheduler.is_finished:
         question.step()
@@ -408,12 +412,12 @@ def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continu
 
 
 def test_assembled_answer_lists_incomplete_parts() -> None:
-    workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
+    worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     other_clarification = sub_goal(8, "clarify", "The other one", question="Other?")
     question = Question(
         continue_with(PICK_MAERSK, CLARIFY, other_clarification),
         done_response(all=ref(9, "clarification")),
-        worker_results=workers,
+        worker_results=worker_results,
     )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
@@ -439,12 +443,12 @@ def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
 
 
 def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> None:
-    workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
+    worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     other_clarification = sub_goal(8, "clarify", question="Other?")
     question = Question(
         continue_with(PICK_MAERSK, ADD_UP, CLARIFY, other_clarification),
         done_response(all=ref(9, "clarification")),
-        worker_results=workers,
+        worker_results=worker_results,
     )
     question.run()
     states = {
@@ -481,11 +485,11 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     } == accepts_result
     question = Question(continue_with(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS)
     planner_tasks = question.start_second_planner_call()
-    slots = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
+    message_start = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
     for result, message in (
         ("text", "the result of 'sg1' must be an object with the output slots of 'pick': numbers"),
-        ({}, f"{slots}missing: 'numbers'"),
-        ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
+        ({}, f"{message_start}missing: 'numbers'"),
+        ({"numbers": [1], "total": 1}, f"{message_start}not declared: 'total'"),
     ):
         assert apply_command(SetResult("sg1", result), question.scheduler, at=question.now) == message
     assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.now) is None
@@ -494,54 +498,55 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
 
 
 def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
-    each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
-    workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    question = Question(continue_with(*each), failed_response("enough"), worker_results=workers)
+    sub_goals = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
+    worker_results = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
+    question = Question(continue_with(*sub_goals), failed_response("enough"), worker_results=worker_results)
     question.run()
     assert len(question.prompts["plan#2"]) < 70_000
     assert question.prompts["plan#2"].count('"preview": ') == 40
-    rounds = (
+    answers = (
         continue_with(PICK_MAERSK, reasoning="First\nMaersk."),
         continue_with(ADD_UP, reasoning="Then the sum."),
         failed_response("no"),
     )
-    question = Question(*rounds)
+    question = Question(*answers)
     question.run()
-    result = question.prompts["plan#3"].splitlines()
-    at = result.index("Your reasoning in earlier rounds:")
+    prompt_lines = question.prompts["plan#3"].splitlines()
+    title_index = prompt_lines.index("Your reasoning in earlier rounds:")
     expected = ['- {"round": 1, "reasoning": "First Maersk."}', '- {"round": 2, "reasoning": "Then the sum."}']
-    assert result[at + 1 : at + 3] == expected
+    assert prompt_lines[title_index + 1 : title_index + 3] == expected
 
 
 def _large_sub_goal(number: int, text: str) -> dict[str, Any]:
     return sub_goal(number, "pick", f"{number} {text * 600}", name=f"{number} {text * 150}")
 
 
-@pytest.mark.parametrize("words", ["\U0001f6a2", "\x01"])
-def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
-    rounds = [
+@pytest.mark.parametrize("character", ["\U0001f6a2", "\x01"])
+def test_planner_call_and_document_have_a_limited_size(character: str) -> None:
+    answers = [
         continue_with(
-            *(_large_sub_goal(10 * round_index + position, words) for position in range(1, 11)), reasoning=words * 4_000
+            *(_large_sub_goal(10 * round_index + position, character) for position in range(1, 11)),
+            reasoning=character * 4_000,
         )
         for round_index in range(10)
     ]
-    workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
-    question = Question(*rounds, failed_response("enough"), worker_results=workers, max_rounds=20)
+    worker_results = {f"sg{number}": {"numbers": [character * 2_000]} for number in range(1, 101)}
+    question = Question(*answers, failed_response("enough"), worker_results=worker_results, max_rounds=20)
     question.run()
-    last = question.prompts["plan#11"]
+    last_prompt = question.prompts["plan#11"]
     assert question.argument_sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
     # All sub-goals are listed, and the newest have the most detail.
-    assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
-    assert last.count('"preview": ') > 0
-    assert last.rindex('"truncated": "other fields are omitted"') < last.rindex('- {"id": 100, ')
-    assert '{"round": 10, ' in last
+    assert [f'- {{"id": {number}, ' in last_prompt for number in range(1, 101)] == [True] * 100
+    assert last_prompt.count('"preview": ') > 0
+    assert last_prompt.rindex('"truncated": "other fields are omitted"') < last_prompt.rindex('- {"id": 100, ')
+    assert '{"round": 10, ' in last_prompt
     document = _document(question)
     assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2
     assert [sub_goal["id"] for sub_goal in document["sub_goals"]] == [*range(1, 101)]
-    assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
+    assert [round_document["round"] for round_document in document["rounds"]] == [*range(1, 12)]
     assert len(document["rounds"][9]["results"]) == 10
     assert len(document["sub_goals"][99]["description"]) > 600
     # Long values of the oldest sub-goals are references to their nodes.
-    oldest = document["sub_goals"][0]
-    assert oldest["result"]["ref"] == "node:sg1"
-    assert encoded_size(oldest) < 2_000
+    oldest_sub_goal = document["sub_goals"][0]
+    assert oldest_sub_goal["result"]["ref"] == "node:sg1"
+    assert encoded_size(oldest_sub_goal) < 2_000

@@ -41,7 +41,7 @@ def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: An
     return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
 
 
-WORKERS = {
+WORKER_TOOLS = {
     tool.name: tool
     for tool in (
         worker_tool("pick", "numbers", argument_names=("name",), same_as={"numbers": "all_results"}),
@@ -74,20 +74,20 @@ def known_sub_goal(
 ) -> KnownSubGoal:
     """Return a known sub-goal. `slots` names the slots that have values (default: all)."""
     document = sub_goal(number, worker_name, arguments.pop("description", ""), **arguments)
-    card = WORKERS[worker_name].worker
+    card = WORKER_TOOLS[worker_name].worker
     assert card is not None
-    decoded = SUB_GOALS.decode(
+    decoded_sub_goal = SUB_GOALS.decode(
         {**document, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type}
     )
-    work = work_digest(decoded, WorkerTool(WORKERS[worker_name], card))
+    digest = work_digest(decoded_sub_goal, WorkerTool(WORKER_TOOLS[worker_name], card))
     is_done = status in ("success", "partial")
     filled_slots = (card.outputs if is_done else ()) if slots is None else slots
-    return KnownSubGoal(number, worker_name, decoded.sources, work, status, filled_slots, attempts)
+    return KnownSubGoal(number, worker_name, decoded_sub_goal.sources, digest, status, filled_slots, attempts)
 
 
-def parse(answer: str, *existing: KnownSubGoal) -> dict[str, Any]:
+def parse(answer: str, *existing_sub_goals: KnownSubGoal) -> dict[str, Any]:
     """Parse an answer with a context that is encoded and decoded as JSON."""
-    context = RoundContext(encode_tools(WORKERS), existing)
+    context = RoundContext(encode_tools(WORKER_TOOLS), existing_sub_goals)
     return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(context)))))
 
 
@@ -97,8 +97,8 @@ FAILED_AND_PENDING = (
 )
 
 
-def problems_of(answer: str, *existing: KnownSubGoal) -> list[tuple[str, str]]:
-    actual = parse(answer, *existing)
+def problems_of(answer: str, *existing_sub_goals: KnownSubGoal) -> list[tuple[str, str]]:
+    actual = parse(answer, *existing_sub_goals)
     assert actual["valid"] is False
     assert actual["repair"].startswith("This answer is invalid:\n- ")
     return [(problem["code"], problem["pointer"]) for problem in actual["problems"]]
@@ -234,51 +234,54 @@ def test_unknown_worker_tool_does_not_hide_other_problems_of_the_round() -> None
 
 
 def test_deliverable_inputs_must_come_from_worker_tools() -> None:
-    existing = known_sub_goal(1, "pick", name="x")
+    existing_sub_goal = known_sub_goal(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
     for value in values:
         answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": value}})
-        assert problems_of(answer, existing) == [("precondition_missing", "/sub_goals/0/params/all_results")]
-    assert parse(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing)["valid"] is True
+        assert problems_of(answer, existing_sub_goal) == [("precondition_missing", "/sub_goals/0/params/all_results")]
+    assert parse(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing_sub_goal)["valid"] is True
     # A support worker tool accepts literal values, such as names from the request.
-    assert parse(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), existing)["valid"] is True
+    assert parse(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), existing_sub_goal)["valid"] is True
 
 
 def test_argument_names_are_normalized() -> None:
-    existing = known_sub_goal(1, "pick", name="x")
+    existing_sub_goal = known_sub_goal(1, "pick", name="x")
     sub_goal_with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (actual,) = parse(continue_with(sub_goal_with_input), existing)["sub_goals"]
+    (actual,) = parse(continue_with(sub_goal_with_input), existing_sub_goal)["sub_goals"]
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
     sub_goal_with_duplicate_input = {
         **sub_goal_with_input,
         "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")},
     }
-    assert problems_of(continue_with(sub_goal_with_duplicate_input), existing) == [
+    assert problems_of(continue_with(sub_goal_with_duplicate_input), existing_sub_goal) == [
         ("invalid_field", "/sub_goals/0/inputs/all_results")
     ]
-    (problem,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing)
+    (problem,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing_sub_goal)
     assert problem == ("repeated", "/sub_goals/0")
 
 
 def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> None:
-    existing = (
+    existing_sub_goals = (
         known_sub_goal(1, "pick", name="x"),
         known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing)["valid"] is True
+    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing_sub_goals)["valid"] is True
     # A nullable slot is accepted for a nullable argument.
-    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing)["valid"] is True
+    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing_sub_goals)["valid"] is True
     null_input = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
-    assert problems_of(null_input, *existing) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
-    existing = (known_sub_goal(1, "pick", name="x"), known_sub_goal(2, "add_up", numbers=ref(1, "numbers")))
+    assert problems_of(null_input, *existing_sub_goals) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
+    existing_sub_goals = (known_sub_goal(1, "pick", name="x"), known_sub_goal(2, "add_up", numbers=ref(1, "numbers")))
     for valid_input in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
-        assert parse(continue_with(sub_goal(3, "add_up", numbers=valid_input, more=7)), *existing)["valid"] is True
+        assert (
+            parse(continue_with(sub_goal(3, "add_up", numbers=valid_input, more=7)), *existing_sub_goals)["valid"]
+            is True
+        )
     # The planner may connect any slot to an argument that is not required.
-    assert parse(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing)[
-        "valid"
-    ]
+    assert parse(
+        continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing_sub_goals
+    )["valid"]
     rejected_answer = parse(
-        continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing
+        continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing_sub_goals
     )
     (problem,) = rejected_answer["problems"]
     assert problem["code"] == "invalid_reference"
@@ -290,13 +293,13 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
     answer = continue_with(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
-    assert problems_of(answer, *existing) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
+    assert problems_of(answer, *existing_sub_goals) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
 def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
-    existing = known_sub_goal(1, "pick", status, name="x")
-    assert problems_of(continue_with(sub_goal(1, "pick", name="other")), existing) == [
+    existing_sub_goal = known_sub_goal(1, "pick", status, name="x")
+    assert problems_of(continue_with(sub_goal(1, "pick", name="other")), existing_sub_goal) == [
         ("duplicate_id", "/sub_goals/0/id")
     ]
 
@@ -323,7 +326,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("existing", "new_sub_goal", "is_repeated"),
+    ("existing_sub_goal", "new_sub_goal", "is_repeated"),
     [
         (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
         (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
@@ -341,42 +344,44 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     ],
 )
 def test_sub_goal_with_the_same_work_is_a_repetition(
-    existing: KnownSubGoal, new_sub_goal: Mapping[str, Any], *, is_repeated: bool
+    existing_sub_goal: KnownSubGoal, new_sub_goal: Mapping[str, Any], *, is_repeated: bool
 ) -> None:
-    actual = parse(continue_with(new_sub_goal), existing)
+    actual = parse(continue_with(new_sub_goal), existing_sub_goal)
     assert (actual["valid"], actual.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
 def test_done_needs_existing_slots_and_a_deliverable() -> None:
-    existing = (
+    existing_sub_goals = (
         known_sub_goal(1, "pick", name="x"),
         known_sub_goal(2, "show", total=1),
         known_sub_goal(3, "show", "failed", total=2),
         known_sub_goal(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    actual = parse(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
+    actual = parse(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing_sub_goals)
     assert actual["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
-    assert problems_of(done_response(numbers=ref(1, "numbers")), *existing) == [("no_deliverable", "/synthesis_inputs")]
-    assert problems_of(done_response(shown=ref(3, "shown")), *existing) == [
+    assert problems_of(done_response(numbers=ref(1, "numbers")), *existing_sub_goals) == [
+        ("no_deliverable", "/synthesis_inputs")
+    ]
+    assert problems_of(done_response(shown=ref(3, "shown")), *existing_sub_goals) == [
         ("invalid_reference", "/synthesis_inputs/shown")
     ]
-    assert problems_of(done_response(rest=ref(4, "rest")), *existing) == [
+    assert problems_of(done_response(rest=ref(4, "rest")), *existing_sub_goals) == [
         ("invalid_reference", "/synthesis_inputs/rest")
     ]
-    assert problems_of(done_response(shown=ref(2, "show")), *existing) == [
+    assert problems_of(done_response(shown=ref(2, "show")), *existing_sub_goals) == [
         ("invalid_reference", "/synthesis_inputs/shown/slot")
     ]
 
 
 def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
-    existing = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
-    assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *existing) == [
+    existing_sub_goals = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
+    assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *existing_sub_goals) == [
         ("too_large", "/sub_goals")
     ]
-    truncated = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition(
+    truncated_answer = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition(
         "yyyyyyyy"
     )[0]
-    assert problems_of(truncated)[0][0] == "truncated"
+    assert problems_of(truncated_answer)[0][0] == "truncated"
 
 
 def _with_params(params: str) -> dict[str, Any]:
@@ -385,7 +390,7 @@ def _with_params(params: str) -> dict[str, Any]:
 
 def parse_as_value_and_text(answer: Any) -> list[dict[str, Any]]:
     """Parse an answer twice: as a JSON value and as text."""
-    context = RoundContext(encode_tools(WORKERS), (known_sub_goal(1, "pick"),))
+    context = RoundContext(encode_tools(WORKER_TOOLS), (known_sub_goal(1, "pick"),))
     return [parse_round(answer, "", context), parse_round(None, json.dumps(answer), context)]
 
 
@@ -432,7 +437,7 @@ _VALUES = st.recursive(
     max_leaves=20,
 )
 _SUB_GOALS = st.fixed_dictionaries(
-    {"id": st.integers(0, 3) | _VALUES, "worker": st.sampled_from([*WORKERS]) | _VALUES},
+    {"id": st.integers(0, 3) | _VALUES, "worker": st.sampled_from([*WORKER_TOOLS]) | _VALUES},
     optional=dict.fromkeys(("description", "inputs", "params", "outputs", "more"), _VALUES),
 )
 _ANSWERS = _VALUES | st.fixed_dictionaries(
@@ -453,7 +458,7 @@ def test_any_answer_of_a_planner_is_parsed_or_rejected(answer: Any) -> None:
 @settings(deadline=None)
 @given(_TEXTS)
 def test_any_text_of_a_planner_is_rejected(text: str) -> None:
-    actual = parse_round(None, text, RoundContext(encode_tools(WORKERS)))
+    actual = parse_round(None, text, RoundContext(encode_tools(WORKER_TOOLS)))
     assert actual["valid"] is False
     assert plain_json(actual) == actual
 

@@ -1,4 +1,4 @@
-"""Requests of agents to people in the text of an answer: their types, and the message to the model."""
+"""Requests of agents to people in the text of an answer: their types, and the error message to the model."""
 
 from typing import Any
 
@@ -46,9 +46,13 @@ def _question(request_type: str, prompt: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str, Any]) -> None:
-    message = parse_answer(f"Before. {marker} after", AGENT)
-    assert (message.question, message.problem) == (question, "")
-    assert (message.text[:7], message.text[-6:], "amount" in message.text) == ("Before.", " after", False)
+    parsed_answer = parse_answer(f"Before. {marker} after", AGENT)
+    assert (parsed_answer.question, parsed_answer.problem) == (question, "")
+    assert (parsed_answer.text[:7], parsed_answer.text[-6:], "amount" in parsed_answer.text) == (
+        "Before.",
+        " after",
+        False,
+    )
     # The marker is also found in a very long answer.
     found_marker = find_marker("x" * 100_000 + marker)
     assert found_marker is not None
@@ -75,9 +79,9 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
         (marker_without_json, "the schema of an INFORMATION request is not a JSON object"),
         (invalid_marker, "schema: "),
     ):
-        message = parse_answer(f"Before. {marker}", AGENT)
-        assert (message.text, message.question, problem in message.problem) == ("Before.", None, True)
-        assert message.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
+        parsed_answer = parse_answer(f"Before. {marker}", AGENT)
+        assert (parsed_answer.text, parsed_answer.question, problem in parsed_answer.problem) == ("Before.", None, True)
+        assert parsed_answer.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
     scheduler = _started_agent()
     start_ready_tasks(scheduler)
     scheduler.complete("turn1", _response(invalid_marker), at=1.0)
@@ -109,8 +113,8 @@ def test_agent_of_an_older_run_keeps_its_request_types() -> None:
     encoded = AGENT.to_json()
     del encoded["request_types"]
     older_agent = spec_from_json(encoded)
-    message = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', older_agent)
-    assert message.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
+    parsed_answer = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', older_agent)
+    assert parsed_answer.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
     assert "schema" not in older_agent.offered_tools[0].parameters["properties"]
     assert spec_from_json(AGENT.to_json()) == AGENT
 

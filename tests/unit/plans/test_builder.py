@@ -43,13 +43,13 @@ def test_example_of_the_documentation_builds_a_valid_plan() -> None:
 
 def test_node_document_has_every_option() -> None:
     plan = Plan()
-    first = plan.add(stock, item="lamp")
+    stock_node = plan.add(stock, item="lamp")
     all_articles = plan.add(articles, shop="north")
     plan.add(
         order,
         id="all",
         title="Order all",
-        needs=[first, "stock"],
+        needs=[stock_node, "stock"],
         for_each=all_articles,
         key=all_articles.item["name"],
         max_parallel=2,
@@ -88,8 +88,13 @@ def test_node_document_has_every_option() -> None:
 
 def test_inputs_outputs_texts_and_secrets_become_references() -> None:
     plan = Plan(deadline=timedelta(hours=2), on_failure="fail_fast")
-    count = plan.input("count", type=int | None, prompt="How many?", default=3, schema={"maximum": 9})
-    node = plan.add(order, item=f"{count} lamps", amount=count, note=plan.text("{{{{{n}}}}} {m}", n=count, m="{{x}}"))
+    count_input = plan.input("count", type=int | None, prompt="How many?", default=3, schema={"maximum": 9})
+    node = plan.add(
+        order,
+        item=f"{count_input} lamps",
+        amount=count_input,
+        note=plan.text("{{{{{n}}}}} {m}", n=count_input, m="{{x}}"),
+    )
     plan.add("http_request", url="https://shop.example", headers={"Authorization": plan.secret("TOKEN")})
     plan.output = {"ordered": node, "all": node.query("..x"), "first": [node.status, node["lamp"]]}
     assert plan.to_dict()["inputs"] == {
@@ -116,26 +121,26 @@ def test_inputs_outputs_texts_and_secrets_become_references() -> None:
 
 
 def test_human_requests_agents_and_sub_plans_become_nodes(tmp_path: Path) -> None:
-    inner = Plan("Inner")
-    inner.output = inner.add(stock, item=inner.input("item"))
+    inner_plan = Plan("Inner")
+    inner_plan.output = inner_plan.add(stock, item=inner_plan.input("item"))
     plan = Plan()
     selection = plan.add(ask_human("Which?", options=["a", "b"], allow_text=True), id="which")
-    sub_plan = plan.add(inner, item=selection["selected"][0])
+    sub_plan = plan.add(inner_plan, item=selection["selected"][0])
     agent = plan.add_agent(f"Describe {sub_plan}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
     plan.add_agent("Check it", agent="critic", needs=[agent])
     file = tmp_path / "other.yaml"
-    file.write_text(inner.to_yaml(), encoding="utf-8")
+    file.write_text(inner_plan.to_yaml(), encoding="utf-8")
     plan.add(file, item="desk")
     assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in node_documents(plan)] == [
         {"id": "which", "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "allow_text": True}},
-        {"id": "Inner", "plan": inner.to_dict()},
+        {"id": "Inner", "plan": inner_plan.to_dict()},
         {
             "id": "agent",
             "agent": {"prompt": "Write well.", "tools": ["articles", "calculator"], "max_turns": 3},
             "objective": "Describe {{Inner.result}}",
         },
         {"id": "critic", "agent": "critic", "objective": "Check it", "depends_on": ["agent"]},
-        {"id": "other", "plan": inner.to_dict()},
+        {"id": "other", "plan": inner_plan.to_dict()},
     ]
     assert [spec.name for spec in plan.tools] == ["stock", "articles"]
 
@@ -314,12 +319,12 @@ def test_invalid_node_is_rejected_without_a_change_of_the_plan(
 
 
 def test_invalid_input_of_a_sub_plan_is_rejected() -> None:
-    inner = Plan("Inner")
-    inner.add(stock, item=inner.input("item"))
+    inner_plan = Plan("Inner")
+    inner_plan.add(stock, item=inner_plan.input("item"))
     for operation, message in (
-        (lambda plan: plan.add(inner, itm="x"), "the sub-plan has no input 'itm'"),
-        (lambda plan: plan.add(inner), "the sub-plan needs the input 'item'"),
-        (lambda plan: plan.add(inner, item=3), "the sub-plan's input 'item' takes str, not int 3"),
+        (lambda plan: plan.add(inner_plan, itm="x"), "the sub-plan has no input 'itm'"),
+        (lambda plan: plan.add(inner_plan), "the sub-plan needs the input 'item'"),
+        (lambda plan: plan.add(inner_plan, item=3), "the sub-plan's input 'item' takes str, not int 3"),
     ):
         assert rejection_of(operation)[1] == message
 

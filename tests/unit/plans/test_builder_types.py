@@ -233,12 +233,12 @@ def test_value_of_another_type_is_rejected(operation: Operation, message: str) -
 
 
 def test_sub_plan_input_named_like_an_option_is_passed_in_arguments() -> None:
-    inner = Plan("Inner")
-    inner.output = inner.add(stock, item=inner.input("title", default="x"))
+    inner_plan = Plan("Inner")
+    inner_plan.output = inner_plan.add(stock, item=inner_plan.input("title", default="x"))
     plan = Plan()
     with pytest.raises(PlanInvalid, match="'title' is an option of the node, and also an argument"):
-        plan.add(inner, title="lamp")
-    plan.add(inner, title="Lamps", arguments={"title": "lamp"})
+        plan.add(inner_plan, title="lamp")
+    plan.add(inner_plan, title="Lamps", arguments={"title": "lamp"})
     assert plan.check() == []
 
 

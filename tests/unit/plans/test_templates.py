@@ -145,18 +145,18 @@ _BROKEN_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "argumen
 
 def test_folder_is_reloaded_when_a_file_changes(tmp_path: Path, tools: Tools) -> None:
     folder = TemplateFolder(_write_files(tmp_path, sum__yaml=_SUM_PLAN), tools)
-    first = folder.read()
-    assert folder.read() is first
+    first_content = folder.read()
+    assert folder.read() is first_content
     _write_files(tmp_path, plain__json=_PLAIN_PLAN, broken__json=_BROKEN_PLAN)
-    second = folder.read()
-    assert [*second.templates] == ["plain", "sum"]
-    assert second.templates["sum"] is first.templates["sum"]
-    assert [line.partition(": ")[0] for line in second.problems["broken"]] == ["broken.json"]
+    second_content = folder.read()
+    assert [*second_content.templates] == ["plain", "sum"]
+    assert second_content.templates["sum"] is first_content.templates["sum"]
+    assert [line.partition(": ")[0] for line in second_content.problems["broken"]] == ["broken.json"]
     _write_files(tmp_path, sum__yaml=_SUM_PLAN.replace("A small sum", "Another sum"), broken__json=_PLAIN_PLAN)
     (tmp_path / "plain.json").unlink()
-    third = folder.read()
-    titles = {name: template.title for name, template in third.templates.items()}
-    assert (titles, third.problems) == ({"broken": "broken", "sum": "Another sum"}, {})
+    third_content = folder.read()
+    titles = {name: template.title for name, template in third_content.templates.items()}
+    assert (titles, third_content.problems) == ({"broken": "broken", "sum": "Another sum"}, {})
 
 
 def test_second_file_with_the_same_name_is_ignored(tmp_path: Path, tools: Tools) -> None:

@@ -67,9 +67,9 @@ async def test_process_is_reused_and_ends_with_the_pool(pool: ProcessPool, tmp_p
 
 
 async def test_error_of_a_function_is_raised_and_a_process_that_died_is_replaced(pool: ProcessPool) -> None:
-    with pytest.raises(PlanInvalid) as invalid:
+    with pytest.raises(PlanInvalid) as error:
         await pool.run(_raise_plan_invalid)
-    assert (invalid.value.problems, invalid.value.document) == ((Problem("cycle", "no", "/nodes"),), {"nodes": 1})
+    assert (error.value.problems, error.value.document) == ((Problem("cycle", "no", "/nodes"),), {"nodes": 1})
     # The memory of a process is limited.
     for function in (_exit, _allocate_too_much_memory):
         with pytest.raises(ProcessLost):
@@ -87,9 +87,9 @@ async def test_idle_process_that_has_ended_is_replaced(pool: ProcessPool) -> Non
 
 async def test_function_is_repeated_once_when_its_reused_process_ends(pool: ProcessPool, tmp_path: Path) -> None:
     first_pid = await pool.run(os.getpid)
-    calls = tmp_path / "calls"
-    assert await pool.run(_exit_in_first_process, str(calls)) != first_pid
-    assert [int(pid) == first_pid for pid in calls.read_text().splitlines()] == [True, False]
+    calls_file = tmp_path / "calls"
+    assert await pool.run(_exit_in_first_process, str(calls_file)) != first_pid
+    assert [int(pid) == first_pid for pid in calls_file.read_text().splitlines()] == [True, False]
 
 
 @pytest.mark.parametrize(("timeout_s", "error"), [(30.0, asyncio.CancelledError), (3.0, TimeoutError)])

@@ -240,7 +240,10 @@ def test_idempotency_keys_are_stable_and_unique() -> None:
     path = [["node", "a"], ["item", "k"]]
     keys = [
         *(idempotency_key(scope, path, generation=generation) for scope in ("run-1", "run-2") for generation in (0, 1)),
-        *(idempotency_key("run-1", other) for other in ([*path[:1], ["node", "k"]], [["node", "a[k]"]], path[:1])),
+        *(
+            idempotency_key("run-1", other_path)
+            for other_path in ([*path[:1], ["node", "k"]], [["node", "a[k]"]], path[:1])
+        ),
     ]
     assert len({*keys}) == len(keys)
 
@@ -408,12 +411,12 @@ def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:
 
 
 def test_list_of_very_many_dependencies_of_a_node_is_shortened() -> None:
-    names = [f"{number}{'x' * 150}" for number in range(8_000)]
-    scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
+    node_ids = [f"{number}{'x' * 150}" for number in range(8_000)]
+    scheduler = scheduler_of(*(node(node_id) for node_id in node_ids), node("end", *node_ids))
     result = node_result(scheduler, "end")
     assert result is not None
     inputs = result["lineage"]["inputs"]
-    assert (inputs, 2_000 < len(inputs) < 3_000) == (names[: len(inputs)], True)
+    assert (inputs, 2_000 < len(inputs) < 3_000) == (node_ids[: len(inputs)], True)
     assert result["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` shows all of it"
     assert encoded_size(result) < 1_500_000
 
@@ -469,8 +472,8 @@ def test_report_of_a_node_with_items_is_ignored() -> None:
     scheduler.start(0)
     while next_call(scheduler, 0) is not None:
         pass
-    names = ["each", "each[0]", "each[1]", "one", "nobody"]
-    assert [is_sub_plan(scheduler, name) for name in names] == [False, True, True, True, False]
+    node_ids = ["each", "each[0]", "each[1]", "one", "nobody"]
+    assert [is_sub_plan(scheduler, node_id) for node_id in node_ids] == [False, True, True, True, False]
     apply_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
     assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]
 

@@ -24,7 +24,7 @@ PERSON = {
     "additionalProperties": False,
 }
 MESSAGES = [{"role": "user", "content": "{}"}]
-FORMAT = {"type": "json_schema", "json_schema": {"name": "Person", "strict": True, "schema": PERSON}}
+PERSON_FORMAT = {"type": "json_schema", "json_schema": {"name": "Person", "strict": True, "schema": PERSON}}
 
 
 def function_tool(name: str, parameters: Any = PERSON) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def function_reference(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
-def chat(**fields: Any) -> ChatBody:
+def chat_body(**fields: Any) -> ChatBody:
     return ChatBody.model_validate({"model": "plan/double", "messages": MESSAGES, **fields})
 
 
@@ -50,10 +50,10 @@ def allowed_tools(*tools: Any) -> dict[str, Any]:
 
 
 REQUESTS = json.loads(Path(__file__).with_name("structured_output_requests.json").read_text(encoding="utf-8"))
-"""Recorded bodies of requests of the clients; their texts are replaced, and the model is omitted."""
+"""Recorded request bodies of these clients. Their texts are replaced, and the model is omitted."""
 
 PERSON_TOOL, FINAL_TOOL = ("Person", True), ("final_result", False)
-FUNCTIONS = {
+FUNCTIONS_BY_MODE = {
     **dict.fromkeys(("TOOLS", "RESPONSES_TOOLS", "function_calling"), PERSON_TOOL),
     **dict.fromkeys(("tool", "responses"), FINAL_TOOL),
 }
@@ -71,7 +71,7 @@ def test_output_form_of_recorded_requests(recorded: Any) -> None:
         to_chat_body(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields)
     )
     uses_function = "tools" in recorded["body"]
-    assert (form.function, form.is_named) == (FUNCTIONS[recorded["mode"]] if uses_function else (None, False))
+    assert (form.function, form.is_named) == (FUNCTIONS_BY_MODE[recorded["mode"]] if uses_function else (None, False))
     if "json_object" in str(recorded["body"]):
         assert form.schema == {"type": "object"}
     else:
@@ -92,7 +92,7 @@ def test_schema_comes_from_the_only_allowed_function() -> None:
         "tool_choice": allowed_tools(function_reference("Person")),
     }
     for fields, name in ((required_function, "final_result"), (single_allowed_function, "Person")):
-        form = form_of(chat(**fields))
+        form = form_of(chat_body(**fields))
         assert (form.function, form.is_named, form.schema) == (name, False, PERSON)
 
 
@@ -107,7 +107,7 @@ def test_schema_comes_from_the_only_allowed_function() -> None:
     ],
 )
 def test_requests_without_required_structure_have_no_output_form(fields: Any) -> None:
-    assert output_form_of(chat(**fields)) is None
+    assert output_form_of(chat_body(**fields)) is None
 
 
 def _response_format(kind: str, **json_schema: Any) -> dict[str, Any]:
@@ -131,8 +131,8 @@ async def test_unsupported_output_is_rejected(
     http_without_temporal: httpx.AsyncClient, fields: Any, param: str
 ) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
-    answer = await http_without_temporal.post("/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    response = await http_without_temporal.post("/v1/chat/completions", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
@@ -149,7 +149,7 @@ def test_response_format_and_tool_choice_are_converted_for_chat_completions() ->
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
     fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
     body = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": output_format}}))
-    assert (body.response_format, body.tool_choice) == (FORMAT, function_reference("Person"))
+    assert (body.response_format, body.tool_choice) == (PERSON_FORMAT, function_reference("Person"))
     form = form_of(body)
     assert (form.function, form.schema) == ("Person", PERSON)
 
@@ -171,9 +171,9 @@ def test_function_call_of_a_run_has_the_same_id_from_every_gateway() -> None:
     assert call["function"] == {"name": "Person", "arguments": '{"name": "Ann"}'}
     assert call["id"] == form.call("{}", run="run-1")["id"] != form.call("{}", run="run-2")["id"]
     # With a schema, a request for feedback is a function call only if `answer_feedback` is declared.
-    assert not allows_answer_calls(chat(response_format=FORMAT), is_structured=True)
+    assert not allows_answer_calls(chat_body(response_format=PERSON_FORMAT), is_structured=True)
     assert allows_answer_calls(
-        chat(response_format=FORMAT, tools=[function_tool("answer_feedback")]), is_structured=True
+        chat_body(response_format=PERSON_FORMAT, tools=[function_tool("answer_feedback")]), is_structured=True
     )
     with pytest.raises(ApiError, match=r"^response_format\.json_schema\.schema: must be a JSON Schema$"):
-        output_form_of(chat(**_response_format("json_schema", schema=1)))
+        output_form_of(chat_body(**_response_format("json_schema", schema=1)))

@@ -37,7 +37,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 
-def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
+def _tool_call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
     definition = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
     return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, definition)
@@ -46,15 +46,15 @@ def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
 def test_arguments_set_run_id_and_wait_time_and_idempotency_key_is_the_default_run_id() -> None:
     meta = {IDEMPOTENCY_KEY_META: "key"}
     for tool in ("run_plan", "ask"):
-        call = _call(tool, meta, run_id="mine", wait_s=3)
+        call = _tool_call(tool, meta, run_id="mine", wait_s=3)
         assert (call.run_id, call.wait_s) == ("mine", 3.0)
-        assert (_call(tool, meta).run_id, _call(tool).run_id) == ("key", None)
+        assert (_tool_call(tool, meta).run_id, _tool_call(tool).run_id) == ("key", None)
     # Inputs of a template are not options of the call, even if they have the names of options.
-    call = _call("ship", meta, id="box-7", wait_s=3)
+    call = _tool_call("ship", meta, id="box-7", wait_s=3)
     assert (call.run_id, call.wait_s) == ("key", DEFAULT_WAIT_S)
-    assert [_call("ship", invalid).run_id for invalid in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
+    assert [_tool_call("ship", invalid).run_id for invalid in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
     for tool in ("get_run", "answer_feedback"):
-        assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, DEFAULT_WAIT_S)
+        assert (_tool_call(tool, wait_s=0).wait_s, _tool_call(tool).wait_s) == (0.0, DEFAULT_WAIT_S)
 
 
 class _Starter(RunStarter):
@@ -147,8 +147,14 @@ def test_text_content_is_the_structured_content_as_json() -> None:
 
 
 def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_runs_have_an_output() -> None:
-    errors = {"completed": False, "completed_with_failures": False, "failed": True, "cancelled": True, "running": False}
-    assert {status: run_result(_run_document(status)).is_error for status in errors} == errors
+    is_error_by_status = {
+        "completed": False,
+        "completed_with_failures": False,
+        "failed": True,
+        "cancelled": True,
+        "running": False,
+    }
+    assert {status: run_result(_run_document(status)).is_error for status in is_error_by_status} == is_error_by_status
     assert "output" not in _structured_result("running")
     assert _structured_result("failed")["output"] is None
     message = run_result(_run_document("running"), prefix="'x' is answered.").structured_content["message"]
@@ -173,9 +179,9 @@ def test_every_field_of_a_result_is_in_its_schema() -> None:
     result = _structured_result(
         "failed", title="T", error=error, nodes=nodes, waiting_for=requests, notes=[{"message": "n"}]
     )
-    [get_run] = [tool for tool in all_tools({}, {}) if tool.name == GET_RUN]
-    assert get_run.output_schema is not None
-    assert result.keys() == get_run.output_schema["properties"].keys()
+    [get_run_tool] = [tool for tool in all_tools({}, {}) if tool.name == GET_RUN]
+    assert get_run_tool.output_schema is not None
+    assert result.keys() == get_run_tool.output_schema["properties"].keys()
 
 
 def test_message_explains_how_to_answer_the_first_request() -> None:
@@ -237,8 +243,8 @@ def test_template_named_like_a_tool_is_ignored_and_logged(tmp_path: Path) -> Non
     for name in ("ask", "plain"):
         (tmp_path / f"{name}.json").write_text(_PLAN, encoding="utf-8")
     with capture_logs() as logs:
-        usable = without_reserved_names(load_templates(tmp_path, load_toolset(Settings()).declarations()))
-    assert list(usable) == ["plain"]
+        usable_templates = without_reserved_names(load_templates(tmp_path, load_toolset(Settings()).declarations()))
+    assert list(usable_templates) == ["plain"]
     assert [line["problem"] for line in logs] == ["ask.json: the MCP server has a tool of that name; rename the file"]
 
 
@@ -253,13 +259,13 @@ async def test_tools_change_with_the_template_files(tmp_path: Path) -> None:
     folder = TemplateFolder(tmp_path, toolset.declarations())
     server = create_server(runs=unused, sessions=unused, steering=unused, toolset=toolset, templates=folder)
     async with Client(server) as client:
-        before = [tool.name for tool in (await client.list_tools()).tools]
+        tools_before = [tool.name for tool in (await client.list_tools()).tools]
         # A file with the name of another tool must not replace it.
         for name, tool in (("triple", "calculator"), ("ask", "calculator"), ("broken", "calculater")):
             (tmp_path / f"{name}.json").write_text(_plan(tool), encoding="utf-8")
         (tmp_path / "double.json").unlink()
-        after = [tool.name for tool in (await client.list_tools()).tools]
+        tools_after = [tool.name for tool in (await client.list_tools()).tools]
         with pytest.raises(MCPError, match=r"cannot be used: broken\.json: unknown_tool"):
             await client.call_tool("broken", {})
-    assert [*before[:-1], "triple"] == after
-    assert before[-1] == "double"
+    assert [*tools_before[:-1], "triple"] == tools_after
+    assert tools_before[-1] == "double"

@@ -15,7 +15,7 @@ def _request(kind: str, **fields: Any) -> dict[str, Any]:
     return {"id": "r", "type": kind, "purpose": "answer", **defaults, **fields}
 
 
-def _fields(request: dict[str, Any]) -> Any:
+def _form_fields(request: dict[str, Any]) -> Any:
     form = form_of(request)
     assert form is not None
     return form["properties"]
@@ -46,14 +46,14 @@ def test_approval_may_have_a_reason() -> None:
 )
 def test_selection_offers_the_labels_of_its_options(options: list[Any], choice: dict[str, Any]) -> None:
     request = _request("SELECTION", options=options)
-    assert _fields(request) == {"selected": {**choice, "title": "Choice"}}
+    assert _form_fields(request) == {"selected": {**choice, "title": "Choice"}}
     assert answer_of(request, {"selected": "x"}) == {"selected": ["x"]}
 
 
 def test_selection_may_be_a_list_or_a_text() -> None:
     request = _request("SELECTION", options=["a", "b"], multiple=True)
     items = {"type": "string", "enum": ["a", "b"]}
-    assert _fields(request) == {"selected": {"type": "array", "items": items, "minItems": 1, "title": "Choice"}}
+    assert _form_fields(request) == {"selected": {"type": "array", "items": items, "minItems": 1, "title": "Choice"}}
     assert answer_of(request, {"selected": ["a", "b"]}) == {"selected": ["a", "b"]}
     request = _request("SELECTION", options=["a"], allow_text=True)
     assert (form_of(request) or {})["required"] == []
@@ -61,7 +61,7 @@ def test_selection_may_be_a_list_or_a_text() -> None:
     assert answer_of(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
     # A request about a failure offers only the choices that need no value. A form has 1 to 200 options.
     request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
-    assert _fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
+    assert _form_fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
     for options in ([], [str(number) for number in range(201)]):
         assert form_of(_request("SELECTION", options=options)) is None
 
@@ -95,9 +95,9 @@ def test_each_property_is_a_field_and_lists_and_unsupported_types_are_json_field
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}, {"type": "array", "items": {"type": "integer"}}])
-def test_data_without_properties_is_one_json_field(schema: dict[str, Any] | None) -> None:
+def test_data_without_properties_is_a_single_json_field(schema: dict[str, Any] | None) -> None:
     request = _request("INFORMATION", schema=schema)
-    assert list(_fields(request)) == ["data"]
+    assert list(_form_fields(request)) == ["data"]
     assert answer_of(request, {"data": "[1, 2]"}) == {"data": [1, 2]}
     with pytest.raises(InvalidJson):
         answer_of(request, {})
@@ -106,7 +106,7 @@ def test_data_without_properties_is_one_json_field(schema: dict[str, Any] | None
 def test_clarification_and_guidance_have_a_text_field() -> None:
     for kind in ("CLARIFICATION", "GUIDANCE"):
         request = _request(kind)
-        assert list(_fields(request)) == ["text"]
+        assert list(_form_fields(request)) == ["text"]
         assert answer_of(request, {"text": "more"}) == {"text": "more"}
 
 

@@ -79,5 +79,5 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     ((compiled_plan, options),) = runs.started
     inner_plan = compiled_plan.nodes[1].sub_plan
     assert inner_plan is not None
-    assert [each.approval for each in (compiled_plan.nodes[0], inner_plan.nodes[0])] == ["policy", "policy"]
+    assert [node.approval for node in (compiled_plan.nodes[0], inner_plan.nodes[0])] == ["policy", "policy"]
     assert (inner_plan.nodes[0].effects, options.needs_approval) == (None, True)

@@ -1,4 +1,4 @@
-"""The search server, without starting it: missing programs, a failed download, and stale files."""
+"""Start of a search server with fake programs: missing programs, a failed download, and stale files."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ for argument in "$@"; do case $before in -d) mkdir -p "$argument";; esac; before
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of programs that is the only folder in `PATH`."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -42,29 +42,29 @@ def write_script(folder: Path, name: str, body: str) -> None:
     (folder / name).chmod(0o755)
 
 
-async def test_missing_programs_are_named(programs: Path, tmp_path: Path) -> None:
+async def test_missing_programs_are_named(program_folder: Path, tmp_path: Path) -> None:
     for name, package in (("java", "Java 17"), ("mvn", "Maven"), ("javac", "a JDK")):
         with pytest.raises(
             ProgramMissing, match=rf"{name} is not on the path: install {package}.*OPENSEARCH_URL"
         ) as error:
             await get_program(tmp_path / "cache")
         assert error.value.program == name
-        write_script(programs, name, "")
+        write_script(program_folder, name, "")
 
 
-async def test_output_of_maven_is_reported_and_nothing_is_stored(programs: Path, tmp_path: Path) -> None:
-    write_script(programs, "java", "")
-    write_script(programs, "javac", "")
-    write_script(programs, "mvn", "echo the network is down; exit 1")
+async def test_output_of_maven_is_reported_and_nothing_is_stored(program_folder: Path, tmp_path: Path) -> None:
+    write_script(program_folder, "java", "")
+    write_script(program_folder, "javac", "")
+    write_script(program_folder, "mvn", "echo the network is down; exit 1")
     with pytest.raises(InstallFailed, match=r"mvn exited with 1(.|\n)*\n  the network is down$"):
         await get_program(tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
 
 
-async def test_concurrent_requests_build_the_program_once(programs: Path, tmp_path: Path) -> None:
-    write_script(programs, "java", "")
-    write_script(programs, "mvn", f"echo made >>{tmp_path}/made\n{_MAVEN_SCRIPT}")
-    write_script(programs, "javac", _JAVAC_SCRIPT)
+async def test_concurrent_requests_build_the_program_once(program_folder: Path, tmp_path: Path) -> None:
+    write_script(program_folder, "java", "")
+    write_script(program_folder, "mvn", f"echo made >>{tmp_path}/made\n{_MAVEN_SCRIPT}")
+    write_script(program_folder, "javac", _JAVAC_SCRIPT)
     first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
     assert first == second == await get_program(tmp_path / "cache")
     assert (tmp_path / "made").read_text(encoding="ascii") == "made\n"
@@ -76,14 +76,14 @@ async def test_program_cannot_be_installed_without_a_checkout(tmp_path: Path) ->
         await get_program(tmp_path, sources=tmp_path / "nowhere")
 
 
-async def test_server_that_ends_at_once_is_reported_with_its_log(programs: Path, tmp_path: Path) -> None:
-    write_script(programs, "mvn", _MAVEN_SCRIPT)
-    write_script(programs, "javac", _JAVAC_SCRIPT)
-    write_script(programs, "java", "echo of an earlier start")
+async def test_server_that_ends_at_once_is_reported_with_its_log(program_folder: Path, tmp_path: Path) -> None:
+    write_script(program_folder, "mvn", _MAVEN_SCRIPT)
+    write_script(program_folder, "javac", _JAVAC_SCRIPT)
+    write_script(program_folder, "java", "echo of an earlier start")
     local_search = LocalSearch(tmp_path / "state", tmp_path / "cache")
     with pytest.raises(StartFailed):
         await local_search.start()
-    write_script(programs, "java", "echo reading the settings; echo no memory is left")
+    write_script(program_folder, "java", "echo reading the settings; echo no memory is left")
     with pytest.raises(StartFailed, match=r"the search server has ended: see .*search\.log") as failure:
         await local_search.start()
     assert failure.value.lines == ("reading the settings", "no memory is left")

@@ -1,4 +1,4 @@
-"""Checks of queries: the message of each problem, and the request for a valid query."""
+"""Checks of queries: the message of each problem, and the body that is sent for a valid query."""
 
 from typing import Any
 

@@ -60,7 +60,7 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     assert len(markdown_table(["a"], [[value]]).splitlines()) == 3
 
 
-def test_documents_have_the_important_fields_first_and_count_the_rest() -> None:
+def test_document_table_starts_with_the_given_fields_and_counts_omitted_documents() -> None:
     hits: list[dict[str, Any]] = [{"teu": 3, "id": "a"}, {"id": "b", "note": "x|y"}, {"id": "c"}]
     assert document_table(hits, total=1_234, rows=2, first_fields=["id", "gone"]) == (
         "| id | teu | note |\n| --- | ---: | --- |\n| a | 3 |  |\n| b |  | x\\|y |\n\n"
