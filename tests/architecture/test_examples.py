@@ -7,7 +7,7 @@ import pytest
 
 import dagwright
 from tests.architecture.source_files import imported_modules, python_files, relative_path
-from tests.support.docs import Block, blocks, pages
+from tests.support.docs import Block, blocks_of, documentation_pages
 
 _PUBLIC_MODULES = ("errors", "events", "types", "settings", "testing", "tools", "plugins", "llm")
 """Packages below `dagwright` that programs and applications may import, with their modules."""
@@ -27,8 +27,8 @@ def test_examples_import_public_modules_only() -> None:
 
 
 def _python_blocks() -> Iterator[Block]:
-    for page in pages():
-        yield from (block for block in blocks(page) if block.language == "python")
+    for page in documentation_pages():
+        yield from (block for block in blocks_of(page) if block.language == "python")
 
 
 def test_documentation_imports_public_modules_only(tmp_path: Path) -> None:

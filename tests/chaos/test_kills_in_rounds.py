@@ -29,8 +29,8 @@ from tests.support.chaos import (
 )
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
-from tests.support.goals import purposes
-from tests.support.rounds import continue_with, done_response, ref, results_of, sub_goal
+from tests.support.goals import nodes_and_purposes
+from tests.support.rounds import continue_with, done_response, ref, sub_goal, sub_goal_statuses_of
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
@@ -111,12 +111,12 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         await kill_during_call(8)
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
-    assert [sorted(result) for result in results_of(document)] == [
+    assert [sorted(result) for result in sub_goal_statuses_of(document)] == [
         [(1, "success"), (2, "success")],
         [(3, "success")],
         [],
     ]
-    assert purposes([*model.calls]) == [
+    assert nodes_and_purposes([*model.calls]) == [
         *[("intention", "intention")] * 2,
         *[("plan", "planner")] * 2,
         *[("plan#2", "repair")] * 2,
@@ -151,7 +151,7 @@ async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_p
         release_event.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
-    assert purposes([*model.calls]) == [
+    assert nodes_and_purposes([*model.calls]) == [
         ("intention", "intention"),
         ("plan", "planner"),
         ("plan#2", "planner"),

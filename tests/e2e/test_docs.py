@@ -29,20 +29,20 @@ from tests.support.docs import (
     ROOT,
     Block,
     Clone,
-    anchors,
-    blocks,
+    anchors_of,
+    blocks_of,
+    documentation_pages,
     environment,
     expected_output,
-    links,
+    links_of,
     normalize,
-    pages,
     state_of,
 )
 from tests.support.programs import forked_programs
 from tests.support.server import LiveServer, live_server
 
-PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
-BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
+PAGES = {page.relative_to(ROOT).as_posix(): page for page in documentation_pages()}
+BLOCKS = [block for page in PAGES.values() for block in blocks_of(page)]
 PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_runnable})
 TUTORIAL = [
     "docs/tutorial/index.md",
@@ -106,7 +106,7 @@ def test_commands_of_the_tutorial_run_in_order(clone: Clone) -> None:
 
 
 def _run_commands(page: str, clone: Clone) -> None:
-    for block in blocks(PAGES[page]):
+    for block in blocks_of(PAGES[page]):
         clone.save(block)
         if block.language not in COMMANDS or not block.is_runnable:
             continue
@@ -118,7 +118,7 @@ def _run_commands(page: str, clone: Clone) -> None:
 
 @pytest.mark.parametrize("page", sorted({block.page for block in blocks_of_language("yaml", "json")}))
 def test_plans_of_a_page_are_valid_unless_marked_invalid(page: str, tmp_path: Path) -> None:
-    plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
+    plans = [block for block in blocks_of(PAGES[page]) if block.language in ("yaml", "json")]
     files = [tmp_path / (block.file_name or f"{block.line}.{block.language}") for block in plans]
     for file, block in zip(files, plans, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def _problems(file: Path, tools: Mapping[str, ToolDeclaration]) -> list[str]:
 def _save_tools(page: str, folder: Path) -> list[str]:
     tool_paths: dict[str, None] = {}
     for page_name in TUTORIAL if page in TUTORIAL else [page]:
-        for block in blocks(PAGES[page_name]):
+        for block in blocks_of(PAGES[page_name]):
             if block.language == "python" and block.file_name is not None and not _is_program(block):
                 (folder / block.file_name).write_text(block.text, encoding="utf-8")
                 tool_paths[str(folder / block.file_name)] = None
@@ -149,12 +149,14 @@ def _save_tools(page: str, folder: Path) -> list[str]:
 
 def _is_program(block: Block) -> bool:
     """Return whether a command of the page runs the block as a program."""
-    commands = [block.text for block in blocks(PAGES[block.page]) if block.language in COMMANDS]
+    commands = [block.text for block in blocks_of(PAGES[block.page]) if block.language in COMMANDS]
     return block.file_name is not None and any(f"python {block.file_name}" in text for text in commands)
 
 
 def test_run_input_on_the_deployment_page_is_valid() -> None:
-    (text,) = (block.text for block in blocks(PAGES["docs/tutorial/6-deploy.md"]) if "cat > lamps.json" in block.text)
+    (text,) = (
+        block.text for block in blocks_of(PAGES["docs/tutorial/6-deploy.md"]) if "cat > lamps.json" in block.text
+    )
     run_input = run_input_from_json(json.loads(text.partition("'END'\n")[2].removesuffix("END\n")))
     checked = check_plan(run_input.plan, load_toolset(Settings(), []).declarations())
     assert (checked.dialect, run_input.inputs, run_input.deadline_s) == ("plan", {"count": 4}, 300.0)
@@ -291,14 +293,14 @@ def test_every_variable_of_the_page_on_settings_is_a_setting() -> None:
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_every_link_within_the_repository_has_a_target(name: str) -> None:
     page = PAGES[name]
-    for link in links(page):
+    for link in links_of(page):
         if link.startswith("https://"):
             continue
         target, _, anchor = link.partition("#")
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), f"{name}: {link}"
         is_picture = path.suffix == ".png"
-        assert not anchor or (anchor in COLOUR_SCHEME_ANCHORS if is_picture else anchor in anchors(path)), (
+        assert not anchor or (anchor in COLOUR_SCHEME_ANCHORS if is_picture else anchor in anchors_of(path)), (
             f"{name}: {link}"
         )
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import ROOT, CommandLine, ProcessResult, wait_for_exit
-from tests.support.docs import Block, blocks, expected_output, links, normalize
+from tests.support.docs import Block, blocks_of, expected_output, links_of, normalize
 from tests.support.search import Maritime
 
 PAGE = ROOT / "examples" / "maritime" / "README.md"
-QUESTION_BLOCKS = [block for block in blocks(PAGE) if block.language == "console"]
+QUESTION_BLOCKS = [block for block in blocks_of(PAGE) if block.language == "console"]
 
 
 def commands_of(block: Block) -> list[str]:
@@ -75,4 +75,4 @@ async def test_question_has_the_documented_answer(block: Block, command_line: Co
 def test_page_has_each_script_once_and_its_links_exist() -> None:
     scripts = sorted(path.relative_to(ROOT) for path in PAGE.parent.glob("*.yaml"))
     assert sorted(map(script_of, QUESTION_BLOCKS)) == scripts
-    assert [link for link in links(PAGE) if not (PAGE.parent / link.partition("#")[0]).exists()] == []
+    assert [link for link in links_of(PAGE) if not (PAGE.parent / link.partition("#")[0]).exists()] == []

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.browser import open_page
-from tests.support.docs import ROOT, blocks
+from tests.support.docs import ROOT, blocks_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def test_diagrams_are_drawn_without_requests_to_other_hosts(site: str, chromium: "Browser") -> None:
-    diagram_count = sum(block.language == "mermaid" for block in blocks(PAGE))
+    diagram_count = sum(block.language == "mermaid" for block in blocks_of(PAGE))
     assert diagram_count > 0
     hosts: set[str | None] = set()
     async with open_page(chromium, f"{site}/") as page:

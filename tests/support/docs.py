@@ -102,7 +102,7 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def pages() -> list[Path]:
+def documentation_pages() -> list[Path]:
     """Return every page of the documentation."""
     return [
         ROOT / "README.md",
@@ -113,7 +113,7 @@ def pages() -> list[Path]:
     ]
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found_blocks = []
     for match in _FENCE.finditer(text):
@@ -129,11 +129,11 @@ def _notes(comment: str) -> dict[str, str]:
     return {word.strip(): text.strip() for word, _, text in parts}
 
 
-def links(page: Path) -> list[str]:
+def links_of(page: Path) -> list[str]:
     return _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
-def anchors(page: Path) -> set[str]:
+def anchors_of(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 

@@ -27,8 +27,8 @@ from tests.support.templates import load_templates
 CHAT = "/v1/chat/completions"
 
 
-def chat_body(model: str, words: str = "{}", **fields: Any) -> dict[str, Any]:
-    return {"model": model, "messages": [{"role": "user", "content": words}], **fields}
+def chat_body(model: str, text: str = "{}", **fields: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}], **fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Gateway:
         assert response.status_code == 201, response.text
         return str(response.json()["run_id"])
 
-    async def chat(self, model: str, words: str = "{}", **fields: Any) -> httpx.Response:
+    async def chat(self, model: str, text: str = "{}", **fields: Any) -> httpx.Response:
         """Post a chat completion without streaming; `fields` are more fields of the request body."""
-        return await self.post(CHAT, chat_body(model, words, **fields))
+        return await self.post(CHAT, chat_body(model, text, **fields))
 
     async def document(self, run: str) -> dict[str, Any]:
         return dict((await self.http.get(f"/v1/runs/{run}")).json())

@@ -63,5 +63,5 @@ def call(node_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
-def purposes(calls: list[ReceivedCall]) -> list[tuple[str, str]]:
+def nodes_and_purposes(calls: list[ReceivedCall]) -> list[tuple[str, str]]:
     return [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in calls]

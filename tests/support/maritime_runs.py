@@ -95,5 +95,5 @@ def round_of(*sub_goals: Mapping[str, Any]) -> str:
     return continue_with(*sub_goals)
 
 
-def slot(document: Document, node: str, name: str) -> Any:
+def slot_value(document: Document, node: str, name: str) -> Any:
     return document["nodes"][node]["result"][name]

@@ -178,6 +178,6 @@ def prompt_of(server: ModelServer, node: str) -> str:
     return next(call.text for call in reversed(server.calls) if call.metadata.get("node_id") == node)
 
 
-def results_of(document: Document) -> list[list[tuple[int, str]]]:
+def sub_goal_statuses_of(document: Document) -> list[list[tuple[int, str]]]:
     rounds = document["rounds"]["rounds"]
     return [[(result["sub_goal_id"], result["status"]) for result in each["results"]] for each in rounds]

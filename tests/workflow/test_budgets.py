@@ -12,7 +12,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal_plan, plan_text, purposes
+from tests.support.goals import call, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, check_histories, document_of
 from tests.workflow.building import ServeScript
@@ -121,7 +121,7 @@ async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(
         document = await checked_document(runs, handle)
         usage = (await handle.result())["usage"]
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is 3.")
-    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
+    assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
     assert (usage["calls"], document["nodes"]["a#2"]["status"]) == (3, "failed")
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 

@@ -17,7 +17,7 @@ from dagwright.tools import ToolRegistry, tool
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import choice_with_text, helper_plan
 from tests.support.eventually import eventually
-from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
+from tests.support.goals import call, checked_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import rejection_of
 from tests.support.runs import Runs, completed_node, document_of, serving_runs
 from tests.workflow.building import ServeScript
@@ -35,7 +35,7 @@ async def test_text_request_is_planned_executed_and_answered(serve_script: Serve
     expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
     assert (document["status"], document["output"], [*document["nodes"]]) == expected
     assert [document["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
-    assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
+    assert nodes_and_purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
     plan_call, answer_call = server.calls
     assert plan_call.response_format == "json_schema"
     assert plan_call.text.endswith("\n\nRequest:\nAdd 1, 2 and 4.")

@@ -12,7 +12,7 @@ from dagwright.testing import json_text, step, tool_call
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import checked_document, goal_plan, plan_text, purposes
+from tests.support.goals import checked_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.people import answer, rejection_of, wait_for_requests
 from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
@@ -152,7 +152,7 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Nothing was done.")
     assert document["nodes"]["look"]["result"] == "I could not."
-    assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
+    assert nodes_and_purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
     assert "InlineAgent" in json.dumps(model.calls[0].body)
     assert "needs an unknown tool 'hold'" in model.calls[1].text
 

@@ -16,7 +16,7 @@ from dagwright.testing import ModelServer
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_loading import load_parties
 from tests.support import onboarding
-from tests.support.goals import checked_document, purposes, scripted_runs
+from tests.support.goals import checked_document, nodes_and_purposes, scripted_runs
 from tests.support.intents import fund_intent, intent_statuses, intents_goal, intents_response_text, product_intent
 from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
@@ -45,7 +45,7 @@ async def test_request_becomes_intents_that_run_without_an_answer(serve_script: 
     }
     result = nodes["read"]["result"]
     assert (result["explanation"], result["confidence"], result["changes"]) == ("Does it.", 0.9, 3)
-    assert purposes([*server.calls]) == [("plan", "plan")]
+    assert nodes_and_purposes([*server.calls]) == [("plan", "plan")]
     call = server.calls[0]
     expected = ("json_schema", True)
     assert (call.response_format, call.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
@@ -172,7 +172,7 @@ async def test_model_does_not_see_which_of_several_parties_a_person_selects(clie
     expected = [("Maria Garcia", "María Garcia"), ("Sarah Chen", "Sarah Chen")]
     assert [(lookup["search_text"], lookup["entity"]["name"]) for lookup in resolved_lookups] == expected
     # The model was called once, before the lookups.
-    assert purposes([*server.calls]) == [("plan", "plan")]
+    assert nodes_and_purposes([*server.calls]) == [("plan", "plan")]
     messages_json = json.dumps([call.messages for call in server.calls], ensure_ascii=False)
     assert [lookup["entity"]["id"] in messages_json for lookup in resolved_lookups] == [False, False]
     assert "María García" not in messages_json

@@ -11,7 +11,7 @@ from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
-from tests.support.goals import call, checked_document, goal_plan, plan_text, purposes
+from tests.support.goals import call, checked_document, goal_plan, nodes_and_purposes, plan_text
 from tests.support.intents import (
     fund_intent,
     intent_statuses,
@@ -42,7 +42,7 @@ async def test_text_request_continues_as_new(client: Client, serve_script: Serve
     assert (document["status"], document["output"], document["nodes"]["n7"]["result"]) == ("completed", "It is 8.", 8)
     assert execution_ends[0] == "continued"
     assert execution_ends[-1] == "completed"
-    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
+    assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
 async def test_replanned_text_request_continues_as_new(client: Client, serve_script: ServeScript) -> None:
@@ -61,7 +61,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
     assert (document["status"], document["output"], document["nodes"]["d"]["result"]) == ("completed", "It is 6.", 6)
     assert [document["nodes"][name]["status"] for name in "ab"] == ["superseded", "superseded"]
     assert execution_ends.count("continued") >= 2
-    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
+    assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
 async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScript) -> None:
@@ -147,7 +147,7 @@ async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_sc
         intent_statuses(new_plan_document),
         new_plan_document["nodes"]["@result_1"]["result"]["name"],
     ) == expected
-    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
+    assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
 async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeScript) -> None:

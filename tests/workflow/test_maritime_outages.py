@@ -24,11 +24,11 @@ from tests.support.maritime_runs import (
     run_generated_query,
     run_query,
     show_query_results,
-    slot,
+    slot_value,
     start,
     worker_response,
 )
-from tests.support.rounds import done_response, failed_response, prompt_of, ref, results_of, sub_goal
+from tests.support.rounds import done_response, failed_response, prompt_of, ref, sub_goal, sub_goal_statuses_of
 from tests.support.search import LiveSearch, Maritime, load_maritime
 from tests.support.server_proxies import server_proxy
 
@@ -54,9 +54,9 @@ async def test_additional_worker_tool_explains_a_query_without_results(
         document = await answer_question(runs, "Show shipments of Maersk to Houston")
         planner_prompt = prompt_of(server, "plan")
     assert document["status"] == "completed"
-    assert slot(document, "sg1", "hit_count") == 0
+    assert slot_value(document, "sg1", "hit_count") == 0
     houston_count = sum(shipment["destination_port_code"] == "USHOU" for shipment in maritime.shipments())
-    assert slot(document, "sg2", "why_nothing").splitlines() == [
+    assert slot_value(document, "sg2", "why_nothing").splitlines() == [
         f'- without `{{"term": {{"carrier_name": {{"value": "Maersk"}}}}}}`: {houston_count:,}',
         '- without `{"term": {"destination_port_code": {"value": "USHOU"}}}`: 0',
     ]
@@ -79,7 +79,7 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
         document = await answer_question(runs, "Show shipments to Houston")
         planner_prompt = prompt_of(server, "plan#2")
     assert (document["status"], document["error"]["code"]) == ("failed", "planner_failed")
-    assert results_of(document)[0] == [(1, "failed")]
+    assert sub_goal_statuses_of(document)[0] == [(1, "failed")]
     error = document["rounds"]["rounds"][0]["results"][0]["error"]
     assert "lost-shipments" in error
     assert "python -m dagwright_maritime load" in error
@@ -156,9 +156,9 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
             await proxy.open()
             await checked_document(runs, handle)
             document = await runs.read_document(handle, full=True)
-    assert results_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
+    assert sub_goal_statuses_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
     # The attempts of the outage, the attempt without a response, and the last attempt.
     assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
     assert (count_calls(), proxy.silent_connections) == (1, 0)
-    assert slot(document, "sg2", "hit_count") == expected
+    assert slot_value(document, "sg2", "hit_count") == expected
     assert document["status"] == "completed"

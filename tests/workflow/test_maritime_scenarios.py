@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from dagwright.planning.conversation import TurnSummary
 from dagwright_maritime.shipments import Shipment
-from tests.support.maritime_runs import answer_question, scenario_runs, slot
-from tests.support.rounds import prompt_of, results_of
+from tests.support.maritime_runs import answer_question, scenario_runs, slot_value
+from tests.support.rounds import prompt_of, sub_goal_statuses_of
 from tests.support.runs import Document
 from tests.support.search import TODAY, Maritime
 
@@ -59,7 +59,7 @@ def assert_shipments(text: str, shipments: list[Shipment]) -> None:
 
 def lookup_results(document: Document, node_id: str, *keys: str) -> tuple[Any, ...]:
     """Return the conditions in the analysis of `metadata_lookup`, then its values of these keys."""
-    analysis = slot(document, node_id, "analysis_result")
+    analysis = slot_value(document, node_id, "analysis_result")
     conditions = [(condition["field"], condition["op"], condition["value"]) for condition in analysis["filters"]]
     return (conditions, *(analysis[key] for key in keys))
 
@@ -74,7 +74,7 @@ def assert_date_field_of_yesterday_is_ambiguous(document: Document) -> None:
     """Check that the lookup found the day, and that the date field is ambiguous."""
     day = {"field": None, "start": YESTERDAY, "end": YESTERDAY}
     assert lookup_results(document, "sg2", "date_range", "fields") == ([], day, BOTH_DATES)
-    assert slot(document, "sg3", "ambiguity") == WHICH_DATE
+    assert slot_value(document, "sg3", "ambiguity") == WHICH_DATE
 
 
 async def test_clarification_of_an_ambiguous_date_and_answer_to_the_clear_goal_are_returned(
@@ -84,14 +84,14 @@ async def test_clarification_of_an_ambiguous_date_and_answer_to_the_clear_goal_a
         document = await answer_question(runs, DATE_QUESTION)
         planner_prompt = prompt_of(server, "plan#3")
     assert (document["status"], document["rounds"]["phase"]) == ("completed", "done")
-    assert results_of(document) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
+    assert sub_goal_statuses_of(document) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
     assert_date_field_of_yesterday_is_ambiguous(document)
     # The prompt of the planner has the ambiguity that the query generator reported.
     assert "eta_date" in planner_prompt
     clarification = "Do you mean the day on which they arrived?\n\n1. arrival_date\n2. eta_date"
-    assert slot(document, "sg4", "clarification_message") == clarification
+    assert slot_value(document, "sg4", "clarification_message") == clarification
     # The answer consists of unchanged slots.
-    assert document["output"] == f"{slot(document, 'sg1', 'answer')}\n\n{clarification}"
+    assert document["output"] == f"{slot_value(document, 'sg1', 'answer')}\n\n{clarification}"
     assert document["output"].startswith("Goods that go from port to port on one booking.\n\nSources: ")
 
 
@@ -104,12 +104,12 @@ async def test_ambiguous_date_is_assumed_and_the_assumption_is_stated(
         purposes = [call.metadata["purpose"] for call in server.calls]
     assert document["status"] == "completed"
     assert_date_field_of_yesterday_is_ambiguous(document)
-    assert slot(document, "sg4", "hit_count") == len(arrived_shipments) > 0
-    assert collect_ids(slot(document, "sg4", "es_results")["hits"]) == collect_ids(arrived_shipments)
+    assert slot_value(document, "sg4", "hit_count") == len(arrived_shipments) > 0
+    assert collect_ids(slot_value(document, "sg4", "es_results")["hits"]) == collect_ids(arrived_shipments)
     assert "answer" not in purposes
     clarification = "These arrived on that day. Did you mean another date?\n\n1. arrival_date\n2. eta_date"
-    table = slot(document, "sg5", "formatted_results")
-    assert document["output"] == f"{slot(document, 'sg1', 'answer')}\n\n{table}\n\n{clarification}"
+    table = slot_value(document, "sg5", "formatted_results")
+    assert document["output"] == f"{slot_value(document, 'sg1', 'answer')}\n\n{table}\n\n{clarification}"
     assert_shipments(table, arrived_shipments)
 
 
@@ -126,11 +126,11 @@ async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_pa
     assert document["status"] == "completed"
     assert_shipments(document["output"], expected)
     # The names were found in the data, and the query generator receives their spelling in the data.
-    found_values = {(value["field"], value["value"]) for value in slot(document, "sg1", "value_results")}
+    found_values = {(value["field"], value["value"]) for value in slot_value(document, "sg1", "value_results")}
     assert {("carrier_name", "MAERSK"), ("destination_port", "Los Angeles")} <= found_values
     assert '"MAERSK"' in generator_prompt
-    assert slot(document, "sg3", "hit_count") == len(expected) > 50
-    assert [hit["shipment_id"] for hit in slot(document, "sg3", "es_results")["hits"]] == [
+    assert slot_value(document, "sg3", "hit_count") == len(expected) > 50
+    assert [hit["shipment_id"] for hit in slot_value(document, "sg3", "es_results")["hits"]] == [
         shipment["shipment_id"] for shipment in expected[:50]
     ]
 
@@ -158,7 +158,7 @@ async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
         assert [row for row in table_rows(document["output"]) if carrier in row and figures <= set(row)], document[
             "output"
         ]
-    assert [sorted(result) for result in results_of(document)] == [
+    assert [sorted(result) for result in sub_goal_statuses_of(document)] == [
         [(1, "success"), (2, "success")],
         [(3, "success"), (4, "success")],
         [(5, "success"), (6, "success")],
@@ -174,13 +174,13 @@ async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
             [{"op": "sum", "field": "teu"}],
         )
     for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
-        (bucket,) = slot(document, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
+        (bucket,) = slot_value(document, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
         assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == (
             carrier,
             counts[carrier],
             teu[carrier],
         )
-        assert slot(document, node, "hit_count") == counts[carrier] > 10
+        assert slot_value(document, node, "hit_count") == counts[carrier] > 10
 
 
 # 4: several companies match, and the next turn selects one
@@ -205,7 +205,7 @@ async def test_next_turn_selects_a_matching_company(client: Client, tmp_path: Pa
     assert document["status"] == "completed"
     heading, _, *options = clarification.splitlines()
     assert (heading, sorted(option[3:] for option in options)) == ("Which Acme do you mean?", sorted(ACME_COMPANIES))
-    assert results_of(document)[0] == [(1, "partial")]
+    assert sub_goal_statuses_of(document)[0] == [(1, "partial")]
     (result,) = document["rounds"]["rounds"][0]["results"]
     assert [name for name in ACME_COMPANIES if name not in result["message"]] == []
     assert [name for name in ACME_COMPANIES if name not in planner_prompt] == []
@@ -213,8 +213,8 @@ async def test_next_turn_selects_a_matching_company(client: Client, tmp_path: Pa
     assert_shipments(second_document["output"], expected)
     assert COMPANY_QUESTION in intention_prompt
     assert json.dumps(clarification) in intention_prompt
-    assert results_of(second_document)[0] == [(1, "success"), (2, "success"), (3, "success"), (4, "success")]
-    assert slot(second_document, "sg3", "hit_count") == len(expected) > 100
+    assert sub_goal_statuses_of(second_document)[0] == [(1, "success"), (2, "success"), (3, "success"), (4, "success")]
+    assert slot_value(second_document, "sg3", "hit_count") == len(expected) > 100
 
 
 # 5: there is no data for a part of the question
@@ -242,7 +242,7 @@ async def test_top_shippers_are_reported_with_transit_times(client: Client, tmp_
     conditions = [("destination_port", "is", "Los Angeles")]
     expected_lookup = (conditions, [{"op": "avg", "field": "transit_days"}], ["shipper_name"], 5)
     assert lookup_results(document, "sg1", "metrics", "group_by", "top") == expected_lookup
-    assert results_of(document)[2] == [(3, "partial")]
+    assert sub_goal_statuses_of(document)[2] == [(3, "partial")]
     message = document["rounds"]["rounds"][2]["results"][0]["message"]
     assert "3 of 5" in message
     # The answer names the missing part.
@@ -252,7 +252,7 @@ async def test_top_shippers_are_reported_with_transit_times(client: Client, tmp_
         for name in names_without_times
         if name not in message or name not in planner_prompt or name not in incomplete_text
     ] == []
-    buckets = slot(document, "sg3", "es_results")["aggregations"]["by_shipper"]["buckets"]
+    buckets = slot_value(document, "sg3", "es_results")["aggregations"]["by_shipper"]["buckets"]
     assert [bucket["key"] for bucket in buckets] == top_shippers
     for bucket in buckets:
         transit_days, average = transit_days_by_shipper[bucket["key"]], bucket["average_transit_days"]["value"]

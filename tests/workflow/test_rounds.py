@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.policy import Policy
 from dagwright.testing import ANY_NUMBER, Completion, HttpError, ScriptedToolCall, step
-from tests.support.goals import checked_document, purposes
+from tests.support.goals import checked_document, nodes_and_purposes
 from tests.support.rounds import (
     WorkerTools,
     continue_with,
@@ -16,9 +16,9 @@ from tests.support.rounds import (
     prompt_of,
     question_plan,
     ref,
-    results_of,
     rounds_runs,
     sub_goal,
+    sub_goal_statuses_of,
 )
 
 pytestmark = pytest.mark.server
@@ -58,7 +58,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
         "plan#3",
         "answer",
     ]
-    assert purposes([*server.calls]) == [
+    assert nodes_and_purposes([*server.calls]) == [
         ("intention", "intention"),
         ("plan", "planner"),
         ("plan#2", "planner"),
@@ -69,7 +69,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     rounds = document["rounds"]
     assert (rounds["phase"], rounds["round"], rounds["max_rounds"]) == ("done", 3, 10)
     assert (rounds["question"], rounds["intention"]) == ("Compare Maersk and Evergreen.", INTENTION)
-    assert results_of(document) == [
+    assert sub_goal_statuses_of(document) == [
         [(1, "success"), (2, "success")],
         [(3, "success"), (4, "success"), (5, "success")],
         [],
@@ -90,7 +90,7 @@ async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Pa
     async with rounds_runs(client, tmp_path, INTENTION, response, *CLARIFICATION_SCRIPT) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs)))
     assert (document["status"], document["output"]) == ("completed", "Which one?")
-    assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
+    assert nodes_and_purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
     assert "This answer is invalid" in prompt_of(server, "plan#2")
 
 

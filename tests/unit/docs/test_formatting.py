@@ -154,7 +154,7 @@ def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Block]:
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
-    return docs.blocks(page)
+    return docs.blocks_of(page)
 
 
 def test_block_with_a_file_title_has_the_file_name(blocks: list[Block]) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.shared_options import SITE
-from tests.support.docs import ROOT, anchors
+from tests.support.docs import ROOT, anchors_of
 
 _VALID_PLAN = {
     "plan": 1,
@@ -351,7 +351,7 @@ def test_help_has_whole_summaries_and_links_the_reference(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    pages = {name: anchors(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
+    pages = {name: anchors_of(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
     groups = [["entities"], ["store"], ["tool"]]
     for command_words in [
         [],
