@@ -304,7 +304,7 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
 # Early answers, and the total size of the answers of a run.
 
 
-def test_request_opens_with_secret_arguments_but_not_with_invalid_ones() -> None:
+def test_request_opens_with_secret_arguments_but_not_with_invalid_arguments() -> None:
     call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
     scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY_TOOL})
     scheduler.complete("first", "many", at=1.0)
@@ -339,8 +339,8 @@ def test_early_answer_that_does_not_fit_the_question_is_not_stored(
 ) -> None:
     human_node = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
     scheduler = scheduler_of(node("first"), human_node)
-    result = answer_request(scheduler, "ask", answer, by="ann", at=0.5)
-    assert result == f"'ask' has not asked yet, and its question does not accept this: {problem}"
+    rejection = answer_request(scheduler, "ask", answer, by="ann", at=0.5)
+    assert rejection == f"'ask' has not asked yet, and its question does not accept this: {problem}"
     assert scheduler.features.feedback.requests.early_answers == {}
 
 

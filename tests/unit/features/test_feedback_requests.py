@@ -199,8 +199,8 @@ def test_lineage_has_the_channel_of_the_answer_and_request_has_its_required_chan
     assert scheduler.features.feedback.answer(_feedback("tool_result"), 1.0) is None
     assert scheduler.features.feedback.requests.closed["ask"].to_json()["source"] == "tool_result"
     scheduler = started_run(_INBOX_NODE, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    entries = [request.to_json("run-1").get("channel") for request in open_requests(scheduler).values()]
-    assert entries == ["inbox", None]
+    channels = [request.to_json("run-1").get("channel") for request in open_requests(scheduler).values()]
+    assert channels == ["inbox", None]
     problems = problems_of(plan_of(node("ask", human={"type": "APPROVAL", "prompt": "?", "channel": "phone"})))
     message = "human.channel: expected 'any' or 'inbox', not 'phone'"
     assert (problems[0].code, problems[0].message) == ("invalid_field", message)

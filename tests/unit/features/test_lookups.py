@@ -49,8 +49,8 @@ from tests.support.plan_building import (
 )
 
 
-def lookup_of(text: str, entity_type: str = "person", **more: Any) -> dict[str, Any]:
-    return {"search_text": text, "entity_type": entity_type, **more}
+def lookup_of(text: str, entity_type: str = "person", **fields: Any) -> dict[str, Any]:
+    return {"search_text": text, "entity_type": entity_type, **fields}
 
 
 def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]:
@@ -288,10 +288,10 @@ def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None
 
 def test_lookup_of_a_long_text_has_a_short_unique_id() -> None:
     plan = plan_of(intent(a=lookup_of("x" * 10_000), b=lookup_of("x" * 10_001), c=lookup_of("two\nlines\u202e")))
-    first, second, third, _ = added_node_ids(plan)
-    assert first != second
+    first_id, second_id, third_id, _ = added_node_ids(plan)
+    assert first_id != second_id
     assert {len(node_id.encode()) < 150 for node_id in added_node_ids(plan)} == {True}
-    assert third == "lookup:person:two lines"
+    assert third_id == "lookup:person:two lines"
 
 
 def test_generated_ids_differ_from_the_ids_of_the_plan() -> None:
@@ -312,7 +312,7 @@ def test_plan_with_too_many_lookups_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("tool", [RESOLVER.find, RESOLVER.bind])
-def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
+def test_plan_cannot_use_the_tools_of_lookups(tool: str) -> None:
     with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
         check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())
 
@@ -328,11 +328,11 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
     assert bind_task.arguments == {
         "found": [{"entity": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
     }
-    entries = [
+    bind_result = [
         {"entity": {"id": "p1"}, "reason": "x", "created": False},
         {"entity": {"id": "p2"}, "reason": "y", "created": True},
     ]
-    scheduler.complete(bind_task.id, entries, at=2.0)
+    scheduler.complete(bind_task.id, bind_result, at=2.0)
     expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == expected
     assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]

@@ -65,7 +65,7 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["any", "after"]
 
 
-def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None:
+def test_run_waits_for_a_cancelled_node_until_its_grace_period_ends() -> None:
     def cancelling_run() -> RunScheduler:
         scheduler = started_run(node("a"), node("b", "a"), node("independent"))
         assert apply_command(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
@@ -88,7 +88,7 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
     assert scheduler.next_timer is None
 
 
-def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
+def test_item_can_be_cancelled_alone_and_a_map_with_all_its_items() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y", "z"], key="{{item}}", max_parallel=1), node("after", "m"))
     assert ids_of(start_ready_tasks(scheduler)) == ["m[x]"]
     assert apply_command(CancelNode("m[y]"), scheduler, at=1.0) is None

@@ -205,8 +205,8 @@ def test_nodes_for_a_run_that_is_too_large_are_rejected_without_a_check(
 ) -> None:
     scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
     monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REBUILD)
-    result = apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0)
-    assert (result or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
+    rejection = apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0)
+    assert (rejection or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
     assert checked_counts == []
 
 

@@ -79,13 +79,13 @@ async def _view_with_pending_task(task: PendingWorkflowTaskInfo, *events: Histor
     return await RunReader(cast("Client", client), "run-1").read()
 
 
-def _payload(data: bytes) -> Payload:
-    return Payload(metadata={"encoding": b"json/plain"}, data=data)
+def _payload(content: bytes) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=content)
 
 
-def _event(event_id: int, kind: str, **attributes: Any) -> HistoryEvent:
-    event = HistoryEvent(event_id=event_id, event_type=EventType.Value(f"EVENT_TYPE_{kind.upper()}"))
-    event_attributes = getattr(event, f"{kind}_event_attributes")
+def _event(event_id: int, event_type: str, **attributes: Any) -> HistoryEvent:
+    event = HistoryEvent(event_id=event_id, event_type=EventType.Value(f"EVENT_TYPE_{event_type.upper()}"))
+    event_attributes = getattr(event, f"{event_type}_event_attributes")
     event_attributes.SetInParent()
     event_attributes.MergeFrom(type(event_attributes)(**attributes))
     return event

@@ -117,8 +117,8 @@ async def test_readers_of_a_run_share_the_polls() -> None:
     assert polls_before_end < 50
 
 
-def _answer(text: str, **more: Any) -> Any:
-    return response_to_json(ModelResponse(Message(role="assistant", content=text), **more))
+def _answer(text: str, **fields: Any) -> Any:
+    return response_to_json(ModelResponse(Message(role="assistant", content=text), **fields))
 
 
 FORM_OUTPUT = {"answer": "Oslo has.", "missing": []}

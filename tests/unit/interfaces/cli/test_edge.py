@@ -115,9 +115,9 @@ async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str])
 def test_full_disk_is_reported_as_disk_full(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     disk_full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
     assert _exit_code_of(disk_full, tmp_path, is_json=is_json) == ExitCode.FAILED
-    result = capsys.readouterr()
-    assert result.err == "/data/plan.svg is full: No space left on device\n"
-    assert is_json == ("disk_full" in result.out)
+    streams = capsys.readouterr()
+    assert streams.err == "/data/plan.svg is full: No space left on device\n"
+    assert is_json == ("disk_full" in streams.out)
 
 
 def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
     assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == ExitCode.REJECTED
 
 
-@pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
-def test_command_on_an_unusable_database_fails(words: str) -> None:
-    with pytest.raises(CommandError, match=words) as error, opened_database(partial(Database, schema=AGENTS)):
-        raise DatabaseUnusable(f"the database {words}")
+@pytest.mark.parametrize("message", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
+def test_command_on_an_unusable_database_fails(message: str) -> None:
+    with pytest.raises(CommandError, match=message) as error, opened_database(partial(Database, schema=AGENTS)):
+        raise DatabaseUnusable(f"the database {message}")
     assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)
 
 

@@ -18,13 +18,13 @@ def type_lines(monkeypatch: pytest.MonkeyPatch) -> TypeLines:
     """Function that simulates the typing of lines and then Ctrl-D. It returns the list that collects the questions."""
 
     def prepare(*lines: str) -> list[str]:
-        unread, questions = list(lines), list[str]()
+        unread_lines, questions = list(lines), list[str]()
 
         def read(question: str) -> str:
             questions.append(question)
-            if not unread:
+            if not unread_lines:
                 raise EOFError
-            return unread.pop(0)
+            return unread_lines.pop(0)
 
         monkeypatch.setattr("builtins.input", read)
         return questions

@@ -111,8 +111,8 @@ def test_public_address_needs_keys(
         _check_address(listener, KeyFile(key_path), needs_keys=False)
 
 
-def _expect_rejection(words: str, is_rejected: bool) -> Any:
-    return pytest.raises(CommandError, match=words) if is_rejected else nullcontext()
+def _expect_rejection(message: str, is_rejected: bool) -> Any:
+    return pytest.raises(CommandError, match=message) if is_rejected else nullcontext()
 
 
 def test_configured_file_of_keys_must_exist(key_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,15 +95,15 @@ def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str,
     ],
 )
 def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
-    actual = convert_value(schema, text)
-    assert (type(actual), actual) == (type(value), value)
+    converted = convert_value(schema, text)
+    assert (type(converted), converted) == (type(value), value)
 
 
 def test_text_of_another_type_is_rejected() -> None:
     invalid_values = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
-    for kind, text in (*invalid_values, ("object", "x"), ("array", "[" * 100_000)):
-        with pytest.raises(ValueError, match=f"is not of type {kind}"):
-            convert_value({"type": kind}, text)
+    for type_name, text in (*invalid_values, ("object", "x"), ("array", "[" * 100_000)):
+        with pytest.raises(ValueError, match=f"is not of type {type_name}"):
+            convert_value({"type": type_name}, text)
 
 
 def test_hint_shows_how_to_write_a_list_or_an_object() -> None:

@@ -78,7 +78,7 @@ def test_reason_of_a_round_precedes_its_nodes() -> None:
     ]
 
 
-def test_superseded_sub_goal_is_reported_with_the_time_of_the_report() -> None:
+def test_superseded_sub_goal_is_reported_with_the_current_time() -> None:
     lines: list[str] = []
     writer, question = LineWriter(lines.append), _started_question()
     question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)

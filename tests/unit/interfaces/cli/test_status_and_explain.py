@@ -44,11 +44,11 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
             {"code": "other", "node_id": None, "message": "kept"},
         ],
     }
-    result = report_starting_worker(document)
-    words = "the worker in the background is starting"
-    assert [node["reason"] for node in result["nodes"].values()] == [words, None]
-    notes = [(note["code"], note["message"]) for note in result["notes"]]
-    assert notes == [("other", "kept"), ("worker_starting", words)]
+    updated_document = report_starting_worker(document)
+    message = "the worker in the background is starting"
+    assert [node["reason"] for node in updated_document["nodes"].values()] == [message, None]
+    notes = [(note["code"], note["message"]) for note in updated_document["notes"]]
+    assert notes == [("other", "kept"), ("worker_starting", message)]
 
 
 _ANSWER = {"outcome": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "source": "update", "note": None}

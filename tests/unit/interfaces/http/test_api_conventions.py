@@ -208,9 +208,9 @@ def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
 
 def test_hint_of_a_problem_is_shown_once() -> None:
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
-    with pytest.raises(PlanInvalid) as invalid:
+    with pytest.raises(PlanInvalid) as error:
         check_document(Document(plan), tools={"t": ToolDeclaration("t")})
-    mapped = mapped_error(invalid.value)
-    assert mapped.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
+    mapped = mapped_error(error.value)
+    assert mapped.message == str(error.value) == "when: there is no node 'aa' (did you mean 'a'?)"
     (problem,) = mapped.errors
     assert (problem["message"], problem["hint"]) == ("when: there is no node 'aa'", "did you mean 'a'?")

@@ -55,7 +55,7 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_file_is_an_error(h
         assert (response.status_code, response.json()["error"]["message"] != "") == (404, True), path
 
 
-async def test_page_needs_no_key_and_the_api_does(offline_gateway: OfflineGateway) -> None:
+async def test_api_needs_a_key_but_the_page_does_not(offline_gateway: OfflineGateway) -> None:
     http, _, context = offline_gateway
     KeyFile(context.settings.api_keys).add("ann", list(KeyScope))
     status_codes = [
@@ -80,7 +80,7 @@ def test_page_has_no_inline_script_or_style_and_no_foreign_address() -> None:
     assert files_with_foreign_address == []
 
 
-def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:
+def test_libraries_have_the_locked_versions_and_licences() -> None:
     packages = json.loads((ROOT / "requirements/console/package-lock.json").read_text(encoding="utf-8"))["packages"]
     versions = {name.removeprefix("node_modules/"): package.get("version") for name, package in packages.items()}
     first_lines = {path.name: path.read_text(encoding="utf-8")[:200] for path in VENDOR_FOLDER.glob("*.mjs")}

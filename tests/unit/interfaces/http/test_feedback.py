@@ -82,8 +82,8 @@ def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyS
 async def test_answer_is_reported_with_the_request_that_follows_it(next_request: Any, message_suffix: str) -> None:
     fake_feedback = FakeFeedback(CLARIFICATION, next_request=next_request)
     body = AnswerBody(request_id="find", answer="Anna", by="bob")
-    result = await answer_run_request(gateway_context(fake_feedback, "ann"), "run-1", body)
-    assert result == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{message_suffix}"}
+    response = await answer_run_request(gateway_context(fake_feedback, "ann"), "run-1", body)
+    assert response == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{message_suffix}"}
     assert [answer.by for answer in fake_feedback.answers] == ["ann"]
 
 

@@ -164,12 +164,17 @@ async def test_result_of_an_unknown_call_is_rejected(
 ) -> None:
     monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
-    result = {"type": "function_call_output", "call_id": output_call_id, "output": "yes"}
-    body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
+    output_item = {"type": "function_call_output", "call_id": output_call_id, "output": "yes"}
+    body = {
+        "model": "small",
+        "previous_response_id": ResponseRef(RUN, "small").id,
+        "input": [output_item],
+        "stream": stream,
+    }
     async with scripted_gateway(run, tmp_path) as http:
         rejected_response = await http.post("/v1/responses", json=body)
         # The result for a request that was answered elsewhere meanwhile is skipped.
-        result["call_id"] = call_id(approval_requests(["answered"])[0], run=RUN)
+        output_item["call_id"] = call_id(approval_requests(["answered"])[0], run=RUN)
         skipped_response = await http.post("/v1/responses", json=body)
     assert (rejected_response.status_code, rejected_response.json()["error"]["code"]) == (400, "unknown_tool_call")
     assert skipped_response.status_code == 200

@@ -237,7 +237,7 @@ async def test_stream_ends_after_an_answer_that_was_read_at_the_second_attempt(g
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_failure_of_the_run_is_the_end_and_is_reported_once(gateway: Gateway, path: str) -> None:
+async def test_failure_of_a_run_ends_the_stream_and_is_reported_once(gateway: Gateway, path: str) -> None:
     run = ScriptedRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
     async with gateway(run) as http:
         all_events = await received_events(http, path, first_event_id(path))
