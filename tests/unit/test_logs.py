@@ -18,15 +18,15 @@ from dagwright.settings import Settings
 
 
 @pytest.fixture(autouse=True)
-def _restored_logging() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root, structlog_config = logging.getLogger(), structlog.get_config()
     root_state = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
     configure_logging(Settings(log_format="json"))
     yield
     root.handlers, level, levels = root_state
     root.setLevel(level)
-    for name, own_level in levels.items():
-        logging.getLogger(name).setLevel(own_level)
+    for name, logger_level in levels.items():
+        logging.getLogger(name).setLevel(logger_level)
     structlog.configure(**structlog_config)
     workflow.logger.workflow_info_on_message = True
     activity.logger.activity_info_on_message = True
@@ -140,10 +140,10 @@ def test_console_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str])
 
 
 def test_lost_server_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
-    core = logging.getLogger("temporalio.core")
+    core_logger = logging.getLogger("temporalio.core")
     for attempt in range(5, 8):
-        core.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)
-    core.warning("something else")
+        core_logger.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)
+    core_logger.warning("something else")
     message = "the Temporal server does not respond; the client keeps retrying"
     fields = {"level": "warning", "logger": "temporalio.core"}
     assert _lines(capsys) == [{"event": message, **fields}, {"event": "something else", **fields}]

@@ -20,8 +20,8 @@ _MARKERS = ("server", "waits", "slow", "alone", *FOREIGN_MARKERS)
 def test_every_test_is_in_one_stage() -> None:
     stages = all_stages().values()
     for marks in chain.from_iterable(combinations(_MARKERS, size) for size in range(4)):
-        matching = [stage.name for stage in stages if _selects(stage, marks)]
-        assert len(matching) == 1, (marks, matching)
+        matching_names = [stage.name for stage in stages if _selects(stage, marks)]
+        assert len(matching_names) == 1, (marks, matching_names)
 
 
 def _selects(stage: Stage, marks: tuple[str, ...]) -> bool:
@@ -109,9 +109,9 @@ def test_process_runs_its_claimed_files_in_one_session(tmp_path: Path) -> None:
     session: Any = SimpleNamespace(
         config=config, perform_collect=collect, genitems=lambda node: tests[node.name], testscollected=0
     )
-    shared = SharedFiles(tmp_path / "stage.txt")
-    shared.pytest_collection(session)
-    shared.pytest_runtestloop(session)
+    shared_files = SharedFiles(tmp_path / "stage.txt")
+    shared_files.pytest_collection(session)
+    shared_files.pytest_runtestloop(session)
     assert calls == [("a1", "a2"), ("a2", session), ("c1", session)]
     assert (session.testscollected, option.markexpr) == (3, "not slow")
 
@@ -147,12 +147,12 @@ def test_unknown_path_or_stage_is_rejected(argument: str, monkeypatch: pytest.Mo
 
 
 def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: pytest.CaptureFixture[str]) -> None:
-    fast, server = Stage("fast", "", 2), Stage("server", "", 4)
-    fast.exit_code, fast.duration_s = 1, 12.0
-    fast.failed_tests.append("tests/test_a.py::test_b")
-    fast.file_durations_s.update({"tests/test_a.py": 3})
-    server.passed_on_retry.append("tests/test_b.py::test_c")
-    summarize([fast, server])
+    fast_stage, server_stage = Stage("fast", "", 2), Stage("server", "", 4)
+    fast_stage.exit_code, fast_stage.duration_s = 1, 12.0
+    fast_stage.failed_tests.append("tests/test_a.py::test_b")
+    fast_stage.file_durations_s.update({"tests/test_a.py": 3})
+    server_stage.passed_on_retry.append("tests/test_b.py::test_c")
+    summarize([fast_stage, server_stage])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "=== stages",
         "fast           12 s  failed",

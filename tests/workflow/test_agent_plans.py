@@ -1,4 +1,4 @@
-"""Agents as nodes of plans and as nodes added to a run; each agent runs in a separate child workflow."""
+"""Agents as nodes of plans and as nodes added to a run. Each agent runs in a separate child workflow."""
 
 from pathlib import Path
 from typing import Any

@@ -64,11 +64,11 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled_plan(helper_plan(runs, "echo"), inputs={"objective": "Go on."})
             document = await checked_document(runs, handle)
-            executions = [end_of(history) for history in await chain_of(client, handle)]
+            execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
     assert (document["status"], document["output"], len(document["nodes"])) == ("completed", "Done.", 11)
-    assert executions[0] == "continued"
-    assert executions[-1] == "completed"
+    assert execution_ends[0] == "continued"
+    assert execution_ends[-1] == "completed"
     # The conversation has the messages of all executions.
     assert [role for role, _ in messages_of(model.calls[-1])] == ["system", "user", *["assistant", "tool"] * 5]
 
@@ -151,8 +151,8 @@ async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: S
             runs, await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", max_plans=5))
         )
     assert (document["status"], document["output"], len(server.calls)) == ("completed", "5", 6)
-    reads = [node for name, node in document["nodes"].items() if name.startswith("read")]
-    assert [node["result"]["valid"] for node in reads] == [False] * 4 + [True]
+    read_nodes = [node for name, node in document["nodes"].items() if name.startswith("read")]
+    assert [node["result"]["valid"] for node in read_nodes] == [False] * 4 + [True]
     assert server.calls[1].messages[-2]["content"] == "half \ufffd a character"
 
 

@@ -141,13 +141,15 @@ def sub_plan(node_id: str, *nodes: dict[str, Any], dependencies: tuple[str, ...]
 
 
 async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique_name: str) -> None:
-    inner = sub_plan("inner", make_node("c", unique_name))
-    outer = sub_plan("child", make_node("b", unique_name), {**inner, "depends_on": ["b"]}, dependencies=("a",))
+    inner_sub_plan = sub_plan("inner", make_node("c", unique_name))
+    outer_sub_plan = sub_plan(
+        "child", make_node("b", unique_name), {**inner_sub_plan, "depends_on": ["b"]}, dependencies=("a",)
+    )
     reading_sub_plan = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
     handle = await runs.start(
         plan_of(
             make_node("a", unique_name),
-            outer,
+            outer_sub_plan,
             make_node("d", unique_name, "child"),
             reading_sub_plan,
             failing_node("d", "reading"),
@@ -203,7 +205,7 @@ async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, 
 
 
 _ALLOW_MAKE = Policy((Rule("run", tool="make"), *ASK_FOR_CHANGES.rules))
-"""Allow a model to call `make`; by default, each planned call with effects needs an approval."""
+"""Policy that lets a model call `make`. By default, each planned call with effects needs an approval."""
 
 
 async def test_failed_text_request_compensates_its_plan(

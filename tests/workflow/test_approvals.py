@@ -317,15 +317,15 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
 
 
 async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) -> None:
-    state = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
-    awaiting = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
-    start_attributes = TypedSearchAttributes([SearchAttributePair(state, "running")])
+    state_key = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+    awaiting_key = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
+    start_attributes = TypedSearchAttributes([SearchAttributePair(state_key, "running")])
     plan = {"nodes": [human_node("a", assignee="ann"), human_node("b"), human_node("c", assignee="ann")]}
     handle = await runs.start_raw({"plan": plan}, search_attributes=start_attributes)
 
     async def has_assignees(*names: str) -> bool:
         attributes = (await handle.describe()).typed_search_attributes
-        return (attributes.get(state), attributes.get(awaiting)) == ("waiting", list(names))
+        return (attributes.get(state_key), attributes.get(awaiting_key)) == ("waiting", list(names))
 
     await eventually(lambda: has_assignees("ann", "anyone"))
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
@@ -346,4 +346,4 @@ async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) ->
     document = await document_of(handle)
     assert document["status"] == "completed"
     attributes = (await handle.describe()).typed_search_attributes
-    assert (attributes.get(state), attributes.get(awaiting)) == ("completed", None)
+    assert (attributes.get(state_key), attributes.get(awaiting_key)) == ("completed", None)

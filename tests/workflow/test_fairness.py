@@ -1,4 +1,4 @@
-"""Runs with fairness keys on the real server: the owners of a backlog are served by their weights."""
+"""Runs with fairness keys on the real server: the owners of a backlog are served in proportion to their weights."""
 
 import asyncio
 from functools import partial

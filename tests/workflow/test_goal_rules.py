@@ -327,7 +327,7 @@ def test_number_of_replans_is_limited() -> None:
     ]
 
 
-def test_replan_that_changes_a_kept_node_or_reads_an_unreachable_node_is_returned_to_the_model() -> None:
+def test_replan_that_changes_an_accepted_node_or_reads_an_unreachable_node_is_returned_to_the_model() -> None:
     plan = plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
     invalid_text = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
     run = run_goal(plan, invalid_text, plan_text(call("d", "echo", n=4)), "Done.")

@@ -93,7 +93,7 @@ async def _reset(runs: Runs, handle: Handle) -> Handle:
 
 
 async def test_server_without_its_record_is_replaced_and_not_duplicated(state_dir: Path) -> None:
-    """Guard F3: two servers on one file would take tasks from each other, and runs would never end."""
+    """Guard F3: two servers on one database file would take tasks from each other, and runs would never end."""
     async with live_server(state_dir) as live:
         first_pid = live.server.pid
         (state_dir / "server.json").unlink()

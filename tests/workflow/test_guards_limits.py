@@ -45,7 +45,7 @@ def _compiled_input(*nodes: Any) -> dict[str, Any]:
     return {"compiled": {"format": 1, "nodes": list(nodes), "tools": {}}}
 
 
-def _with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
+def _compiled_input_with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
     """Return a compiled input with the declaration of `echo`, so that the calls go to the queue of the worker."""
     message = _compiled_input(*nodes)
     message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
@@ -107,7 +107,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
 async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
     runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard S7, F7: an unexpected error of a handler is a note of the run."""
+    """Guard S7, F7: an unexpected error of a handler is recorded as a note of the run."""
 
     def raise_key_error(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
@@ -186,14 +186,17 @@ async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None
 
 
 async def test_options_that_temporal_rejects_fail_their_node(runs: Runs) -> None:
-    """Guard S9, S10, F8: each of these options would leave the run open, some without a reason."""
+    """Guard S9, S10, F8: each of these options would leave the run open, some options without a reason."""
     invalid_options: list[dict[str, Any]] = [
         *({"retry": {"max_attempts": -1}}, {"retry": {"max_attempts": 2**31}}, {"retry": {"factor": 0.5}}),
         *({"retry": {"max_delay_s": -1}}, {"retry": {"first_delay_s": -5}}, {"timeout_s": -0.001}),
         *({"timeout_s": 10**300}, {"heartbeat_s": 0}, {"heartbeat_s": 1e12}, {"priority": -5}, {"priority": 2**40}),
     ]
     valid_node = {"id": "valid", "tool": "echo"}
-    messages = [_with_echo(runs, {"id": "invalid", "tool": "echo", **fields}, valid_node) for fields in invalid_options]
+    messages = [
+        _compiled_input_with_echo(runs, {"id": "invalid", "tool": "echo", **fields}, valid_node)
+        for fields in invalid_options
+    ]
     for document in await asyncio.gather(*map(runs.run_raw, messages)):
         assert document["nodes"]["invalid"]["status"] == "failed"
         assert document["nodes"]["invalid"]["error"].startswith("invalid_field: ")
@@ -242,13 +245,16 @@ async def test_plans_with_colliding_ids_end(runs: Runs) -> None:
         [{"id": "s", "tool": "echo"}, {"id": "s", "kind": "plan", "sub_plan": {"format": 1, "nodes": [], "tools": {}}}],
         [{"id": str(number), "tool": "echo"} for number in range(1, 12)],
     ]
-    messages = [*(_with_echo(runs, *nodes) for nodes in plans), *({"plan": _as_plan(nodes)} for nodes in plans)]
+    messages = [
+        *(_compiled_input_with_echo(runs, *nodes) for nodes in plans),
+        *({"plan": _raw_plan(nodes)} for nodes in plans),
+    ]
     handles = await asyncio.gather(*(runs.start_raw(message) for message in messages))
     ends = await asyncio.gather(*map(end_of_run, handles))
     assert set(ends) <= {"completed", "completed_with_failures", "failed", wire.ERROR_INTERNAL}
 
 
-def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+def _raw_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     sub_plan = {"nodes": [{"id": "a", "tool": "echo"}]}
     return {"nodes": [{"id": node["id"], "plan": sub_plan} if "kind" in node else node for node in nodes]}
 

@@ -1,4 +1,4 @@
-"""Size limits of a plan. `check` and a run report the same problem in one sentence."""
+"""Size limits of a plan. `check` and a run report the same problems."""
 
 from collections.abc import Callable
 from typing import Any

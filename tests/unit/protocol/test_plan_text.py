@@ -130,12 +130,12 @@ def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     assert start_ready_tasks(scheduler) == []
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "child"]
-    rejected = _start(needs_approval=True)
+    rejected_run = _start(needs_approval=True)
     answer = Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann")
-    assert rejected.features.feedback.answer(answer, 1.0) is None
-    assert rejected.is_finished
-    assert rejected.state.error == NodeError("rejected", "rejected by ann: too dear")
-    assert set(statuses_of(rejected).values()) == {"cancelled"}
+    assert rejected_run.features.feedback.answer(answer, 1.0) is None
+    assert rejected_run.is_finished
+    assert rejected_run.state.error == NodeError("rejected", "rejected by ann: too dear")
+    assert set(statuses_of(rejected_run).values()) == {"cancelled"}
 
 
 def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nodes() -> None:
@@ -147,8 +147,8 @@ def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nod
         ["held"],
         ["free"],
     )
-    child = inherited_input(RunInput(), next_execution, number=0)
-    assert (child.policy, child.approved_by, child.approved_tools) == (ASK_FOR_WRITES, "ann", {})
+    child_input = inherited_input(RunInput(), next_execution, number=0)
+    assert (child_input.policy, child_input.approved_by, child_input.approved_tools) == (ASK_FOR_WRITES, "ann", {})
     added_nodes = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, next_execution):
         assert apply_command(AddNodes(added_nodes, actor=Actor("ben")), run, at=1.0) is None
@@ -165,10 +165,12 @@ def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
     )
-    child = inherited_input(RunInput(), scheduler, number=0)
+    child_input = inherited_input(RunInput(), scheduler, number=0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["a", "b"]
-    assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
-    sub_plan_run = _start(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
+    assert (child_input.approved_by, child_input.approved_tools) == (None, {"pay": "ann"})
+    sub_plan_run = _start(
+        plan_of(node("c", tool="pay")), policy=child_input.policy, approved_tools=child_input.approved_tools
+    )
     assert ids_of(start_ready_tasks(sub_plan_run, at=2.0)) == ["c"]
 
 

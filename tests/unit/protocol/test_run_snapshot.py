@@ -36,11 +36,11 @@ def _interrupted_scheduler() -> RunScheduler:
 
 def test_state_has_only_the_differences_from_the_initial_state() -> None:
     items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
-    completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
+    completed_fields = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
     assert state_to_json(_interrupted_scheduler()) == {
         "format": 1,
         "records": [
-            {**completed, "attempts": 2, "tool_version": "7", "cached": {"node_id": "z"}},
+            {**completed_fields, "attempts": 2, "tool_version": "7", "cached": {"node_id": "z"}},
             {"status": "running", "started_at": 1.5, "items": items},
             None,
         ],
@@ -56,9 +56,9 @@ def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -
     sent_run_input = RunInput(
         compiled=_PLAN, scope="root", known_entities=known_entities, is_interactive=False, snapshot=snapshot
     )
-    received = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
-    assert (received.snapshot, received.scope, received.is_interactive) == (snapshot, "root", False)
-    assert received.known_entities == known_entities
+    received_input = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
+    assert (received_input.snapshot, received_input.scope, received_input.is_interactive) == (snapshot, "root", False)
+    assert received_input.known_entities == known_entities
     assert state_from_text(snapshot.state) == state
     snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
     sent_run_input = RunInput(compiled=_PLAN, snapshot=snapshot)

@@ -135,8 +135,8 @@ def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     _complete_turn(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
     parent_session = {"session_workflow_id": "session-s", "turn": "b"}
-    raw = session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s")
-    assert raw == {
+    run_input = session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s")
+    assert run_input == {
         "plan": {},
         "session": parent_session,
         "known_entities": [JOHN],
@@ -204,7 +204,7 @@ def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
-def test_response_of_a_stored_result_has_its_known_beginning() -> None:
+def test_response_of_a_stored_result_starts_with_the_known_beginning() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     for result, expected in (
         (ProjectedPart("whole", "a" * 30_000, shape), "a"),
@@ -229,9 +229,9 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     _complete_turn(session, "b", response="Short.")
     assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
     rows = "row\n" * 10_000
-    hydrated = session.with_answers({"a": rows, "gone": "nothing"})
-    assert [turn.answer for turn in hydrated.turns] == [rows, "Short."]
-    older, newest = hydrated.with_short_responses().turn_summaries()
+    hydrated_session = session.with_answers({"a": rows, "gone": "nothing"})
+    assert [turn.answer for turn in hydrated_session.turns] == [rows, "Short."]
+    older, newest = hydrated_session.with_short_responses().turn_summaries()
     assert (encoded_size(older.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
     assert newest.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
@@ -303,7 +303,7 @@ def test_session_survives_serialization_after_any_turns(*, ends: list[TurnEnd], 
 
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
-def test_invalid_state_is_reported(state: Any) -> None:
+def test_invalid_state_is_rejected(state: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the message is only for debugging
         session_from_json(state, name="s")
 
@@ -383,8 +383,11 @@ def test_outcome_describes_results_without_their_ids() -> None:
     expected = "make: fund, Apex; make: CUSTODY (did not exist); make: Bird (existed already); make"
     assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == expected
     assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
-    failed = {"x": {"status": "failed", "error": {"message": "no"}}}
-    assert end_of_turn({"status": "failed", "nodes": failed}, scheduler).outcome == f"'x' failed: no; done: {expected}"
+    failed_nodes = {"x": {"status": "failed", "error": {"message": "no"}}}
+    assert (
+        end_of_turn({"status": "failed", "nodes": failed_nodes}, scheduler).outcome
+        == f"'x' failed: no; done: {expected}"
+    )
     large_plan = CompiledPlan(
         tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)),
         {"make": ToolDeclaration("make", Effects.WRITE)},
@@ -414,8 +417,8 @@ def test_outcome_of_a_run_is_its_output_or_error() -> None:
 
 
 def test_lookup_of_an_entity_that_a_compensated_run_created_is_dropped() -> None:
-    created = {**JOHN, "search_text": "Jane", "created": True}
-    document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
+    created_lookup = {**JOHN, "search_text": "Jane", "created": True}
+    document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created_lookup]}
     scheduler = create_scheduler(CompiledPlan(()), {})
     assert [lookup["search_text"] for lookup in end_of_turn(document, scheduler).resolved_lookups] == [
         "John Smith",

@@ -37,9 +37,9 @@ def test_signature_matches_the_example_of_the_standard() -> None:
 def test_id_of_a_notification_depends_only_on_its_event() -> None:
     opened_event, answered_event = Notification("opened", _request(), 1.5), Notification("answered", _request(), 2.0)
     other_request_event = Notification("opened", _request("check#2"), 1.5)
-    escalated = _request()
-    escalated.assignee = "eve"
-    assert _notification_ids(opened_event) == _notification_ids(Notification("opened", escalated, 1.5))
+    escalated_request = _request()
+    escalated_request.assignee = "eve"
+    assert _notification_ids(opened_event) == _notification_ids(Notification("opened", escalated_request, 1.5))
     assert (
         len(
             set(
@@ -73,7 +73,7 @@ def test_pending_notifications_survive_continue_as_new() -> None:
     registry.add(_request("a"))
     registry.add(_request("b"))
     registry.close(registry.open["a"], Closing("answered", 2.0, "ann"))
-    restored = registry_from_json(registry.to_json())
+    restored_registry = registry_from_json(registry.to_json())
     keys = [("a", "opened", 1.5), ("b", "opened", 1.5), ("a", "answered", 2.0)]
-    assert [notification.key for notification in restored.notifications] == keys
-    assert restored.notifications[1].request is restored.open["b"]
+    assert [notification.key for notification in restored_registry.notifications] == keys
+    assert restored_registry.notifications[1].request is restored_registry.open["b"]

@@ -119,15 +119,15 @@ async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) ->
         "import socket, time; listening_socket = socket.create_server(('127.0.0.1', 0))\n"
         "print(listening_socket.getsockname()[1], flush=True); time.sleep(60)"
     )
-    daemon, sleeping = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
+    daemon, sleeping_daemon = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
     # The port of a child process is also found.
     await daemon.start(["sh", "-c", f'{sys.executable} -c "{program}"; true'])
-    await sleeping.start(["sleep", "60"])
+    await sleeping_daemon.start(["sleep", "60"])
     await eventually(lambda: daemon.last_log_line().isdecimal())
     port = int(daemon.last_log_line())
-    assert (daemon.listens(port), daemon.listens(1), sleeping.listens(port)) == (True, False, False)
+    assert (daemon.listens(port), daemon.listens(1), sleeping_daemon.listens(port)) == (True, False, False)
     assert await daemon.stop()
-    assert await sleeping.stop()
+    assert await sleeping_daemon.stop()
     assert not daemon.listens(port)
 
 
@@ -163,7 +163,7 @@ async def test_program_in_path_is_preferred_unless_another_version_is_needed(
 
 
 @pytest.mark.usefixtures("no_download", "path_folder")
-async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> None:
+async def test_missing_server_is_reported_with_the_ways_to_get_a_server(tmp_path: Path) -> None:
     with pytest.raises(ServerUnreachable) as caught:
         await get_binary(tmp_path, preferred_version=None)
     assert str(caught.value) == (

@@ -39,8 +39,8 @@ async def _error_message(store: PayloadStore) -> str:
 async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, request: pytest.FixtureRequest) -> None:
     client = boto3.Session().client("s3")
     await store.put(b"content")
-    actual = client.get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
-    assert actual["Body"].read() == b"content"
+    stored_object = client.get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
+    assert stored_object["Body"].read() == b"content"
     client.create_bucket(Bucket="without-prefix", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
     store_without_prefix = open_store("s3://without-prefix")
     await store_without_prefix.put(b"content")

@@ -192,11 +192,11 @@ async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, watc
     ref = await store.put(b"content")
     (path,) = tmp_path.rglob(ref)
     os.utime(path, (0, 0))
-    bound = datetime.now(UTC) - timedelta(days=100)
+    renewed_before = datetime.now(UTC) - timedelta(days=100)
     with path.open("rb") as file_of_put:
         fcntl.flock(file_of_put, fcntl.LOCK_SH)
         lock_requested = watch_lock()
-        removal_task = asyncio.ensure_future(store.delete(ref, renewed_before=bound))
+        removal_task = asyncio.ensure_future(store.delete(ref, renewed_before=renewed_before))
         await eventually(lock_requested.is_set)
         os.utime(file_of_put.fileno())
     assert await removal_task is False

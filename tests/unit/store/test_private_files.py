@@ -28,26 +28,26 @@ def _mode(path: Path) -> int:
 
 
 def test_folder_is_made_private_unless_it_is_writable_for_all_users(tmp_path: Path) -> None:
-    readable, shared = tmp_path / "open", tmp_path / "shared"
-    readable.mkdir()
-    shared.mkdir()
-    shared.chmod(0o1777)
-    is_private = [make_private_folder(path) for path in (tmp_path / "a" / "state", readable, shared)]
-    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", readable)]
-    assert (is_private, modes, _mode(shared)) == ([True, True, False], [0o755, 0o700, 0o700], 0o1777)
+    readable_folder, shared_folder = tmp_path / "open", tmp_path / "shared"
+    readable_folder.mkdir()
+    shared_folder.mkdir()
+    shared_folder.chmod(0o1777)
+    is_private = [make_private_folder(path) for path in (tmp_path / "a" / "state", readable_folder, shared_folder)]
+    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", readable_folder)]
+    assert (is_private, modes, _mode(shared_folder)) == ([True, True, False], [0o755, 0o700, 0o700], 0o1777)
 
 
 def test_existing_files_become_private_and_links_are_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_text("x")
+    outside_file = tmp_path / "outside"
+    outside_file.write_text("x")
     state = tmp_path / "state"
     (state / "inside").mkdir(parents=True)
     (state / "temporal.db").write_text("x")
-    (state / "link").symlink_to(outside)
+    (state / "link").symlink_to(outside_file)
     (state / "gone").symlink_to(tmp_path / "nothing")
     replace_private(state / "server.json", "{}")
     make_files_private([state, state / "none"])
-    modes = [_mode(path) for path in (state / "temporal.db", state / "server.json", outside, state / "inside")]
+    modes = [_mode(path) for path in (state / "temporal.db", state / "server.json", outside_file, state / "inside")]
     assert modes == [0o600, 0o600, 0o644, 0o755]
 
 

@@ -57,9 +57,9 @@ async def test_responses_are_sent_in_the_order_of_the_script() -> None:
     steps = ("one", step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER))
     async with ModelServer(*steps) as server:
         contents = [message_of(await post_chat(server, letter))["content"] for letter in "abcde"]
-        received = [(call.model, call.text, call.step_index, call.api_key) for call in server.calls]
+        received_calls = [(call.model, call.text, call.step_index, call.api_key) for call in server.calls]
     assert contents == ["one", "twice", "twice", "ever", "ever"]
-    assert received == [
+    assert received_calls == [
         ("small", letter, step_index, "key") for letter, step_index in zip("abcde", (0, 1, 1, 2, 2), strict=True)
     ]
 
@@ -88,7 +88,7 @@ async def test_parallel_calls_receive_the_responses_of_matching_steps() -> None:
     )
     tools = [{"type": "function", "function": {"name": "look"}}]
     async with ModelServer(*steps) as server:
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             post_chat(server, "a", "b", "c"),
             post_chat(server, "as JSON", response_format={"type": "json_object"}),
             post_chat(server, tools=tools),
@@ -97,7 +97,7 @@ async def test_parallel_calls_receive_the_responses_of_matching_steps() -> None:
             post_chat(server, metadata={"purpose": "planner", "node_id": "n"}),
         )
         streamed_response = await post_chat(server, stream=True)
-    contents = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
+    contents = [message_of(response)["content"].removeprefix("to ") for response in responses]
     assert contents == ["long", "json", "tools", "Oslo", "large", "the planner"]
     deltas = [event["choices"][0]["delta"].get("content", "") for event in events_of(streamed_response)]
     assert "".join(deltas) == "to the stream"
@@ -169,11 +169,11 @@ async def test_stream_may_end_early_without_an_error() -> None:
 
 
 async def _start_pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:
-    pending = asyncio.ensure_future(post_chat(server))
+    pending_call = asyncio.ensure_future(post_chat(server))
     while not server.calls:
-        await asyncio.wait({pending}, timeout=0.01)
-    assert not pending.done()
-    return pending
+        await asyncio.wait({pending_call}, timeout=0.01)
+    assert not pending_call.done()
+    return pending_call
 
 
 async def test_silence_lasts_until_the_client_disconnects() -> None:
@@ -183,12 +183,12 @@ async def test_silence_lasts_until_the_client_disconnects() -> None:
 
 
 async def test_held_response_is_sent_when_it_is_released() -> None:
-    released = asyncio.Event()
-    async with ModelServer(step("held", release_event=released), "free") as server:
+    release_event = asyncio.Event()
+    async with ModelServer(step("held", release_event=release_event), "free") as server:
         held_call = await _start_pending_call(server)
         assert message_of(await post_chat(server))["content"] == "free"
         assert not held_call.done()
-        released.set()
+        release_event.set()
         assert message_of(await held_call)["content"] == "held"
 
 
@@ -296,8 +296,8 @@ async def test_connection_is_reused() -> None:
             response = await client.post(f"{server.base_url}/chat/completions", json=body)
             assert message_of(response)["content"] == expected
             assert response.headers.get("connection") != "close"
-        streamed = await client.post(f"{server.base_url}/chat/completions", json={**body, "stream": True})
-        assert len(events_of(streamed)) == 3
+        streamed_response = await client.post(f"{server.base_url}/chat/completions", json={**body, "stream": True})
+        assert len(events_of(streamed_response)) == 3
 
 
 async def test_fixture_starts_servers_with_separate_scripts(model_server: StartModelServer) -> None:
@@ -315,13 +315,13 @@ def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> Non
 
 
 async def test_times_of_streamed_pieces_are_recorded() -> None:
-    released = asyncio.Event()
-    held_stream = slow(text("abcdefghij"), characters=4, held_after=2, release_event=released)
+    release_event = asyncio.Event()
+    held_stream = slow(text("abcdefghij"), characters=4, held_after=2, release_event=release_event)
     async with ModelServer("whole", held_stream) as server:
         await post_chat(server)
         request = asyncio.create_task(post_chat(server, stream=True))
         await eventually(lambda: [len(sent) for sent in server.sent_at] == [0, 2])
-        released.set()
+        release_event.set()
         await request
         complete_times, piece_times = server.sent_at
     assert (list(complete_times), len(piece_times), list(piece_times)) == ([], 3, sorted(piece_times))

@@ -94,9 +94,9 @@ def folder_with_functions(tmp_path: Path) -> Path:
 async def test_function_next_to_the_script_builds_the_response(folder_with_functions: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
     async with read_script(save_script(folder_with_functions, steps)) as server:
-        entries = [(await post_chat(server.base_url)).json() for _ in range(2)]
-    assert [entry["choices"][0]["message"]["content"] for entry in entries] == ["You said ?", '{"model": "small"}']
-    assert entries[0]["usage"]["total_tokens"] == 7
+        bodies = [(await post_chat(server.base_url)).json() for _ in range(2)]
+    assert [body["choices"][0]["message"]["content"] for body in bodies] == ["You said ?", '{"model": "small"}']
+    assert bodies[0]["usage"]["total_tokens"] == 7
     with pytest.raises(ScriptNotFollowed) as caught:
         async with read_script(save_script(folder_with_functions, "steps: [{function: answers.py:broken}]")) as server:
             response = await post_chat(server.base_url)

@@ -20,7 +20,7 @@ from dagwright.tools.testing import tool_context
 from tests.support.eventually import eventually
 from tests.support.tool_bench import ToolBench, clients_of
 
-NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+NUMBER_SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 class Bench(ToolBench):
@@ -37,7 +37,7 @@ async def compare(first: str, second: str) -> list[Any]:
     """Asks a model two questions in sequence."""
     first_response = await context().ask_model(first)
     second_response = await context().ask_model(
-        [system("Be brief."), user(second)], purpose="count", output=NUMBER, config=ModelConfig(model="large")
+        [system("Be brief."), user(second)], purpose="count", output=NUMBER_SCHEMA, config=ModelConfig(model="large")
     )
     return [first_response.text, second_response.output]
 
@@ -45,7 +45,7 @@ async def compare(first: str, second: str) -> list[Any]:
 @tool(effects="read", secrets=["TOKEN"])
 def count(words: str) -> Any:
     """Asks a model one question from a thread."""
-    return context().ask_model(words, output=NUMBER).wait().output
+    return context().ask_model(words, output=NUMBER_SCHEMA).wait().output
 
 
 def usage_of(payload: Payload) -> Usage:
@@ -77,18 +77,18 @@ async def test_tool_calls_the_model_of_the_run_unless_the_tool_names_a_model() -
 
 
 async def test_model_calls_of_a_tool_are_concurrent() -> None:
-    released = asyncio.Event()
+    release_event = asyncio.Event()
 
     @tool(effects="read")
     async def ask_twice() -> list[str]:
         answers = await asyncio.gather(*(context().ask_model(question) for question in ("one", "two")))
         return [answer.text for answer in answers]
 
-    steps = (step("first", last="one", release_event=released), step("second", last="two"))
+    steps = (step("first", last="one", release_event=release_event), step("second", last="two"))
     async with ModelServer(*steps) as server:
         tool_call = asyncio.create_task(Bench(ask_twice, server).payload({}))
         await eventually(lambda: tool_call.done() or len(server.calls) == 2)
-        released.set()
+        release_event.set()
         payload = await tool_call
     assert (json.loads(payload.data), usage_of(payload).calls) == (["first", "second"], 2)
 
@@ -153,7 +153,7 @@ async def test_worker_without_a_model_client_fails_with_model_missing() -> None:
 async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_plan_allows_it() -> None:
     @tool(effects="pure")
     def weigh(words: str) -> Any:
-        return context().ask_model(words, output=NUMBER).wait().output
+        return context().ask_model(words, output=NUMBER_SCHEMA).wait().output
 
     steps = [slow(json_text({"n": n}), first_s=0.2) for n in (1, 2, 3)]
     async with ModelServer(*steps) as server:

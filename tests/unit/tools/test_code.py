@@ -100,7 +100,7 @@ def helper() -> int:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("first_value", "second_value"),
     [
         (1, 2),
         ("1", 1),
@@ -115,8 +115,8 @@ def helper() -> int:
         (sys, textwrap),
     ],
 )
-def test_fingerprint_differs_if_plain_values_of_the_closure_differ(first: Any, second: Any) -> None:
-    fingerprints = [fingerprint(closure_over(value)) for value in (first, second, first)]
+def test_fingerprint_differs_if_plain_values_of_the_closure_differ(first_value: Any, second_value: Any) -> None:
+    fingerprints = [fingerprint(closure_over(value)) for value in (first_value, second_value, first_value)]
     assert fingerprints[0] == fingerprints[2]
     assert len(set(fingerprints)) == 2
     assert None not in fingerprints

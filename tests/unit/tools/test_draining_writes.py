@@ -17,26 +17,26 @@ _SHUTDOWN = activity.ActivityCancellationDetails(worker_shutdown=True)
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
-    started, released = asyncio.Event(), threading.Event()
+    started_event, release_event = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     @tool(effects="write")
     def slow() -> str:
-        loop.call_soon_threadsafe(started.set)
-        return "done" if released.wait(120) else "never"
+        loop.call_soon_threadsafe(started_event.set)
+        return "done" if release_event.wait(120) else "never"
 
     @tool(effects="write", name="slow")
     async def slow_async() -> str:
-        started.set()
-        return "done" if await asyncio.to_thread(released.wait, 120) else "never"
+        started_event.set()
+        return "done" if await asyncio.to_thread(release_event.wait, 120) else "never"
 
     bench = FunctionBench(slow_async if is_async else slow)
     bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
     tool_call = asyncio.ensure_future(bench.result({}))
-    await started.wait()
+    await started_event.wait()
     assert writes_in_flight.count == 1
     bench.temporal.cancel(_SHUTDOWN)
-    loop.call_later(0.01, released.set)
+    loop.call_later(0.01, release_event.set)
     assert await tool_call == "done"
     assert writes_in_flight.count == 0
 

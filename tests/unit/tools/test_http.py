@@ -380,7 +380,9 @@ async def test_invalid_search_response_is_retried(service: Service, response: Re
 async def test_secrets_are_sent_only_to_bound_hosts(
     service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
 ) -> None:
-    hosts = tuple(tuple(each.format(port=service.port) for each in hosts_of_secret) for hosts_of_secret in patterns)
+    hosts = tuple(
+        tuple(pattern.format(port=service.port) for pattern in secret_patterns) for secret_patterns in patterns
+    )
     with tool_context(secret_hosts=hosts):
         if is_allowed:
             service.responses = [Response(200, b"ok")]

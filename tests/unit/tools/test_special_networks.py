@@ -72,15 +72,17 @@ CLOUD_METADATA_ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize("text", [text for addresses in CLOUD_METADATA_ADDRESSES.values() for text in addresses])
-def test_metadata_services_of_clouds_are_not_public(text: str) -> None:
-    address = ipaddress.ip_address(text)
+@pytest.mark.parametrize(
+    "address_text", [text for addresses in CLOUD_METADATA_ADDRESSES.values() for text in addresses]
+)
+def test_metadata_services_of_clouds_are_not_public(address_text: str) -> None:
+    address = ipaddress.ip_address(address_text)
     assert not is_public(address)
     if isinstance(address, ipaddress.IPv4Address):
         number = int(address)
         high, low = number >> 16, number & 0xFFFF
         for form in ("::ffff:{}", "64:ff9b::{}", "::ffff:0:{}", "64:ff9b:1::{}"):
-            assert not is_public(ipaddress.ip_address(form.format(text))), form
+            assert not is_public(ipaddress.ip_address(form.format(address_text))), form
         assert not is_public(ipaddress.ip_address(f"2002:{high:x}:{low:x}::1"))
         assert not is_public(ipaddress.ip_address(f"2001:0:808:808::{high ^ 0xFFFF:x}:{low ^ 0xFFFF:x}"))
 
@@ -101,14 +103,16 @@ def test_ordinary_addresses_are_public(text: str) -> None:
         ("64:ff9b:1::{}", False),
     ],
 )
-@pytest.mark.parametrize(("inner", "is_inner_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)])
+@pytest.mark.parametrize(
+    ("ipv4_text", "is_ipv4_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)]
+)
 def test_an_ipv4_address_inside_an_ipv6_address_is_checked(
-    form: str, fixed_result: bool | None, inner: str, is_inner_public: bool
+    form: str, fixed_result: bool | None, ipv4_text: str, is_ipv4_public: bool
 ) -> None:
-    number = int(ipaddress.IPv4Address(inner))
+    number = int(ipaddress.IPv4Address(ipv4_text))
     digits = [f"{value >> 16:x}:{value & 0xFFFF:x}" for value in (number, number ^ 0xFFFFFFFF)]
-    address = ipaddress.ip_address(form.format(inner, hex=digits[0], inverted=digits[1]))
-    assert is_public(address) is (is_inner_public if fixed_result is None else fixed_result)
+    address = ipaddress.ip_address(form.format(ipv4_text, hex=digits[0], inverted=digits[1]))
+    assert is_public(address) is (is_ipv4_public if fixed_result is None else fixed_result)
 
 
 # DNS rebinding.

@@ -122,12 +122,12 @@ async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
 
 
 async def test_a_partial_result_has_all_slots_and_a_failed_result_has_no_slots() -> None:
-    partial = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
-    assert await call_worker(worker_tool_with(partial)) == WorkerResult(
+    partial_result = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
+    assert await call_worker(worker_tool_with(partial_result)) == WorkerResult(
         1, "partial", {"a": None, "b": 1}, message="no a"
     )
-    failed = WorkerResult(status="failed", outputs={"a": 1}, error="no luck", message="ask again")
-    assert await call_worker(worker_tool_with(failed)) == WorkerResult(1, "failed", {}, "no luck", "ask again")
+    failed_result = WorkerResult(status="failed", outputs={"a": 1}, error="no luck", message="ask again")
+    assert await call_worker(worker_tool_with(failed_result)) == WorkerResult(1, "failed", {}, "no luck", "ask again")
 
 
 @pytest.mark.parametrize(

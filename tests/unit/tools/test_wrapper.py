@@ -366,11 +366,11 @@ async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the
 
 
 async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
-    started, clean_up_released = asyncio.Event(), asyncio.Event()
+    started_event, clean_up_released = asyncio.Event(), asyncio.Event()
 
     @tool
     async def slow() -> str:
-        started.set()
+        started_event.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -379,7 +379,7 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
 
     bench = FunctionBench(slow)
     tool_call = asyncio.ensure_future(bench.payload({}))
-    await started.wait()
+    await started_event.wait()
     bench.temporal.cancel()
     clean_up_released.set()
     with pytest.raises(asyncio.CancelledError):
@@ -427,19 +427,19 @@ async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> No
 
 
 async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> None:
-    started, released = asyncio.Event(), threading.Event()
+    started_event, release_event = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     @tool
     def ignore_cancellation() -> str:
-        loop.call_soon_threadsafe(started.set)
-        return "done" if released.wait(120) else "never"
+        loop.call_soon_threadsafe(started_event.set)
+        return "done" if release_event.wait(120) else "never"
 
     bench = FunctionBench(ignore_cancellation)
     tool_call = asyncio.ensure_future(bench.result({}))
-    await started.wait()
+    await started_event.wait()
     bench.temporal.cancel()
-    loop.call_later(0.01, released.set)
+    loop.call_later(0.01, release_event.set)
     assert await tool_call == "done"
 
 

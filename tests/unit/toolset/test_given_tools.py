@@ -35,7 +35,7 @@ def plain_function(item: str) -> int:
 
 
 def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
-    """A process that loads the module by its name serves the same queue."""
+    """A process that loads the same module by name serves the same queue."""
     settings = Settings(state_dir=tmp_path)
     toolset = load_toolset(settings, given=read_given_tools([stock, declare_activity("charge", "billing")]))
     assert {name: spec.declaration.task_queue for name, spec in toolset.user_tools.specs.items()} == {

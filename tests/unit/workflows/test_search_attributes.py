@@ -126,8 +126,11 @@ async def test_sub_plan_writes_no_progress(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_memo_has_small_requests_and_the_beginning_of_large_requests() -> None:
     large_request = requests_to_json(started_run(_human_node("ask", prompt="é" * 5_000)), title=None)
-    [shown] = large_request["shown"]
-    assert (shown["request"]["shortened"], len(shown["request"]["prompt"].encode()) <= 512) == (True, True)
+    [shown_request] = large_request["shown"]
+    assert (shown_request["request"]["shortened"], len(shown_request["request"]["prompt"].encode()) <= 512) == (
+        True,
+        True,
+    )
     many_requests = requests_to_json(started_run(*(_human_node(f"ask{number}") for number in range(80))), title=None)
     assert many_requests["count"] == 80
     assert 30 <= len(many_requests["shown"]) <= 50
