@@ -95,7 +95,7 @@ async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_r
     assert document["status"] == "completed"
     assert (len(service.starts), set(service.attempts)) == (40, {1})
     assert service.starts[-1] - service.starts[0] > 3.5
-    max_starts = max(sum(start <= each < start + 1.0 for each in service.starts) for start in service.starts)
+    max_starts = max(sum(start <= other < start + 1.0 for other in service.starts) for start in service.starts)
     # A call may start up to 0.1 s early or 0.25 s late.
     assert max_starts <= 14
 

@@ -230,14 +230,14 @@ def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
     plan = plan_text(
         replanned_node("a", message="no response"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3)
     )
-    run = run_goal(plan, plan_text(call("a", "echo", asked="{{c.result.n}}")), "Done.")
+    run = run_goal(plan, plan_text(call("a", "echo", number="{{c.result.n}}")), "Done.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert states(document) == {
         **{"plan": "completed", "read": "completed", "a": "superseded", "b": "completed", "c": "completed"},
         **{"plan#2": "completed", "read#2": "completed", "a#2": "completed", "answer": "completed"},
     }
-    assert document["nodes"]["b"]["result"] == {"of": {"asked": 3}}
+    assert document["nodes"]["b"]["result"] == {"of": {"number": 3}}
     assert run.titles("plan")[1] == "planning again (1 of 3): 'a' failed: tool_failed: no response"
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
     assert [message["role"] for message in run.calls[1].messages] == ["system", "user", "assistant", "user"]

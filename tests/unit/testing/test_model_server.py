@@ -165,7 +165,7 @@ async def test_connection_is_broken_as_the_script_defines(answer: Any, error: ty
 async def test_stream_may_end_early_without_an_error() -> None:
     async with ModelServer(slow(THREE_WORDS, cut_after=1, cut=Cut.END)) as server:
         response = await post_chat(server, stream=True)
-    assert [each in response.text for each in ("one two ", "three", "[DONE]")] == [True, False, False]
+    assert [part in response.text for part in ("one two ", "three", "[DONE]")] == [True, False, False]
 
 
 async def _start_pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:

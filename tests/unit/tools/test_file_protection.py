@@ -93,7 +93,7 @@ def test_protected_paths_are_neither_read_nor_written(tools: Tools, project: Pat
         with pytest.raises(GiveUp):
             tools["read_file"](path=path)
     files = [path for path in project.rglob("*") if path.is_file()]
-    assert all(each.read_text() == "before" for each in files)
+    assert all(file.read_text() == "before" for file in files)
     assert len(files) == 12
 
 
@@ -162,7 +162,7 @@ def test_tool_modules_that_another_command_protects_are_rejected(
         for name in ("wares.tools", "wares"):
             sys.modules.pop(name)
     # This worker has another module path and never imports the modules.
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(project / "data")])
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(project / "data")])
     monkeypatch.chdir(project / "lib")
     tools = tools_in(environment_of(settings.model_copy(update={"files_root": project})))
     with tool_context():

@@ -141,10 +141,13 @@ def test_parameter_may_be_named_like_a_pydantic_attribute_and_have_a_non_json_de
     marker = object()
 
     @tool
-    def odd(schema: str, model_config: str, json: int = 1, rest: Any = marker) -> Any:
+    def use_pydantic_names(schema: str, model_config: str, json: int = 1, rest: Any = marker) -> Any:
         return rest
 
-    assert require_spec(odd).bind({"schema": "a", "model_config": "b"}) == {"schema": "a", "model_config": "b"}
+    assert require_spec(use_pydantic_names).bind({"schema": "a", "model_config": "b"}) == {
+        "schema": "a",
+        "model_config": "b",
+    }
 
 
 def test_version_differs_if_the_source_differs() -> None:
@@ -320,10 +323,10 @@ def test_valid_arguments_and_references_are_accepted(name: str, arguments: dict[
 
 
 def test_invalid_schema_is_rejected_by_the_decorator() -> None:
-    with pytest.raises(ValueError, match="Tool 'odd': input_schema: not a valid JSON Schema"):
+    with pytest.raises(ValueError, match="Tool 'with_invalid_schema': input_schema: not a valid JSON Schema"):
 
         @tool(schema={"oneOf": 5})
-        def odd(a: int = 0) -> int:
+        def with_invalid_schema(a: int = 0) -> int:
             return a
 
 

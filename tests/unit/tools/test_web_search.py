@@ -38,7 +38,7 @@ async def test_direct_answer_is_the_first_result() -> None:
 async def test_results_are_limited_to_the_requested_number() -> None:
     async with SearchServer({"many": [search_answer("a", "b", "c")]}) as server:
         _, search = tools(server.base_url)
-        assert [each["snippet"] for each in await search("many", limit=2)] == ["a", "b"]
+        assert [result["snippet"] for result in await search("many", limit=2)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ async def test_no_request_is_sent_without_a_key_or_a_query() -> None:
 
 
 async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
-    server = SearchServer({"asked": [search_answer("a")], "never": [search_answer("b"), search_answer("c")]})
+    server = SearchServer({"known": [search_answer("a")], "never": [search_answer("b"), search_answer("c")]})
     await server.__aenter__()
     async with httpx.AsyncClient(base_url=server.base_url, headers={"X-API-KEY": "k"}) as client:
-        response = await client.post("/search", json={"q": "asked", "num": 3})
-        statuses = [(await client.post("/search", json={"q": query})).status_code for query in ("asked", "other")]
+        response = await client.post("/search", json={"q": "known", "num": 3})
+        statuses = [(await client.post("/search", json={"q": query})).status_code for query in ("known", "other")]
         statuses.append((await client.get("/search")).status_code)
     with pytest.raises(ScriptNotFollowed) as caught:
         await server.__aexit__(None, None, None)
     assert response.json() == {
-        "searchParameters": {"type": "search", "engine": "google", "q": "asked", "num": 3},
+        "searchParameters": {"type": "search", "engine": "google", "q": "known", "num": 3},
         "organic": [{"title": "", "link": "", "snippet": "a", "position": 1}],
         "credits": 1,
     }
     assert statuses == [400, 400, 400]
     assert str(caught.value).splitlines() == [
         "the script of the search server was not followed",
-        "the script has no response to 'asked'",
+        "the script has no response to 'known'",
         "the script has no response to 'other'",
         "invalid search request: GET /search b''",
         "2 unused responses to 'never'",
@@ -138,9 +138,9 @@ async def test_flights_are_sorted_by_price_and_repeatable(travel_address: str) -
     one_way_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT)
     assert one_way_flights == await call_travel_tool(travel_address, "flight_search", **FLIGHT)
     return_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT, return_on="2026-06-15")
-    assert [each["price"] for each in return_flights] == [2 * each["price"] for each in one_way_flights]
-    assert [each["price"] for each in one_way_flights] == sorted(each["price"] for each in one_way_flights)
-    assert {each["returns_on"] for each in return_flights} == {"2026-06-15"}
+    assert [flight["price"] for flight in return_flights] == [2 * flight["price"] for flight in one_way_flights]
+    assert [flight["price"] for flight in one_way_flights] == sorted(flight["price"] for flight in one_way_flights)
+    assert {flight["returns_on"] for flight in return_flights} == {"2026-06-15"}
     lowest_price = one_way_flights[0]["price"]
     assert (
         await call_travel_tool(travel_address, "flight_search", **FLIGHT, max_price=lowest_price) == one_way_flights[:1]
@@ -156,7 +156,10 @@ async def test_hotel_offer_has_the_price_per_night_and_in_total(travel_address: 
 async def test_activities_are_filtered_by_interest_and_day(travel_address: str) -> None:
     activities = await call_travel_tool(travel_address, "activity_search", city="Paris")
     food_activities = await call_travel_tool(travel_address, "activity_search", city="Paris", interest="food")
-    assert (len(activities), food_activities) == (6, [each for each in activities if each["interest"] == "food"])
+    assert (len(activities), food_activities) == (
+        6,
+        [activity for activity in activities if activity["interest"] == "food"],
+    )
     assert len(await call_travel_tool(travel_address, "activity_search", city="Paris", day="2026-06-13")) < 6
 
 
