@@ -170,7 +170,7 @@ def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Fig
             started_at = time.perf_counter()
             findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
             durations_by_search[search_kind].append((time.perf_counter() - started_at) * 1_000)
-            hit_counts[search_kind] += bool(findings.hits or findings.near)
+            hit_counts[search_kind] += bool(findings.hits or findings.near_matches)
     figures = []
     for search_kind, durations_ms in durations_by_search.items():
         samples = {"samples": [round(entry, 2) for entry in durations_ms], "found_something": hit_counts[search_kind]}

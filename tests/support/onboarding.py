@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "examples" / "onboarding"
 _SEEDS = ROOT / "tests" / "conformance" / "seeds"
 
 PARTIES = """\
-name,kind,jurisdiction,aliases,born
+name,kind,jurisdiction,aliases,date_of_birth
 John Smith,person,GB,John,1968-03-14
 Maria García,person,ES,,1972-06-21
 María Garcia,person,LU,,1983-02-11
@@ -100,7 +100,7 @@ async def onboarding(
     parties_file = folder / "parties.csv"
     parties_file.write_text(parties, encoding="utf-8")
     report = load_parties(database, parties_file)
-    assert not report.refused, report.refused
+    assert not report.rejected, report.rejected
     try:
         async with serving_runs(client, ToolRegistry.of(), settings=settings, workflow_cache=workflow_cache) as runs:
             yield Onboarding(runs, database)

@@ -127,7 +127,7 @@ async def serve_intents(
     file.write_text(parties, encoding="utf-8")
     database = EntityDatabase(Settings(state_dir=folder).database_url)
     try:
-        assert not load_parties(database, file).refused
+        assert not load_parties(database, file).rejected
     finally:
         database.dispose()
     async with scripted_runs(client, folder, *script, **options) as model_and_runs:

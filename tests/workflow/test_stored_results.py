@@ -322,8 +322,8 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
 
 async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     nodes = [
-        {"id": "huge", "tool": "text", "arguments": {"size": 30_000_000}},
-        {"id": "length", "tool": "digest", "arguments": {"value": "{{huge.result}}"}, "timeout": "60s"},
+        {"id": "huge", "tool": "text", "arguments": {"size": 30_000_000}, "timeout": "5m"},
+        {"id": "length", "tool": "digest", "arguments": {"value": "{{huge.result}}"}, "timeout": "5m"},
         {"id": "when", "tool": "echo", "when": "size(huge.result) == 30000000"},
     ]
     handle = await runs.start({"nodes": nodes, "output": "{{huge.result}}"})

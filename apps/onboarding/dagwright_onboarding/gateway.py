@@ -66,7 +66,10 @@ class EntityGateway:
         def search(session: Session) -> Findings:
             findings = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
             return Findings(
-                *(_add_details(session, candidates) for candidates in (findings.hits, findings.near, findings.inactive))
+                *(
+                    _add_details(session, candidates)
+                    for candidates in (findings.hits, findings.near_matches, findings.inactive_matches)
+                )
             )
 
         return self._database.read(search)
@@ -96,7 +99,7 @@ def _add_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Can
             candidate,
             identifiers=tuple(identifiers[candidate.id]),
             roles=tuple(roles[candidate.id]),
-            born=dates_of_birth.get(candidate.id),
+            date_of_birth=dates_of_birth.get(candidate.id),
         )
         for candidate in candidates
     )

@@ -71,10 +71,10 @@ class Candidate:
         jurisdiction: ISO 3166 code, `None` if unknown.
         score: 0 to 100; 100 for an identifier or an exact name.
         reason: why the party was found, in words.
-        binds: whether a lookup uses the party without asking if the party is the only hit.
+        is_certain: whether a lookup uses the party without asking if the party is the only hit.
         identifiers: ordered by scheme and value.
         roles: at most `MAX_ROLES` roles of the party, such as `DIRECTOR at Apex Fund`, the latest first.
-        born: date of birth of a person, if known.
+        date_of_birth: date of birth of a person, if known.
     """
 
     id: str
@@ -83,10 +83,10 @@ class Candidate:
     jurisdiction: str | None
     score: float
     reason: str
-    binds: bool = False
+    is_certain: bool = False
     identifiers: tuple[Identifier, ...] = ()
     roles: tuple[str, ...] = ()
-    born: str | None = None
+    date_of_birth: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +95,19 @@ class Findings:
 
     Args:
         hits: the parties that the text can mean, best first.
-        near: near matches, if there are no hits.
-        inactive: inactive parties with exactly this identifier or name, in any word order and any spelling of the
-            legal form.
+        near_matches: matches with a different spelling, if there are no hits.
+        inactive_matches: inactive parties with exactly this identifier or name, in any word order and with any
+            spelling of the legal form.
     """
 
     hits: tuple[Candidate, ...]
-    near: tuple[Candidate, ...] = ()
-    inactive: tuple[Candidate, ...] = ()
+    near_matches: tuple[Candidate, ...] = ()
+    inactive_matches: tuple[Candidate, ...] = ()
 
     @property
     def unambiguous_match(self) -> Candidate | None:
         """The match that a lookup uses without asking; `None` if a person must choose."""
-        return self.hits[0] if len(self.hits) == 1 and self.hits[0].binds else None
+        return self.hits[0] if len(self.hits) == 1 and self.hits[0].is_certain else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,9 @@ class _ExactMatches:
     def from_parties(cls, matches: Sequence[tuple[Party, str]]) -> "_ExactMatches":
         by_activity: dict[bool, list[Candidate]] = {True: [], False: []}
         for party, reason in matches:
-            candidate = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
+            candidate = Candidate(
+                party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, is_certain=True
+            )
             by_activity[party.status == PartyStatus.ACTIVE].append(candidate)
         return cls(by_activity[True], by_activity[False])
 
@@ -219,19 +221,19 @@ class PartyFinder:
         inactive_matches = exact_matches.inactive
         if not any(hit.reason in _CERTAIN_REASONS for hit in hits):
             inactive_matches = [*inactive_matches, *self._inactive_matches(text, criteria)]
-        inactive = tuple(_rank(replace(match, binds=False) for match in inactive_matches))
+        inactive = tuple(_rank(replace(match, is_certain=False) for match in inactive_matches))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
             hits = next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
             if not hits:
                 filtered_candidates = [
-                    replace(match, reason=criteria.mismatch(match) or match.reason, binds=False)
+                    replace(match, reason=criteria.mismatch(match) or match.reason, is_certain=False)
                     for match in self._exact_matches(text, _NO_CRITERIA).active
                 ]
                 return Findings((), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive)
         if inactive:
             # An inactive party has the same name, so only an identifier, id or exact name is certain.
-            hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN_REASONS) for hit in hits]
+            hits = [replace(hit, is_certain=hit.is_certain and hit.reason in _CERTAIN_REASONS) for hit in hits]
         return Findings(tuple(_rank(hits)), (), inactive)
 
     def _exact_matches(self, text: _SearchText, criteria: _Criteria) -> _ExactMatches:
@@ -266,7 +268,7 @@ class PartyFinder:
             _known_name(party, use, key) for party, use, key in self._session.execute(query) if criteria.accepts(party)
         ]
         return [
-            _whole_name_match(text, stored_name, binds=False)
+            _whole_name_match(text, stored_name, is_certain=False)
             for stored_name in inactive_names
             if text.is_whole_name(stored_name) and text.has_legal_form_of_text(stored_name)
         ]
@@ -292,7 +294,7 @@ def _find_terms(text: _SearchText, names: TermNames) -> Findings:
         replace(
             _candidate(stored_name, 100, ""),
             reason=_EXACT_NAME if stored_name.use == OWN_NAME else _OTHER_NAME,
-            binds=True,
+            is_certain=True,
         )
         for stored_name in names.exact_terms(text.key, text.raw.upper())
     ]
@@ -328,10 +330,10 @@ def _find_whole_names(text: _SearchText, names: NameSource) -> list[Candidate]:
     if same_order_matches := [stored_name for stored_name in matches if stored_name.core == text.core]:
         matches = same_order_matches
     # At the limit, names that were not read may also match.
-    return [_whole_name_match(text, stored_name, binds=len(stored_names) < MAX_NAMES) for stored_name in matches]
+    return [_whole_name_match(text, stored_name, is_certain=len(stored_names) < MAX_NAMES) for stored_name in matches]
 
 
-def _whole_name_match(text: _SearchText, stored_name: KnownName, *, binds: bool) -> Candidate:
+def _whole_name_match(text: _SearchText, stored_name: KnownName, *, is_certain: bool) -> Candidate:
     """Return a whole-name match; a different legal form means a different company."""
     # A stored name without a legal form may belong to a company of any legal form.
     if text.form and _form_of(stored_name) not in ((), text.form):
@@ -341,7 +343,7 @@ def _whole_name_match(text: _SearchText, stored_name: KnownName, *, binds: bool)
         stored_name,
         97 if has_same_order else 95,
         _NAME_WITHOUT_FORM if has_same_order else _REORDERED_NAME,
-        binds=binds,
+        is_certain=is_certain,
     )
 
 
@@ -396,7 +398,7 @@ def _are_prefixes(prefixes: Sequence[str], words: Sequence[str]) -> bool:
     return bool(prefixes)
 
 
-def _candidate(stored_name: KnownName, score: float, reason: str, *, binds: bool = False) -> Candidate:
+def _candidate(stored_name: KnownName, score: float, reason: str, *, is_certain: bool = False) -> Candidate:
     reason = _reason_for_name(reason, stored_name.use)
     return Candidate(
         stored_name.id,
@@ -405,7 +407,7 @@ def _candidate(stored_name: KnownName, score: float, reason: str, *, binds: bool
         stored_name.jurisdiction or None,
         round(score, 1),
         reason,
-        binds,
+        is_certain,
     )
 
 

@@ -35,7 +35,7 @@ def load(file: str, output: Output) -> int:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
         _print_load_report(report, name, output)
-    return ExitCode.FAILED if report.refused else ExitCode.COMPLETED
+    return ExitCode.FAILED if report.rejected else ExitCode.COMPLETED
 
 
 def find(search: tuple[str, str, str | None], output: Output) -> int:
@@ -80,11 +80,11 @@ def migrate(_: None, output: Output) -> int:
 
 def _print_findings(findings: Findings, output: Output) -> None:
     if not findings.hits:
-        output.print("no match" + ("; near matches:" if findings.near else ""))
-    _show(findings.hits or findings.near, output)
-    if findings.inactive:
+        output.print("no match" + ("; near matches:" if findings.near_matches else ""))
+    _show(findings.hits or findings.near_matches, output)
+    if findings.inactive_matches:
         output.print("inactive, not found by lookups:")
-        _show(findings.inactive, output)
+        _show(findings.inactive_matches, output)
     if len(findings.hits) == 1 and findings.unambiguous_match is None:
         output.print("a lookup would ask for confirmation")
 
@@ -95,11 +95,11 @@ def _show(candidates: Sequence[Candidate], output: Output) -> None:
 
 
 def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
-    rejected_note = f", {len(report.refused):,} rejected" if report.refused else ""
+    rejected_note = f", {len(report.rejected):,} rejected" if report.rejected else ""
     output.print(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{rejected_note}")
-    if report.left_inactive:
+    if report.still_inactive:
         output.print(
-            f"inactive parties that stay inactive, because their rows have no status: {report.left_inactive:,}"
+            f"inactive parties that stay inactive, because their rows have no status: {report.still_inactive:,}"
         )
     for row in report.renamed[:MAX_LISTED_RENAMES]:
         output.print(one_line(f"{file}, line {row.line}: {row.party} was renamed from {row.before!r}", limit=1000))
@@ -115,7 +115,7 @@ def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
         output.log(f"{file}: and {len(report.duplicates) - MAX_LISTED_DUPLICATES} more possible duplicates")
     if report.ignored_columns:
         output.print(f"ignored columns: {', '.join(report.ignored_columns)}")
-    for rejected_row in report.refused[:MAX_LISTED_REFUSALS]:
+    for rejected_row in report.rejected[:MAX_LISTED_REFUSALS]:
         output.log(f"{file}, line {rejected_row.line}: rejected: {one_line(rejected_row.reason)}")
-    if len(report.refused) > MAX_LISTED_REFUSALS:
-        output.log(f"{file}: and {len(report.refused) - MAX_LISTED_REFUSALS} more rows were rejected")
+    if len(report.rejected) > MAX_LISTED_REFUSALS:
+        output.log(f"{file}: and {len(report.rejected) - MAX_LISTED_REFUSALS} more rows were rejected")

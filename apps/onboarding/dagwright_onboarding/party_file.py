@@ -1,8 +1,8 @@
 """Read a CSV file of parties into validated rows, each with its line number.
 
 The columns `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
-`aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` (`active`, `inactive`) are
-optional. Empty fields change nothing: a party keeps its status, and a new party is active.
+`aliases` and `former_names` (separated by `|`), `lei`, `date_of_birth` (YYYY-MM-DD) and `status` (`active`,
+`inactive`) are optional. Empty fields change nothing: a party keeps its status, and a new party is active.
 The file is UTF-8, with or without a byte order mark. Fields are separated by commas or semicolons, and quoted where
 needed.
 This module must not import the database.
@@ -32,7 +32,9 @@ from dagwright_onboarding.parties import NaturalKey, is_id
 from dagwright_onboarding.text_formats import check_name, parse_jurisdiction
 
 REQUIRED_COLUMNS = ("name", "kind")
-OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
+OPTIONAL_COLUMNS = (
+    *("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "date_of_birth", "status"),
+)
 
 _HEADER_CHARACTERS = 200
 """Maximum length of a header that a message quotes; the first line of a file of another type may be long."""
@@ -77,7 +79,7 @@ class PartyRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRow:
+class RejectedRow:
     """A skipped row, with the reason."""
 
     line: int
@@ -89,7 +91,7 @@ class PartyFile:
     """The content of a file, in line order."""
 
     rows: tuple[PartyRow, ...]
-    refused: tuple[RefusedRow, ...]
+    rejected: tuple[RejectedRow, ...]
     ignored_columns: tuple[str, ...]
 
 
@@ -122,7 +124,7 @@ def read_parties(content: bytes, *, name: str) -> PartyFile:
     header = _read_header(name, reader)
     known_columns = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
     rows: list[PartyRow] = []
-    refused_rows: list[RefusedRow] = []
+    rejected_rows: list[RejectedRow] = []
     rows_by_id: dict[str, PartyRow] = {}
     for line, fields in _records(lines, delimiter, start=reader.line_num):
         try:
@@ -130,9 +132,9 @@ def read_parties(content: bytes, *, name: str) -> PartyFile:
             _check_single_name(row, rows_by_id)
             rows.append(row)
         except ValueError as error:
-            refused_rows.append(RefusedRow(line, str(error)))
+            rejected_rows.append(RejectedRow(line, str(error)))
     ignored_columns = tuple(column for column in header if column not in known_columns)
-    return PartyFile(tuple(rows), tuple(refused_rows), ignored_columns)
+    return PartyFile(tuple(rows), tuple(rejected_rows), ignored_columns)
 
 
 def _check_single_name(row: PartyRow, rows_by_id: dict[str, PartyRow]) -> None:
@@ -242,7 +244,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
             kind,
             _parse_name(fields["name"], "the name"),
             parse_jurisdiction(jurisdiction) if jurisdiction else "",
-            _validate_birth_field(fields.get("born", ""), kind),
+            _validate_birth_field(fields.get("date_of_birth", ""), kind),
         ),
         id=party_id,
         client_type=validate_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
@@ -276,8 +278,8 @@ def _validate_birth_field(text: str, kind: PartyKind) -> str:
     if not text:
         return ""
     if kind is not PartyKind.PERSON:
-        raise ValueError(f"born: only a person has a date of birth, not a {kind}")
-    return validate_date_of_birth(text, "born")
+        raise ValueError(f"date_of_birth: only a person has a date of birth, not a {kind}")
+    return validate_date_of_birth(text, "date_of_birth")
 
 
 def _parse_names(text: str, column: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from dagwright_onboarding.parties import (
     find_party,
     possible_duplicate,
 )
-from dagwright_onboarding.party_file import PartyFile, PartyRow, RefusedRow, read_party_file
+from dagwright_onboarding.party_file import PartyFile, PartyRow, RejectedRow, read_party_file
 from dagwright_onboarding.simple_rows import LEI_SCHEME, lei_row, load_simple_rows, names_to_add
 
 ProgressCallback = Callable[[int, int], None]
@@ -101,7 +101,7 @@ class _ConflictingRow:
 
     row: PartyRow
     holder_id: str
-    refusal: RefusedRow
+    rejection: RejectedRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +110,17 @@ class LoadReport:
 
     Args:
         duplicates: rows that were added or renamed although another party may be the same.
-        left_inactive: inactive parties whose rows have no status.
+        still_inactive: inactive parties whose rows have no status.
         renamed: rows that renamed a party; they also count as updated.
     """
 
     added: int
     updated: int
     unchanged: int
-    refused: tuple[RefusedRow, ...]
+    rejected: tuple[RejectedRow, ...]
     ignored_columns: tuple[str, ...]
     duplicates: tuple[DuplicateRow, ...] = ()
-    left_inactive: int = 0
+    still_inactive: int = 0
     renamed: tuple[RenamedRow, ...] = ()
 
 
@@ -142,45 +142,45 @@ def load_party_file(
         DatabaseUnusable, DatabaseUnavailable: the database failed; the message says how many rows were loaded.
     """
     counts: Counter[RowOutcome] = Counter()
-    refused_rows = list(file.refused)
+    rejected_rows = list(file.rejected)
     duplicates: list[DuplicateRow] = []
     renamed_rows: list[RenamedRow] = []
-    left_inactive = loaded_count = 0
+    still_inactive = loaded_count = 0
     try:
         if on_progress is not None:
             on_progress(0, len(file.rows))
         for results in _load_by_transaction(database, file.rows):
             loaded_count += len(results)
             for result in results:
-                if isinstance(result, RefusedRow):
-                    refused_rows.append(result)
+                if isinstance(result, RejectedRow):
+                    rejected_rows.append(result)
                     continue
                 counts[result.outcome] += 1
                 duplicates += [result.duplicate] if result.duplicate is not None else []
                 renamed_rows += [result.renamed] if result.renamed is not None else []
-                left_inactive += result.stays_inactive
+                still_inactive += result.stays_inactive
             if on_progress is not None:
                 on_progress(loaded_count, len(file.rows))
     except (DatabaseUnusable, DatabaseUnavailable) as error:
         raise type(error)(f"{error}; {describe_progress(loaded_count, len(file.rows))}") from None
-    refused_rows.sort(key=lambda row: row.line)
+    rejected_rows.sort(key=lambda row: row.line)
     duplicates.sort(key=lambda row: row.line)
     renamed_rows.sort(key=lambda row: row.line)
     return LoadReport(
         counts[RowOutcome.ADDED],
         counts[RowOutcome.UPDATED],
         counts[RowOutcome.UNCHANGED],
-        tuple(refused_rows),
+        tuple(rejected_rows),
         file.ignored_columns,
         tuple(duplicates),
-        left_inactive,
+        still_inactive,
         tuple(renamed_rows),
     )
 
 
 def _load_by_transaction(
     database: EntityDatabase, rows: Sequence[PartyRow]
-) -> Iterator[Sequence[_RowResult | RefusedRow]]:
+) -> Iterator[Sequence[_RowResult | RejectedRow]]:
     """Yield the outcomes by transaction. A row whose name another row frees is loaded after that row."""
     conflicting_rows: list[_ConflictingRow] = []
     row_batches = [rows[start : start + ROWS_PER_TRANSACTION] for start in range(0, len(rows), ROWS_PER_TRANSACTION)]
@@ -190,12 +190,12 @@ def _load_by_transaction(
         yield [outcome for outcome in outcomes if not isinstance(outcome, _ConflictingRow)]
     loadable_rows = _sort_by_renames(conflicting_rows)
     for late_outcomes in database.write_in_parts([conflict.row for conflict in loadable_rows], _load_single_row):
-        yield [outcome.refusal if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
+        yield [outcome.rejection if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
     loaded_lines = {conflict.row.line for conflict in loadable_rows}
     for conflict in conflicting_rows:
         if conflict.row.line not in loaded_lines:
             advice = f"the rows swap names; first give {conflict.holder_id!r} a third name in a separate load"
-            yield [RefusedRow(conflict.row.line, f"{conflict.refusal.reason}; {advice}")]
+            yield [RejectedRow(conflict.row.line, f"{conflict.rejection.reason}; {advice}")]
 
 
 def _sort_by_renames(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
@@ -219,7 +219,7 @@ def describe_progress(loaded_count: int, row_count: int) -> str:
     return f"{loaded_count:,} of {row_count:,} rows were loaded and stay; load the file again for the rest"
 
 
-def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
+def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RejectedRow | _ConflictingRow]:
     simple_rows = load_simple_rows(session, rows)
     results = dict.fromkeys(simple_rows.added_lines, _RowResult(RowOutcome.ADDED))
     results |= {
@@ -238,14 +238,14 @@ def _stays_inactive(row: PartyRow, party: Party) -> bool:
     return row.status is None and party.status == PartyStatus.INACTIVE
 
 
-def _load_single_row(session: Session, row: PartyRow) -> _RowResult | RefusedRow | _ConflictingRow:
+def _load_single_row(session: Session, row: PartyRow) -> _RowResult | RejectedRow | _ConflictingRow:
     try:
         with session.begin_nested():
             return _load_row(session, row)
     except _NameConflict as error:
-        return _ConflictingRow(row, error.other_id, RefusedRow(row.line, str(error)))
+        return _ConflictingRow(row, error.other_id, RejectedRow(row.line, str(error)))
     except ValueError as error:
-        return RefusedRow(row.line, str(error))
+        return RejectedRow(row.line, str(error))
 
 
 def _load_row(session: Session, row: PartyRow) -> _RowResult:

@@ -147,7 +147,7 @@ class PartyResolver:
         searched_party = f"{lookup.entity_type} {_quote(text)}" + (
             f" in {lookup.jurisdiction}" if lookup.jurisdiction else ""
         )
-        inactive_note = _inactive_sentence(findings.inactive)
+        inactive_note = _inactive_sentence(findings.inactive_matches)
         if findings.hits:
             message = f"Several parties match {searched_party}: {_list_candidates(findings.hits)}."
             if len(findings.hits) == 1:
@@ -161,18 +161,18 @@ class PartyResolver:
             return self._ask_or_report(LOOKUP_AMBIGUOUS, inactive_note + message, hint, findings.hits, text=text)
         other_word = " other" if inactive_note else ""
         if lookup.is_term:
-            near_note = f"; near: {_list_candidates(findings.near)}" if findings.near else ""
+            near_note = f"; near: {_list_candidates(findings.near_matches)}" if findings.near_matches else ""
             message = f"No {lookup.entity_type} found for {searched_party}{near_note}."
             hint = "Use a name or a code of the catalogue (apps/onboarding/docs/verbs.yaml); it cannot be extended."
             return self._ask_or_report(
-                LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous_question=previous_question
+                LOOKUP_NOT_FOUND, message, hint, findings.near_matches, text=text, previous_question=previous_question
             )
-        if findings.near:
-            near_list = _list_candidates(findings.near)
+        if findings.near_matches:
+            near_list = _list_candidates(findings.near_matches)
             message = f"{inactive_note}No{other_word} party found for {searched_party}; near: {near_list}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
             return self._ask_or_report(
-                LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous_question=previous_question
+                LOOKUP_NOT_FOUND, message, hint, findings.near_matches, text=text, previous_question=previous_question
             )
         message = f"{inactive_note}No{other_word} party found for {searched_party}."
         hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
@@ -217,11 +217,11 @@ class PartyResolver:
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
-        reason += _inactive_sentence([party for party in findings.inactive if party.id not in reason])
+        reason += _inactive_sentence([party for party in findings.inactive_matches if party.id not in reason])
         if previous_question.step == "choose" and findings.hits:
             return self._ask_which(findings.hits, text, searched_text=previous_question.searched_text, reason=reason)
         # Near matches of another type were already declined.
-        near_list = _list_candidates([party for party in findings.near if self._lookup.accepts(party.kind)])
+        near_list = _list_candidates([party for party in findings.near_matches if self._lookup.accepts(party.kind)])
         if near_list and near_list not in reason:
             reason = f"{reason}Near {_quote(previous_question.searched_text)}: {near_list}. "
         return self._ask_other_name(reason, text, searched_text=previous_question.searched_text)
@@ -331,11 +331,11 @@ class PartyResolver:
             raise self._ask_details(
                 text, kind, reason=f"A person called {_quote(name)} already exists. ", requires_birth_date=True
             )
-        if persons_of_same_birth := [person for person in active_persons if person.born == date_of_birth]:
+        if persons_of_same_birth := [person for person in active_persons if person.date_of_birth == date_of_birth]:
             raise self._ask_which(
                 persons_of_same_birth, text, searched_text=name, reason="This person already exists. "
             )
-        if persons_of_same_birth := [person for person in inactive_persons if person.born == date_of_birth]:
+        if persons_of_same_birth := [person for person in inactive_persons if person.date_of_birth == date_of_birth]:
             raise self._ask_other_name(f"This person already exists: {_inactive_sentence(persons_of_same_birth)}", text)
         if lacks_jurisdiction:
             raise self._ask_details(text, kind)
@@ -371,7 +371,7 @@ class PartyResolver:
         except ValueError:
             return [], []
         active_persons, inactive_persons = (
-            [hit for hit in hits if hit.score >= _EXACT_SCORE] for hits in (findings.hits, findings.inactive)
+            [hit for hit in hits if hit.score >= _EXACT_SCORE] for hits in (findings.hits, findings.inactive_matches)
         )
         return active_persons, inactive_persons
 
@@ -399,7 +399,7 @@ def _details(candidate: Candidate) -> list[str]:
     """Return type, jurisdiction and date of birth; only the type for a product or a role."""
     if candidate.kind in RESOLVER.terms:
         return [candidate.kind]
-    birth_text = [f"born {candidate.born}"] if candidate.born else []
+    birth_text = [f"born {candidate.date_of_birth}"] if candidate.date_of_birth else []
     return [candidate.kind, candidate.jurisdiction or "jurisdiction unknown", *birth_text]
 
 
@@ -415,7 +415,7 @@ def party_json(party_id: str, name: str, kind: str, jurisdiction: str | None) ->
 def _candidate_json(candidate: Candidate) -> dict[str, Any]:
     return {
         **party_json(candidate.id, candidate.name, candidate.kind, candidate.jurisdiction),
-        "born": candidate.born,
+        "date_of_birth": candidate.date_of_birth,
         "score": candidate.score,
         "reason": candidate.reason,
         "identifiers": [

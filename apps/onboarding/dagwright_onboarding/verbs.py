@@ -89,8 +89,8 @@ class NewParty:
         if self.kind is not PartyKind.PERSON and self.date_of_birth:
             raise ValueError(f"date-of-birth: only a person has a date of birth, not a {self.kind}")
         jurisdiction = parse_jurisdiction(self.jurisdiction) if self.jurisdiction else ""
-        born = validate_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
-        return NaturalKey(self.kind, clean_name(self.name), jurisdiction, born)
+        date_of_birth = validate_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
+        return NaturalKey(self.kind, clean_name(self.name), jurisdiction, date_of_birth)
 
 
 class OnboardingVerbs:
@@ -120,8 +120,8 @@ class OnboardingVerbs:
         def apply(call: VerbCall) -> PersonResult:
             person, created = ensure_person(call.session, natural_key)
             call.protect_rows(person)
-            jurisdiction, born = person.jurisdiction or None, person.distinguisher or None
-            return PersonResult(person.id, person.kind, person.name, jurisdiction, born, created)
+            jurisdiction, date_of_birth = person.jurisdiction or None, person.distinguisher or None
+            return PersonResult(person.id, person.kind, person.name, jurisdiction, date_of_birth, created)
 
         return self._log.run_once(key, "entity.create-person", PersonResult, apply)
 

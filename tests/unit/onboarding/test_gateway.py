@@ -36,7 +36,9 @@ def jurisdictions_and_reasons(
     gateway: EntityGateway, search_text: str, jurisdiction: str | None
 ) -> list[list[tuple[str | None, str]]]:
     findings = gateway.find(search_text, "person", jurisdiction=jurisdiction)
-    return [[(party.jurisdiction, party.reason) for party in parties] for parties in (findings.hits, findings.near)]
+    return [
+        [(party.jurisdiction, party.reason) for party in parties] for parties in (findings.hits, findings.near_matches)
+    ]
 
 
 def test_latest_roles_distinguish_parties(

@@ -156,7 +156,7 @@ def search_in_rows(
 ) -> Callable[..., Findings]:
     """Load rows, and return a function that searches the database."""
     (folder / "rows.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
-    assert not load_parties(database, folder / "rows.csv").refused
+    assert not load_parties(database, folder / "rows.csv").rejected
 
     def search(text: str, entity_type: str, jurisdiction: str | None = None) -> Findings:
         return database.read(
@@ -172,7 +172,7 @@ Summary = tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]
 def summary_of(findings: Findings) -> Summary:
     """Return the names and reasons of the hits, the name of the bound party, and the inactive parties."""
     hits, inactive = (
-        [(party.name, party.reason) for party in parties] for parties in (findings.hits, findings.inactive)
+        [(party.name, party.reason) for party in parties] for parties in (findings.hits, findings.inactive_matches)
     )
     return hits, findings.unambiguous_match.name if findings.unambiguous_match is not None else None, inactive
 
@@ -194,12 +194,12 @@ def test_inactive_party_with_the_name_prevents_binding(database: EntityDatabase,
         ("Old Mill", "entity", "Old Mill", "New Mill"),
     ):
         findings = search(text, kind)
-        assert [[party.name for party in parties] for parties in (findings.inactive, findings.hits)] == [
+        assert [[party.name for party in parties] for parties in (findings.inactive_matches, findings.hits)] == [
             [inactive_name],
             [active_name],
         ]
         assert findings.unambiguous_match is None
-    assert search("John Smith", "company").inactive == ()
+    assert search("John Smith", "company").inactive_matches == ()
     match = search("Kite", "company").unambiguous_match
     assert match is not None
     assert match.name == "Kite GmbH"
@@ -293,7 +293,7 @@ def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityData
     rows = [f"John Smith,person,{jurisdiction_and_status}" for jurisdiction_and_status in ("GB,inactive", "IE,")]
     findings = search_in_rows(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.unambiguous_match is not None
-    assert (findings.unambiguous_match.jurisdiction, [party.jurisdiction for party in findings.inactive]) == (
+    assert (findings.unambiguous_match.jurisdiction, [party.jurisdiction for party in findings.inactive_matches]) == (
         "IE",
         ["GB"],
     )
@@ -328,7 +328,7 @@ def _kite_companies(count: int) -> list[str]:
 def test_party_of_another_type_is_a_near_match_only(example_database: EntityDatabase) -> None:
     findings = example_database.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
-    near_matches = [(party.name, party.kind, party.reason) for party in findings.near]
+    near_matches = [(party.name, party.kind, party.reason) for party in findings.near_matches]
     assert near_matches == [("John Smith", "person", "is a person")]
 
 

@@ -202,7 +202,7 @@ def test_migrated_store_of_revision_0004_finds_names(database_url: str, monkeypa
     def lookup(search_text: str) -> tuple[str | None, list[str]]:
         findings = EntityGateway(database).find(search_text, "company")
         return findings.unambiguous_match.id if findings.unambiguous_match is not None else None, [
-            party.id for party in findings.inactive
+            party.id for party in findings.inactive_matches
         ]
 
     assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
@@ -211,7 +211,7 @@ def test_migrated_store_of_revision_0004_finds_names(database_url: str, monkeypa
     assert lookup("Holding Wren Limited") == ("wren", [])
     assert lookup("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
     assert lookup("Castle Rook S.A.") == (None, ["rook-gone"])
-    near_matches = EntityGateway(database).find("Harbor Blue", "company").near
+    near_matches = EntityGateway(database).find("Harbor Blue", "company").near_matches
     assert [party.name for party in near_matches] == ["Blue Harbour S.à r.l."]
     assert database.index_missing_names() == 0
     database.dispose()

@@ -67,7 +67,7 @@ def test_load_counts_and_explains_rejected_rows(run_command: RunCommand) -> None
     ]
     code, out, _ = run_command(load, "parties.csv", is_json=True)
     document = json.loads(out)
-    assert (code, document["unchanged"], [row["line"] for row in document["refused"]]) == (1, 3, [4, 6])
+    assert (code, document["unchanged"], [row["line"] for row in document["rejected"]]) == (1, 3, [4, 6])
     valid_file = _write("good.csv", "name,kind", "Bo Ray,person")
     assert run_command(load, valid_file)[:2] == (0, "good.csv: 1 added, 0 updated, 0 unchanged\n")
 
@@ -161,7 +161,7 @@ def test_find_shows_what_a_lookup_finds(run_command: RunCommand) -> None:
         find(("kite", "bird", None), Output())
 
 
-HEADER = "name,kind,jurisdiction,born,status"
+HEADER = "name,kind,jurisdiction,date_of_birth,status"
 
 
 def test_find_distinguishes_persons_and_marks_inactive_ones(run_command: RunCommand) -> None:

@@ -15,7 +15,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, PartySearch
 from dagwright_onboarding.overview import RowKind, read_overview
-from dagwright_onboarding.party_file import PartiesUnreadable, RefusedRow, read_parties
+from dagwright_onboarding.party_file import PartiesUnreadable, RejectedRow, read_parties
 from dagwright_onboarding.party_loading import DuplicateRow, LoadReport, RenamedRow, load_parties, load_party_file
 from dagwright_onboarding.simple_rows import SimpleRows
 from tests.support.example_counts import examples
@@ -56,12 +56,12 @@ def test_example_loads_completely_and_a_second_load_changes_nothing(database: En
 def test_rejected_rows_are_reported_by_line(database: EntityDatabase) -> None:
     report = load_parties(database, EXAMPLES / "rejected_rows.csv")
     assert (report.added, report.ignored_columns) == (1, ("desk",))
-    assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
+    assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.rejected] == [
         (3, "the name is empty"),
         (4, "jurisdiction 'ZZZ' is not an ISO 3166 code"),
         (5, "kind: expected person, company, fund, got 'vehicle'."),
         (6, "LEI '635400BLACKROCKMAN99' has wrong check digits"),
-        (7, "born '31.12.1970' is not a date such as 1970-12-31"),
+        (7, "date_of_birth '31.12.1970' is not a date such as 197"),
         (8, "the row has 7 fields, the header has 6"),
     ]
 
@@ -69,7 +69,7 @@ def test_rejected_rows_are_reported_by_line(database: EntityDatabase) -> None:
 def test_byte_order_mark_quotes_and_line_breaks_in_fields_are_read(load: Load, database: EntityDatabase) -> None:
     text = '\ufeffName,Kind,Aliases\r\n"Smith, ""Jo"" & Sons",company,"Smith Sons|The\r\nSmiths"\r\n\r\nBad,kind,\r\n'
     report = load(text)
-    assert (report.added, [row.line for row in report.refused]) == (1, [5])
+    assert (report.added, [row.line for row in report.rejected]) == (1, [5])
     for search_text in ('Smith, "Jo" & Sons', "the smiths"):
         assert find_names(database, search_text) == ['Smith, "Jo" & Sons']
 
@@ -102,14 +102,14 @@ def test_rows_that_contradict_the_store_are_rejected(load: Load, database: Entit
     )
     report = load(text)
     assert report.added == 2
-    assert report.refused == (
-        RefusedRow(3, "id: 'kite' is called 'Kite AG' in line 2"),
-        RefusedRow(4, "id: company 'Kite AG' (CH) already exists with the id 'kite', not 'other'"),
-        RefusedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
-        RefusedRow(6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"),
-        RefusedRow(8, "client_type: fund 'Rook Fund' (CH) is a 'fund', not 'trust'"),
-        RefusedRow(9, "client_type: only a fund has a client type, not a person"),
-        RefusedRow(10, "lei: a person cannot have a LEI"),
+    assert report.rejected == (
+        RejectedRow(3, "id: 'kite' is called 'Kite AG' in line 2"),
+        RejectedRow(4, "id: company 'Kite AG' (CH) already exists with the id 'kite', not 'other'"),
+        RejectedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
+        RejectedRow(6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"),
+        RejectedRow(8, "client_type: fund 'Rook Fund' (CH) is a 'fund', not 'trust'"),
+        RejectedRow(9, "client_type: only a fund has a client type, not a person"),
+        RejectedRow(10, "lei: a person cannot have a LEI"),
     )
     assert read_overview(database).counts[RowKind.COMPANY] == 1
 
@@ -118,22 +118,22 @@ def test_rows_with_an_invalid_name_or_id_are_rejected(load: Load) -> None:
     text = "id,name,kind\n,Evil \u202e oC,company\n,Z\u200bw Co,company\n,\u3164,company\nfund_1,Ann Lee,person\n"
     report = load(text)
     assert report.added == 0
-    assert report.refused == (
-        RefusedRow(2, "'Evil \\u202e oC' is not a name: it has the character U+202E at position 5"),
-        RefusedRow(3, "'Z\\u200bw Co' is not a name: it has the character U+200B at position 1"),
-        RefusedRow(4, "'\u3164' is not a name: it has the character U+3164 at position 0"),
-        RefusedRow(5, "id: 'fund_1' has the prefix of a fund, but the row is a person"),
+    assert report.rejected == (
+        RejectedRow(2, "'Evil \\u202e oC' is not a name: it has the character U+202E at position 5"),
+        RejectedRow(3, "'Z\\u200bw Co' is not a name: it has the character U+200B at position 1"),
+        RejectedRow(4, "'\u3164' is not a name: it has the character U+3164 at position 0"),
+        RejectedRow(5, "id: 'fund_1' has the prefix of a fund, but the row is a person"),
     )
 
 
 def test_persons_with_the_same_name_are_distinguished_by_date_of_birth(load: Load) -> None:
-    text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
+    text = "name,kind,jurisdiction,date_of_birth\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
     assert load(text).added == 2
 
 
 def test_row_that_may_be_an_existing_party_is_reported(load: Load) -> None:
     text = (
-        "name,kind,jurisdiction,born,status\n"
+        "name,kind,jurisdiction,date_of_birth,status\n"
         "Ann Lee,person,GB,1970-01-01,\n"
         "ann lee,person,GB,,\n"
         "Ann Lee,person,IE,1970-01-01,\n"
@@ -146,7 +146,7 @@ def test_row_that_may_be_an_existing_party_is_reported(load: Load) -> None:
         "Ben Ray,person,GB,,\n"
     )
     report = load(text)
-    assert (report.added, report.refused) == (10, ())
+    assert (report.added, report.rejected) == (10, ())
     expected = (DuplicateRow(3, "person 'Ann Lee' (GB), born 1970-01-01"), DuplicateRow(8, "company 'Kite AG' (CH)"))
     assert report.duplicates == expected
     assert load(text).duplicates == ()
@@ -156,29 +156,29 @@ def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, datab
     header = "name,kind,status\n"
     load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
     blank_report = load(f"{header}Kite AG,company,\nRook AG,company,\n")
-    assert (blank_report.unchanged, blank_report.left_inactive, find_names(database, "Kite AG")) == (2, 1, [])
+    assert (blank_report.unchanged, blank_report.still_inactive, find_names(database, "Kite AG")) == (2, 1, [])
     second_report = load(f"{header}Kite AG,company,active\n")
-    assert (second_report.updated, second_report.left_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
+    assert (second_report.updated, second_report.still_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
 
 def test_broken_quote_rejects_only_its_row(load: Load) -> None:
     text = 'name,kind\n"A" b,person\nGood One,person\n"never closed,person\nAnn Lee,person\n"Smith\nLtd",company\n'
     text += 'Ben Ray,person\n"never again,person\n\n"odd" "\n",person\nCy Poe,person\n'
     report = load(text)
-    assert (report.added, report.refused[1].line) == (5, 4)
-    assert [row.line for row in report.refused] == [2, 4, 9, 11, 12]
+    assert (report.added, report.rejected[1].line) == (5, 4)
+    assert [row.line for row in report.rejected] == [2, 4, 9, 11, 12]
     last_report = load('name,kind\nDee,person\n"Eve,person\nFay,person\n')
-    assert (last_report.added, last_report.refused) == (2, (RefusedRow(3, "invalid CSV: unclosed quote"),))
+    assert (last_report.added, last_report.rejected) == (2, (RejectedRow(3, "invalid CSV: unclosed quote"),))
 
 
 def test_only_rows_that_are_not_utf_8_are_rejected(load: Load) -> None:
     content = b"\xef\xbb\xbfname,kind,note\nJos\xe9,person,\nAnn Lee,person,\nBen Ray,person,caf\xe9\n"
     report = load(content)
     reason = "not UTF-8 (byte 0xe9); save the file as UTF-8"
-    assert (report.added, report.refused) == (1, (RefusedRow(2, reason), RefusedRow(4, reason)))
+    assert (report.added, report.rejected) == (1, (RejectedRow(2, reason), RejectedRow(4, reason)))
 
 
-HEADER_WITH_ID = "id,name,kind,jurisdiction,born,status\n"
+HEADER_WITH_ID = "id,name,kind,jurisdiction,date_of_birth,status\n"
 
 
 def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
@@ -214,14 +214,14 @@ def test_id_renames_its_party_only(load: Load) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n")
     rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
     report = load(f"{HEADER_WITH_ID}{rows}")
-    assert report.refused == (
-        RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), but company 'Rook AG' (CH) is 'rook'"),
-        RefusedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
-        RefusedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
+    assert report.rejected == (
+        RejectedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), but company 'Rook AG' (CH) is 'rook'"),
+        RejectedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
+        RejectedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
     )
     fund_report = load(f"{HEADER_WITH_ID}kite,Kite Fund,fund,CH,,\n")
-    assert fund_report.refused == (
-        RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),
+    assert fund_report.rejected == (
+        RejectedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),
     )
 
 
@@ -239,11 +239,16 @@ def test_chain_of_renames_needs_one_load(
     }
     renames_file = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[number] for number in order))
     report = load_parties(database, renames_file)
-    assert (report.added, report.updated, report.refused) == (1, 3, ())
+    assert (report.added, report.updated, report.rejected) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(number) for number in (1, 2, 3))
     assert [row.line for row in report.duplicates] == sorted(row.line for row in report.duplicates)
     second_report = load_parties(database, renames_file)
-    assert (second_report.added, second_report.updated, second_report.unchanged, second_report.refused) == (0, 0, 4, ())
+    assert (second_report.added, second_report.updated, second_report.unchanged, second_report.rejected) == (
+        0,
+        0,
+        4,
+        (),
+    )
 
     def read_names(session: Session) -> dict[str, str]:
         return {party.id: party.name for party in session.scalars(select(Party))}
@@ -256,13 +261,13 @@ def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None
     swapped_rows = f"{HEADER_WITH_ID}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
     reason = "id: {0!r} belongs to company {1!r} (CH), but company {3!r} (CH) is {2!r}; the rows swap names; "
     hint = "first give {2!r} a third name in a separate load"
-    assert load(swapped_rows).refused == (
-        RefusedRow(2, f"{reason}{hint}".format("kite", "Kite", "rook", "Rook")),
-        RefusedRow(3, f"{reason}{hint}".format("rook", "Rook", "kite", "Kite")),
+    assert load(swapped_rows).rejected == (
+        RejectedRow(2, f"{reason}{hint}".format("kite", "Kite", "rook", "Rook")),
+        RejectedRow(3, f"{reason}{hint}".format("rook", "Rook", "kite", "Kite")),
     )
     assert load(f"{HEADER_WITH_ID}rook,Third,company,CH,,\n").updated == 1
     report = load(swapped_rows)
-    assert (report.updated, report.refused) == (2, ())
+    assert (report.updated, report.rejected) == (2, ())
 
 
 def test_row_with_the_former_name_of_another_party_is_reported(load: Load) -> None:
@@ -306,7 +311,7 @@ def test_products_and_roles_are_not_loaded_as_parties(load: Load) -> None:
     report = load("name,kind\nCustody,product\nDirector,role\nAnn Lee,Person\n")
     reason = "kind: a {} is not a party; products and roles are fixed in the catalogue"
     assert report.added == 1
-    assert report.refused == (RefusedRow(2, reason.format("product")), RefusedRow(3, reason.format("role")))
+    assert report.rejected == (RejectedRow(2, reason.format("product")), RejectedRow(3, reason.format("role")))
 
 
 def test_lei_may_be_written_in_groups(load: Load, database: EntityDatabase) -> None:
@@ -315,7 +320,7 @@ def test_lei_may_be_written_in_groups(load: Load, database: EntityDatabase) -> N
         assert find_names(database, search_text) == ["Kite AG"]
 
 
-HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,born,status"
+HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,date_of_birth,status"
 LEIS = ("635400BLACKROCKMAN14", "771200BLACKROCKMAN14")
 
 
@@ -373,9 +378,11 @@ def store_content(session: Session) -> list[object]:
 
 def without_random_ids(report: LoadReport) -> LoadReport:
     """Return a report without random ids, and without fields that are derived from them."""
-    refused_rows = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
+    rejected_rows = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.rejected)
     return replace(
-        report, refused=refused_rows, duplicates=tuple(replace(duplicate, other="") for duplicate in report.duplicates)
+        report,
+        rejected=rejected_rows,
+        duplicates=tuple(replace(duplicate, other="") for duplicate in report.duplicates),
     )
 
 

@@ -48,7 +48,7 @@ def store(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
 def load(database: EntityDatabase, folder: Path, *rows: str) -> EntityGateway:
     """Load rows. The first row has the names of the columns."""
     (folder / "parties.csv").write_text("\n".join(rows), encoding="utf-8")
-    assert not load_parties(database, folder / "parties.csv").refused
+    assert not load_parties(database, folder / "parties.csv").rejected
     return EntityGateway(database)
 
 
@@ -124,7 +124,7 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
 
 def test_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
-    gateway = load(store, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
+    gateway = load(store, tmp_path, "name,jurisdiction,date_of_birth,status,kind", *(f"{row},person" for row in rows))
     john_id, eve_id = id_of(store, "John Smith"), id_of(store, "Eve Gone")
     message = f"John Smith (person, GB, born 1968-03-14, {john_id}) is inactive. "
     conversation = Conversation(gateway, "John Smith", "person")
@@ -321,7 +321,7 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway, example_da
 
 
 def test_inactive_person_is_neither_created_again_nor_offered(store: EntityDatabase, tmp_path: Path) -> None:
-    gateway = load(store, tmp_path, "name,kind,born,status", "Eve Gone,person,1970-01-01,inactive")
+    gateway = load(store, tmp_path, "name,kind,date_of_birth,status", "Eve Gone,person,1970-01-01,inactive")
     conversation = Conversation(gateway, "Eve Gone", "person")
     conversation.answer(text=CREATE_NEW)
     next_question = conversation.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
@@ -369,7 +369,7 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityData
         *("Paul Twin,person,GB,1970-01-01,", "Paul Twin,person,GB,1990-01-01,", "Eva Twin,person,GB,,"),
         *("Eva Twin,person,IE,,", "Rook Fund One,fund,LU,,213800MERIDIANFUND38", "Rook Fund Two,fund,LU,,"),
     ]
-    gateway = load(store, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
+    gateway = load(store, tmp_path, "name,kind,jurisdiction,date_of_birth,lei", *rows)
 
     def find_problem(*request: str) -> Any:
         return problem_of(gateway, *request)

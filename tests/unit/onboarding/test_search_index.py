@@ -69,7 +69,7 @@ def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) 
 
     rename("Rook Castle")
     assert (find_names(database, "castle rook"), find_names(database, "harbour")) == (["Rook Castle"], [])
-    assert search(database, "Kite Harbor").near == ()
+    assert search(database, "Kite Harbor").near_matches == ()
 
 
 def test_removed_name_is_not_found(database: EntityDatabase, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> No
     add_parties(database, "Kite Harbour")
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
     findings = search(database, "Harbour Kite")
-    assert (findings.hits, findings.near) == ((), ())
-    assert [(party.name, party.reason) for party in findings.inactive] == [
+    assert (findings.hits, findings.near_matches) == ((), ())
+    assert [(party.name, party.reason) for party in findings.inactive_matches] == [
         ("Kite Harbour", "same words in another order")
     ]
 
@@ -163,7 +163,7 @@ def test_short_words_and_special_characters_are_found(
 
 def test_similar_name_is_found_among_many_other_names(database: EntityDatabase, tmp_path: Path) -> None:
     add_from_file(database, tmp_path, *(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle")
-    near_matches = search(database, "Rokwood Castel").near
+    near_matches = search(database, "Rokwood Castel").near_matches
     assert [(hit.name, hit.reason) for hit in near_matches] == [("Rookwood Castle", "different spelling")]
 
 
@@ -182,7 +182,7 @@ def test_misspelled_name_is_found_among_many_with_a_common_word(database: Entity
     }
     findings_by_error = {error: search(database, text, entity_type="person") for error, text in texts_by_error.items()}
     assert {error: findings.hits for error, findings in findings_by_error.items()} == dict.fromkeys(texts_by_error, ())
-    assert {error: findings.near[0].name for error, findings in findings_by_error.items()} == dict.fromkeys(
+    assert {error: findings.near_matches[0].name for error, findings in findings_by_error.items()} == dict.fromkeys(
         texts_by_error, "John Smithfield"
     )
 
@@ -202,7 +202,7 @@ def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityD
 
 def test_name_is_similar_if_two_words_are_written_as_one(database: EntityDatabase) -> None:
     add_parties(database, "Smith Albert Ltd")
-    near_matches = search(database, "SmithAlbert").near
+    near_matches = search(database, "SmithAlbert").near_matches
     assert [(hit.name, hit.score) for hit in near_matches] == [("Smith Albert Ltd", 100.0)]
 
 
@@ -211,7 +211,7 @@ def test_similar_name_of_a_rare_kind_is_found_after_many_of_another_kind(
 ) -> None:
     add_from_file(database, tmp_path, *(f"Harbour {number}" for number in range(520)))
     add_parties(database, "Harbour Fund", kind=PartyKind.FUND)
-    assert [hit.name for hit in search(database, "Harbuor Fnd", entity_type="fund").near] == ["Harbour Fund"]
+    assert [hit.name for hit in search(database, "Harbuor Fnd", entity_type="fund").near_matches] == ["Harbour Fund"]
 
 
 def test_index_is_not_searched_for_a_prefix_that_no_word_has(database: EntityDatabase) -> None:

@@ -182,7 +182,7 @@ def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: Onbo
         verbs.undo(key)
     assert read_overview(database) == overview_before
     findings = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
-    assert (findings.hits, findings.near) == ((), ())
+    assert (findings.hits, findings.near_matches) == ((), ())
     assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
 
 
