@@ -63,7 +63,7 @@ def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
     question = Question(
         continue_with(PICK_MAERSK, PICK_EVERGREEN, reasoning="Both."),
         done_response(a=ref(1, "numbers")),
-        workers=workers,
+        worker_results=workers,
     )
     question.step()
     question.step()
@@ -94,7 +94,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     question = Question(
         continue_with(PICK_MAERSK, *dependents),
         done_response(all=ref(9, "clarification")),
-        workers={"sg1": NodeError("tool_failed", "gone")},
+        worker_results={"sg1": NodeError("tool_failed", "gone")},
     )
     question.run()
     sg1 = _view(question).document()["nodes"]["sg1"]
@@ -168,7 +168,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         continue_with(*sums),
         continue_with(comparison),
         done_response(a=ref(5, "comparison")),
-        workers={"sg5": {"comparison": "7 and 11"}},
+        worker_results={"sg5": {"comparison": "7 and 11"}},
         options=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
