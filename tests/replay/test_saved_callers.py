@@ -15,11 +15,11 @@ from tests.replay.record import HISTORIES, save_history
 from tests.replay.test_saved_histories import load_history
 from tests.support.order_shop import OrderWorkflow
 from tests.support.server import live_server
-from tests.workflow.test_temporal_plugin import PRICED, open_shop
+from tests.workflow.test_temporal_plugin import PRICE_PLAN, open_shop
 
 _CALLERS = HISTORIES / "callers"
 _LARGE = {"nodes": [{"id": "all", "tool": "catalogue", "arguments": {"size": 12_000}}], "output": "{{all.result}}"}
-_PLANS = {"priced": PRICED, "large": _LARGE, "refused": {"nodes": [{"id": "a", "tool": "nobody"}]}}
+_PLANS = {"priced": PRICE_PLAN, "large": _LARGE, "refused": {"nodes": [{"id": "a", "tool": "nobody"}]}}
 
 
 @pytest.mark.parametrize("path", sorted(_CALLERS.glob("*.json")), ids=lambda path: path.stem)

@@ -25,7 +25,7 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.test_regions import calls_of_run
+from tests.workflow.test_regions import read_activity_ids
 
 pytestmark = pytest.mark.server
 
@@ -67,7 +67,7 @@ async def test_short_calls_are_one_activity(runs: Runs, bench: Bench, unique_nam
     assert scope is not None
     for n in range(50):
         assert bench.effects[f"{unique_name} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
-    assert await calls_of_run(handle) == ["~batch from n0"]
+    assert await read_activity_ids(handle) == ["~batch from n0"]
 
 
 async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -138,7 +138,7 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
     bench.open(unique_name)
     assert bare_document(await document_of(handle))["nodes"]["after slow"] == completed_node(unique_name)
     assert bench.entered.count(unique_name) == 2, "the slow call continues in its own activity"
-    calls = await calls_of_run(handle)
+    calls = await read_activity_ids(handle)
     assert {"slow", "later"} <= {*calls}
 
 
@@ -165,7 +165,7 @@ async def test_slow_call_that_left_its_batch_is_cancelled_with_its_node_or_run(
     handle = await runs.start({"nodes": nodes})
 
     async def have_left_the_batch() -> bool:
-        return {"one", "two"} <= {*await calls_of_run(handle)}
+        return {"one", "two"} <= {*await read_activity_ids(handle)}
 
     await eventually(have_left_the_batch)
     result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})

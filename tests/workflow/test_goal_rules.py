@@ -14,7 +14,7 @@ from tests.support.people import human_node
 from tests.support.runs import Document, failed_node
 from tests.workflow.driving import TOOLS, LocalRun
 from tests.workflow.test_goals import TWO_NODE_PLAN
-from tests.workflow.test_replans import answer_with_gaps
+from tests.workflow.test_replans import answer_with_missing_parts
 
 UNKNOWN_MODEL_ERROR = NodeError("model_unknown", "small at http://x: there is no such model")
 
@@ -390,7 +390,9 @@ def test_plan_of_a_person_may_replace_a_replan() -> None:
 
 def test_answer_with_gaps_is_final_if_the_replan_is_empty() -> None:
     document = run_goal(
-        plan_text(call("a", "echo", n=1)), answer_with_gaps("One, and no second.", "the second"), '{"nodes": []}'
+        plan_text(call("a", "echo", n=1)),
+        answer_with_missing_parts("One, and no second.", "the second"),
+        '{"nodes": []}',
     ).final_document()
     assert (document["status"], document["output"]) == ("completed", "One, and no second.")
     assert [*document["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
@@ -398,14 +400,16 @@ def test_answer_with_gaps_is_final_if_the_replan_is_empty() -> None:
 
 def test_answer_without_a_remaining_replan_has_no_schema_for_gaps() -> None:
     first_plan, second_plan = plan_text(call("a", "echo", n=1)), plan_text(call("b", "echo", n=2))
-    run = run_goal(first_plan, answer_with_gaps("One.", "more"), second_plan, "One, two, and no more.", max_replans=1)
+    run = run_goal(
+        first_plan, answer_with_missing_parts("One.", "more"), second_plan, "One, two, and no more.", max_replans=1
+    )
     assert run.final_document()["output"] == "One, two, and no more."
     assert [call.has_schema for call in run.calls if call.purpose == "answer"] == [True, False]
 
 
 def test_answer_is_final_if_the_planner_cannot_be_called_again() -> None:
     document = run_goal(
-        plan_text(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN_MODEL_ERROR
+        plan_text(call("a", "echo", n=1)), answer_with_missing_parts("One.", "more"), UNKNOWN_MODEL_ERROR
     ).final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "One.")
     assert document["nodes"]["plan#2"]["error"].startswith("model_unknown: ")

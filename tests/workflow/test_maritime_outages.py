@@ -73,7 +73,7 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
     script = (
         "Show shipments to Houston.",
         round_of(run_query(1, maritime, {"query": TO_HOUSTON}), show_query_results(2, 1)),
-        failed_response("The shipments are not loaded_maritime."),
+        failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
         document = await answer_question(runs, "Show shipments to Houston")

@@ -26,7 +26,7 @@ _MODERN = "2026-07-28"
 
 
 class _CreatedTask(types.Result):
-    """The response of a tool call that created_task a task."""
+    """The response of a tool call that created a task."""
 
     result_type: Literal["task"] = "task"
     task_id: str

@@ -16,7 +16,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.runs import Runs, document_of, serving_runs
-from tests.workflow.test_regions import calls_of_run
+from tests.workflow.test_regions import read_activity_ids
 
 pytestmark = pytest.mark.server
 
@@ -111,7 +111,7 @@ async def test_calculation_in_words_runs_outside_of_its_region_and_reports_its_u
         document = await document_of(handle)
         expected = {"a": 69, "b": 14, "c": 28, "d": 70}
         assert {node_id: node["result"] for node_id, node in document["nodes"].items()} == expected
-        assert await calls_of_run(handle) == ["region:a", "region:a#2", "b", "c"]
+        assert await read_activity_ids(handle) == ["region:a", "region:a#2", "b", "c"]
     assert document["nodes"]["b"]["usage"]["completion_tokens"] == 10
     assert document["usage"]["calls"] == 1
 

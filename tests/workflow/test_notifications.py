@@ -45,8 +45,8 @@ async def notifying_runs(client: Client, bench: Bench, tmp_path: Path, receiver:
         await runs.check_runs()
 
 
-async def _answer(handle: Handle, request: str) -> None:
-    await answer(handle, request, {"approved": True}, note="fine")
+async def _approve(handle: Handle, request_id: str) -> None:
+    await answer(handle, request_id, {"approved": True}, note="fine")
 
 
 async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
@@ -54,7 +54,7 @@ async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
     await eventually(lambda: sorted(receiver.accepted_names) == sorted(names))
 
 
-async def _webhook_notes(handle: Handle, runs: Runs) -> list[str]:
+async def _read_webhook_notes(handle: Handle, runs: Runs) -> list[str]:
     """Return the notes about the webhook in the document of a run."""
     notes = (await view_of(runs, handle)).document()["notes"]
     return [note["message"] for note in notes if note["code"] == "notify"]
@@ -81,7 +81,7 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
         "links": {"answer": f"dagwright feedback {handle.id} check", "run": page},
     }
     assert second_delivery.notification["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
-    await _answer(handle, "check")
+    await _approve(handle, "check")
     await _wait_for_notifications(receiver, "check opened", "odd id opened", "check answered")
     notification = receiver.deliveries[-1].notification
     requested_at = notification["closing"].pop("requested_at")
@@ -106,11 +106,13 @@ async def test_reminders_escalations_and_expired_requests_are_notified(
         {"nodes": [human_node("late", **deadline_fields), human_node("slow", reminder="500ms")]}, notifies=True
     )
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted_names))
-    await _answer(handle, "slow")
+    await _approve(handle, "slow")
     await document_of(handle)
     late_notifications = [delivery.notification for delivery in receiver.deliveries if delivery.name.startswith("late")]
     expected = [("opened", "ann"), ("escalated", "eve"), ("expired", "eve")]
-    assert [(notice["kind"], notice["request"]["assignee"]) for notice in late_notifications] == expected
+    assert [
+        (notification["kind"], notification["request"]["assignee"]) for notification in late_notifications
+    ] == expected
     assert late_notifications[-1]["closing"]["outcome"] == "expired"
     kinds = [delivery.notification["kind"] for delivery in receiver.deliveries if delivery.name.startswith("slow")]
     assert kinds == ["opened", *["reminded"] * (len(kinds) - 2), "answered"]
@@ -126,8 +128,8 @@ async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_ru
     assert names == ["a opened", "b opened", "c opened", "b opened", "b opened"]
     assert len({delivery.id for delivery in receiver.deliveries if delivery.name == "b opened"}) == 1
     assert all(delivery.is_signed for delivery in receiver.deliveries)
-    for request in ("a", "b", "c"):
-        await _answer(handle, request)
+    for request_id in ("a", "b", "c"):
+        await _approve(handle, request_id)
     assert (await document_of(handle))["notes"] == []
 
 
@@ -135,13 +137,13 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.status_of = lambda name: 0
         handle = await notifying_runs.start(
-            {"nodes": [human_node("check"), {"id": "beside", "tool": "echo"}]}, notifies=True
+            {"nodes": [human_node("check"), {"id": "independent", "tool": "echo"}]}, notifies=True
         )
         await eventually(lambda: bool(receiver.deliveries))
-        await _answer(handle, "check")
+        await _approve(handle, "check")
         document = await ended_document(notifying_runs, handle)
-        assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
-            ("check", "beside"), "completed"
+        assert {node_id: node["status"] for node_id, node in document["nodes"].items()} == dict.fromkeys(
+            ("check", "independent"), "completed"
         )
         assert [note["message"] for note in document["notes"]] == [
             "2 notifications were not sent: the webhook did not accept them within 0.5 s of the end of the run"
@@ -150,40 +152,40 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
 
 
 @pytest.fixture
-def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def single_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit notifications to one attempt: the second attempt would come after the deadline."""
     monkeypatch.setattr(limits, "NOTIFICATION_RETRY_S", 100.0)
     monkeypatch.setattr(notifying, "UNLIMITED_ATTEMPTS", RetryPolicy(initial_interval=timedelta(seconds=200)))
 
 
-@pytest.mark.usefixtures("one_attempt")
-async def test_webhook_that_is_gone_becomes_a_note_of_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
+@pytest.mark.usefixtures("single_attempt")
+async def test_webhook_that_responds_with_gone_adds_a_note_to_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     receiver.status_of = lambda name: 410
-    handle = await notifying_runs.start({"nodes": [human_node("check"), human_node("other")]}, notifies=True)
+    handle = await notifying_runs.start({"nodes": [human_node("check"), human_node("second")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
-    async def is_noted() -> bool:
-        return await _webhook_notes(handle, notifying_runs) == [message]
+    async def has_note() -> bool:
+        return await _read_webhook_notes(handle, notifying_runs) == [message]
 
-    await eventually(is_noted)
+    await eventually(has_note)
     receiver.status_of = lambda name: 204
-    await _answer(handle, "check")
-    await _answer(handle, "other")
+    await _approve(handle, "check")
+    await _approve(handle, "second")
     document = await ended_document(notifying_runs, handle)
     assert [note["message"] for note in document["notes"]] == [message]
     assert "hidden" not in str(document)
-    assert sorted(receiver.accepted_names) == ["check answered", "other answered"]
+    assert sorted(receiver.accepted_names) == ["check answered", "second answered"]
 
 
-@pytest.mark.usefixtures("one_attempt")
+@pytest.mark.usefixtures("single_attempt")
 async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human_node("check")]}, notifies=True)
 
-    async def is_noted() -> bool:
-        return [note for note in await _webhook_notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
+    async def has_note() -> bool:
+        return [note for note in await _read_webhook_notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
 
-    await eventually(is_noted)
-    await _answer(handle, "check")
+    await eventually(has_note)
+    await _approve(handle, "check")
     assert bare_document(await document_of(handle))["nodes"] == {
         "check": completed_node({"approved": True, "reason": None})
     }
@@ -191,7 +193,7 @@ async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
 
 async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
     handle = await notifying_runs.start({"nodes": [human_node("check")]})
-    await _wait_and_answer(handle, "check")
+    await _wait_and_approve(handle, "check")
     await document_of(handle)
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     assert (scheduled, receiver.deliveries) == ([], [])
@@ -202,17 +204,17 @@ async def test_sub_plans_of_a_raw_plan_notify_the_webhook(notifying_runs: Runs, 
     handle = await notifying_runs.start_raw({"plan": {"nodes": [sub_plan_node]}})
     await _wait_for_notifications(receiver, "check opened")
     assert receiver.deliveries[0].notification["run_id"] == f"{handle.id}/archive"
-    await _answer(handle, "archive/check")
+    await _approve(handle, "archive/check")
     await document_of(handle)
     assert receiver.accepted_names == ["check opened", "check answered"]
 
 
-async def _wait_and_answer(handle: Handle, request: str) -> None:
+async def _wait_and_approve(handle: Handle, request_id: str) -> None:
     async def has_request() -> bool:
-        return [each["request_id"] for each in await handle.query(wire.QUERY_PENDING)] == [request]
+        return [request["request_id"] for request in await handle.query(wire.QUERY_PENDING)] == [request_id]
 
     await eventually(has_request)
-    await _answer(handle, request)
+    await _approve(handle, request_id)
 
 
 async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_new(
@@ -222,19 +224,19 @@ async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_
     handle = await notifying_runs.start({"nodes": [human_node("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
-        await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "nobody", "answer": {}})
-        newest = notifying_runs.client.get_workflow_handle(handle.id)
+        await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "unknown", "answer": {}})
+        newest_execution = notifying_runs.client.get_workflow_handle(handle.id)
 
-        async def has_continued() -> bool:
-            return (await newest.describe()).run_id != handle.first_execution_run_id
+        async def has_continued_as_new() -> bool:
+            return (await newest_execution.describe()).run_id != handle.first_execution_run_id
 
-        await eventually(has_continued)
+        await eventually(has_continued_as_new)
         receiver.status_of = lambda name: 204
         await _wait_for_notifications(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1
         assert (
             receiver.deliveries[-1].notification["execution_id"] != receiver.deliveries[0].notification["execution_id"]
         )
-        await _wait_and_answer(newest, "check")
+        await _wait_and_approve(newest_execution, "check")
         await document_of(handle)
         await notifying_runs.check_runs()

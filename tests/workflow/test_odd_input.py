@@ -53,7 +53,7 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
         "invalid: the input must be an object",
     ),
 ]
-"""Arguments of a start -> the start of the error."""
+"""Arguments of a run -> the beginning of its error."""
 
 
 async def test_invalid_input_fails_the_run_with_the_reason(runs: Runs) -> None:
@@ -73,11 +73,14 @@ async def test_every_problem_of_a_raw_plan_is_reported(runs: Runs) -> None:
 
 
 async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
-    intents = {
+    intents_plan = {
         "intents": [{"verb": "echo", "params": {"x": 1}}, {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}}]
     }
-    native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
-    documents = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
+    native_plan = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
+    documents = [
+        await runs.run_raw({"plan": intents_plan}),
+        await runs.run_raw({"plan": native_plan, "inputs": {"x": "1"}}),
+    ]
     assert [document["nodes"] for document in documents] == [
         {"@result_1": completed_node({"x": 1}), "@result_2": completed_node({"x": {"x": 1}})},
         {"a": completed_node({"x": "1"})},
@@ -100,7 +103,7 @@ _UNUSUAL_IDS = [
 
 
 async def test_nodes_with_unusual_ids_run(runs: Runs) -> None:
-    documents = await asyncio.gather(*(runs.run(_plan_with(node_id)) for node_id in _UNUSUAL_IDS))
+    documents = await asyncio.gather(*(runs.run(_plan_with_node_id(node_id)) for node_id in _UNUSUAL_IDS))
     for node_id, document in zip(_UNUSUAL_IDS, documents, strict=True):
         assert document["nodes"] == {
             **{
@@ -111,18 +114,18 @@ async def test_nodes_with_unusual_ids_run(runs: Runs) -> None:
             **{
                 f"each[{node_id}]": completed_node({}),
                 f"each[{'y' * 190}]": completed_node({}),
-                "uses": completed_node({"got": 1}),
+                "reader": completed_node({"value": 1}),
             },
         }
 
 
-def _plan_with(node_id: str) -> dict[str, Any]:
+def _plan_with_node_id(node_id: str) -> dict[str, Any]:
     return {
         "nodes": [
             {"id": node_id, "tool": "echo", "arguments": {"x": 1}},
             {"id": "sub", "plan": {"nodes": [{"id": node_id, "plan": _VALID_PLAN}]}},
             {"id": "each", "tool": "echo", "for_each": [node_id, "y" * 190], "key": "{{item}}"},
-            {"id": "uses", "tool": "echo", "arguments": {"got": f"{{{{{node_id}.result.x}}}}"}},
+            {"id": "reader", "tool": "echo", "arguments": {"value": f"{{{{{node_id}.result.x}}}}"}},
         ]
     }
 
@@ -143,7 +146,7 @@ async def test_plan_with_very_many_problems_is_rejected(runs: Runs) -> None:
     assert document["error"].startswith("unknown_tool: ")
 
 
-INVALID_ARGUMENTS: list[tuple[Any, ...]] = [
+INVALID_SIGNAL_ARGUMENTS: list[tuple[Any, ...]] = [
     *((), ("text",), ({"reason": {"a": [1]}, "by": 5},), (raw_value(b"{"),)),
     *((raw_value(b"\xff", "binary/plain"), 1), (raw_value(b"\xff", "binary/encrypted"), raw_value(b"{"))),
 ]
@@ -151,31 +154,34 @@ INVALID_ARGUMENTS: list[tuple[Any, ...]] = [
 
 
 async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique_name: str) -> None:
-    async def is_cancelled_by(arguments: tuple[Any, ...], *, name: str) -> bool:
-        node = {"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
+    async def is_cancelled_by(arguments: tuple[Any, ...], *, gate_name: str) -> bool:
+        node = {"id": "a", "tool": "hold", "arguments": {"name": gate_name}, "heartbeat": "1s"}
         handle = await runs.start({"nodes": [node]})
-        await eventually(lambda: name in bench.entered)
+        await eventually(lambda: gate_name in bench.entered)
         await handle.signal("cancel", args=arguments)
         return bool((await document_of(handle))["status"] == "cancelled")
 
     cancellations = [
-        is_cancelled_by(each, name=f"{unique_name} {number}") for number, each in enumerate(INVALID_ARGUMENTS)
+        is_cancelled_by(arguments, gate_name=f"{unique_name} {number}")
+        for number, arguments in enumerate(INVALID_SIGNAL_ARGUMENTS)
     ]
-    assert await asyncio.gather(*cancellations) == [True] * len(INVALID_ARGUMENTS)
+    assert await asyncio.gather(*cancellations) == [True] * len(INVALID_SIGNAL_ARGUMENTS)
 
 
 async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: Bench, unique_name: str) -> None:
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique_name in bench.entered)
-    forged = {"task": "a", "status": "completed", "output": "forged"}
-    for arguments in (*INVALID_ARGUMENTS, ({"task": "nobody"},), (forged,)):
-        for name in ("sub_plan_ended", "feedback", "nobody_knows"):
-            await handle.signal(name, args=arguments)
+    forged_report = {"task": "a", "status": "completed", "output": "forged"}
+    for arguments in (*INVALID_SIGNAL_ARGUMENTS, ({"task": "unknown"},), (forged_report,)):
+        for signal in ("sub_plan_ended", "feedback", "unknown_signal"):
+            await handle.signal(signal, args=arguments)
     bench.open(unique_name)
     document = bare_document(await document_of(handle))
     assert document["nodes"] == {"a": completed_node(unique_name)}
-    assert [note["code"] for note in document["notes"]] == ["message_rejected"] * 3 * (len(INVALID_ARGUMENTS) + 2)
+    assert [note["code"] for note in document["notes"]] == ["message_rejected"] * 3 * (
+        len(INVALID_SIGNAL_ARGUMENTS) + 2
+    )
 
 
 async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -247,7 +253,7 @@ def _with_foreign_tools(runs: Runs, queue: str, *, effects: Effects = Effects.RE
 async def test_results_of_foreign_workers_that_are_not_json_fail_their_node(runs: Runs, foreign_queue: str) -> None:
     nodes = [{"id": kind, "tool": "foreign.answer", "arguments": {"kind": kind}} for kind in _FOREIGN_RESULTS]
     document = await _with_foreign_tools(runs, foreign_queue).run({"nodes": nodes})
-    outcomes = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
+    outcomes = {node_id: node.get("error", "result: ").partition(":")[0] for node_id, node in document["nodes"].items()}
     assert outcomes == {**dict.fromkeys(_FOREIGN_RESULTS, "invalid_result"), "null": "result", "odd_attempt": "result"}
 
 
@@ -255,12 +261,12 @@ async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queu
     nodes = [
         {"id": "fail", "tool": "foreign.fail", "arguments": {}},
         {"id": "missing", "tool": "foreign.missing", "arguments": {}, "retry": {"max_attempts": 1}},
-        {"id": "fine", "tool": "foreign.describe", "arguments": {"x": 1}},
+        {"id": "valid", "tool": "foreign.describe", "arguments": {"x": 1}},
     ]
     document = await _with_foreign_tools(runs, foreign_queue).run({"nodes": nodes})
     assert document["nodes"]["fail"] == {"status": "failed", "error": "Foreign: no"}
     assert document["nodes"]["missing"]["error"].startswith("NotFoundError: ")
-    assert document["nodes"]["fine"] == completed_node({"id": "fine", "attempt": 1, "arguments": {"x": 1}})
+    assert document["nodes"]["valid"] == completed_node({"id": "valid", "attempt": 1, "arguments": {"x": 1}})
 
 
 _INVALID_FIELDS: list[dict[str, Any]] = [
@@ -275,21 +281,23 @@ _DEADLINE_S = 0.5
 
 
 async def test_run_of_an_invalid_compiled_plan_ends(runs: Runs) -> None:
-    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo", **fields}, {}) for fields in _INVALID_FIELDS))
-    assert set(ends) <= {"failed", "InternalError"}
+    statuses = await _run_and_get_statuses(
+        runs, *(({"id": "a", "tool": "echo", **fields}, {}) for fields in _INVALID_FIELDS)
+    )
+    assert set(statuses) <= {"failed", "InternalError"}
 
 
 async def test_compiled_tool_on_an_invalid_queue_fails_the_run(runs: Runs) -> None:
-    tools = ({"echo": {"effects": "read", "task_queue": queue}} for queue in _INVALID_QUEUES)
-    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo"}, tool) for tool in tools))
-    assert ends == ["failed"] * len(_INVALID_QUEUES)
+    tools_of_runs = ({"echo": {"effects": "read", "task_queue": queue}} for queue in _INVALID_QUEUES)
+    statuses = await _run_and_get_statuses(runs, *(({"id": "a", "tool": "echo"}, tools) for tools in tools_of_runs))
+    assert statuses == ["failed"] * len(_INVALID_QUEUES)
 
 
-async def _ends_of(runs: Runs, *plans: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
+async def _run_and_get_statuses(runs: Runs, *plans: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
     """Run compiled plans of one node and some tools concurrently, and return the final status of each run."""
 
-    async def end_kind(node: dict[str, Any], tools: dict[str, Any]) -> str:
+    async def run_and_get_status(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}
         return await end_of_run(await runs.start_raw({"compiled": compiled}))
 
-    return await asyncio.gather(*(end_kind(node, tools) for node, tools in plans))
+    return await asyncio.gather(*(run_and_get_status(node, tools) for node, tools in plans))

@@ -27,15 +27,15 @@ from tests.support.runs import bare_document, document_of
 
 pytestmark = pytest.mark.server
 
-ALL = sorted(row for rows in FULL_ONBOARDING_ROWS.values() for row in rows)
-"""Rows that the full onboarding adds to the store."""
+ALL_ROWS = sorted(row for rows in FULL_ONBOARDING_ROWS.values() for row in rows)
+"""Rows that the full onboarding adds to the database."""
 
 
 @pytest.fixture
-async def desk(client: Client, tmp_path: Path) -> AsyncIterator[Onboarding]:
+async def onboarding_runs(client: Client, tmp_path: Path) -> AsyncIterator[Onboarding]:
     """Runs with a separate database."""
-    async with onboarding(client, tmp_path) as onboarding_runs:
-        yield onboarding_runs
+    async with onboarding(client, tmp_path) as runs_with_database:
+        yield runs_with_database
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> StoreGates:
 
 
 @pytest.mark.parametrize(
-    ("name", "added"),
+    ("plan_name", "added_rows"),
     [
         (
             "diamond",
@@ -63,54 +63,56 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> StoreGates:
                 "Alpha Fund (LU): is managed by ManCo S.à r.l. (LU)",
             ],
         ),
-        ("onboarding", ALL),
+        ("onboarding", ALL_ROWS),
     ],
 )
-async def test_second_run_of_a_plan_adds_no_rows(desk: Onboarding, name: str, added: list[str]) -> None:
-    plan = seed(name)
-    first, second = [await desk.runs.run(plan) for _ in range(2)]
-    assert [first["status"], second["status"]] == ["completed", "completed"]
-    assert [*first["nodes"]] == [f"@result_{number + 1}" for number in range(len(plan["intents"]))]
-    assert desk.added_rows() == sorted(added)
-    created = [node["result"]["created"] for node in first["nodes"].values()]
-    assert (created, {node["result"]["created"] for node in second["nodes"].values()}) == (
-        [True] * len(created),
+async def test_second_run_of_a_plan_adds_no_rows(
+    onboarding_runs: Onboarding, plan_name: str, added_rows: list[str]
+) -> None:
+    plan = seed(plan_name)
+    first_document, second_document = [await onboarding_runs.runs.run(plan) for _ in range(2)]
+    assert [first_document["status"], second_document["status"]] == ["completed", "completed"]
+    assert [*first_document["nodes"]] == [f"@result_{number + 1}" for number in range(len(plan["intents"]))]
+    assert onboarding_runs.added_rows() == sorted(added_rows)
+    created_flags = [node["result"]["created"] for node in first_document["nodes"].values()]
+    assert (created_flags, {node["result"]["created"] for node in second_document["nodes"].values()}) == (
+        [True] * len(created_flags),
         {False},
     )
 
 
-async def test_intents_with_the_same_dependency_start_in_one_workflow_task(desk: Onboarding) -> None:
-    handle = await desk.runs.start(seed("onboarding"))
+async def test_intents_with_the_same_dependency_start_in_one_workflow_task(onboarding_runs: Onboarding) -> None:
+    handle = await onboarding_runs.runs.start(seed("onboarding"))
     assert (await document_of(handle))["status"] == "completed"
     history = await handle.fetch_history()
     assert calls_of(history).count("find_party") == 1
     stages = [
-        sorted(intents)
-        for stage in calls_by_workflow_task(history)
-        if (intents := [activity_id for activity_id in stage if activity_id[0] == "@"])
+        sorted(intent_ids)
+        for activity_ids in calls_by_workflow_task(history)
+        if (intent_ids := [activity_id for activity_id in activity_ids if activity_id[0] == "@"])
     ]
     assert stages[0] == ["@result_1"]
     assert stages[1] == ["@result_2", "@result_3"]
     assert stages[2] == ["@result_4", "@result_5", "@result_6"]
 
 
-async def test_intent_waits_only_for_its_dependencies(desk: Onboarding, gates: StoreGates) -> None:
+async def test_intent_waits_only_for_its_dependencies(onboarding_runs: Onboarding, gates: StoreGates) -> None:
     gates.hold("@result_3")
-    handle = await desk.runs.start(seed("onboarding"))
+    handle = await onboarding_runs.runs.start(seed("onboarding"))
 
     async def are_other_intents_done() -> bool:
-        nodes = (await view_of(desk.runs, handle)).document()["nodes"]
+        nodes = (await view_of(onboarding_runs.runs, handle)).document()["nodes"]
         return [node["status"] for node in nodes.values()].count("completed") == 5
 
     await eventually(are_other_intents_done)
     assert gates.reached == ["@result_3"]
     gates.release("@result_3")
     assert bare_document(await document_of(handle))["status"] == "completed"
-    assert desk.added_rows() == ALL
+    assert onboarding_runs.added_rows() == ALL_ROWS
 
 
-async def test_intents_use_references_lookups_and_session_names(desk: Onboarding) -> None:
-    (fund,) = [row for row in desk.initial_overview.rows if row.subject == "Apex Fund"]
+async def test_intents_use_references_lookups_and_at_names_of_the_session(onboarding_runs: Onboarding) -> None:
+    (fund,) = [row for row in onboarding_runs.initial_overview.rows if row.subject == "Apex Fund"]
     plan = {
         "intents": [
             # A reference to an entity that the same request creates.
@@ -123,12 +125,12 @@ async def test_intents_use_references_lookups_and_session_names(desk: Onboarding
                 refs={"cbu-id": "@result_1"},
                 lookups={"entity-id": entity_lookup("John Smith")},
             ),
-            # A name of the session.
+            # An `@` name of the session.
             intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}),
         ]
     }
-    assert (await desk.runs.run(plan, context={"cbu": fund.id}))["status"] == "completed"
-    assert desk.added_rows() == [
+    assert (await onboarding_runs.runs.run(plan, context={"cbu": fund.id}))["status"] == "completed"
+    assert onboarding_runs.added_rows() == [
         f"{FUND}: CUSTODY",
         f"{FUND}: DIRECTOR: John Smith (GB)",
         "Apex Capital Fund: LU, fund, active",
@@ -136,7 +138,7 @@ async def test_intents_use_references_lookups_and_session_names(desk: Onboarding
     ]
 
 
-async def test_concurrent_runs_create_a_fund_once(desk: Onboarding, gates: StoreGates) -> None:
+async def test_concurrent_runs_create_a_fund_once(onboarding_runs: Onboarding, gates: StoreGates) -> None:
     plan = {
         "intents": [
             intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),
@@ -144,13 +146,13 @@ async def test_concurrent_runs_create_a_fund_once(desk: Onboarding, gates: Store
         ]
     }
     gates.hold("@result_1")
-    handles = [await desk.runs.start(plan) for _ in range(2)]
+    handles = [await onboarding_runs.runs.start(plan) for _ in range(2)]
     await eventually(lambda: len(gates.reached) == 2)
     gates.release("@result_1")
-    ends = [bare_document(document) for document in await asyncio.gather(*map(document_of, handles))]
-    assert [end["status"] for end in ends] == ["completed", "completed"]
-    for node in ("@result_1", "@result_2"):
-        node_results = [end["nodes"][node]["result"] for end in ends]
+    documents = [bare_document(document) for document in await asyncio.gather(*map(document_of, handles))]
+    assert [document["status"] for document in documents] == ["completed", "completed"]
+    for node_id in ("@result_1", "@result_2"):
+        node_results = [document["nodes"][node_id]["result"] for document in documents]
         assert sorted(result["created"] for result in node_results) == [False, True]
         assert node_results[0]["id"] == node_results[1]["id"]
-    assert desk.added_rows() == [f"{FUND}: CUSTODY", "Apex Capital Fund: LU, fund, active"]
+    assert onboarding_runs.added_rows() == [f"{FUND}: CUSTODY", "Apex Capital Fund: LU, fund, active"]

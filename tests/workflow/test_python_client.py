@@ -26,9 +26,9 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-SERVING_S = 60.0
+MAX_START_S = 60.0
 """Maximum time until a separate process has started its worker."""
-ORDERED: list[tuple[str, int]] = []
+ORDERS: list[tuple[str, int]] = []
 
 
 @tool(effects="read")
@@ -40,7 +40,7 @@ def stock(item: str) -> dict[str, int]:
 @tool(effects="idempotent")
 async def order(item: str, amount: int) -> str:
     """Order pieces of an article."""
-    ORDERED.append((item, amount))
+    ORDERS.append((item, amount))
     return f"{amount} x {item}"
 
 
@@ -50,10 +50,13 @@ def give_up(item: str) -> str:
     raise dagwright.GiveUp(f"no {item}")
 
 
-LAMPS = {"nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"}}], "output": "{{lamps.result.left}}"}
+LAMP_PLAN = {
+    "nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"}}],
+    "output": "{{lamps.result.left}}",
+}
 
 
-def settings_in(folder: Path) -> Settings:
+def create_settings(folder: Path) -> Settings:
     """Return settings with a new task queue."""
     return Settings(state_dir=folder, task_queue=f"python-{uuid4().hex[:8]}")
 
@@ -61,7 +64,7 @@ def settings_in(folder: Path) -> Settings:
 @pytest.fixture
 async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
     """A client with a new task queue."""
-    async with Client.from_temporal(client, settings=settings_in(tmp_path)) as connected_client:
+    async with Client.from_temporal(client, settings=create_settings(tmp_path)) as connected_client:
         yield connected_client
 
 
@@ -71,37 +74,43 @@ async def test_plan_built_in_python_runs(shop: Client) -> None:
     lamps = plan.add(stock, item="lamp", id="lamps")
     plan.add(order, item="lamp", amount=amount, when=lamps["left"] < 10, id="order")
     async with Worker(shop, tools=[stock, order]):
-        run = await shop.start(plan, inputs={"amount": 20}, run_id=(name := f"refill-{uuid4()}"))
+        run = await shop.start(plan, inputs={"amount": 20}, run_id=(refill_id := f"refill-{uuid4()}"))
         events = [event async for event in run.events()]
         result = await run.result()
-    assert (run.id, events[0].type, events[-1].type) == (name, "run.started", "run.completed")
-    assert {name: node.result for name, node in result.nodes.items()} == {"lamps": {"left": 4}, "order": "20 x lamp"}
-    assert ORDERED == [("lamp", 20)]
+    assert (run.id, events[0].type, events[-1].type) == (refill_id, "run.started", "run.completed")
+    assert {node_id: node.result for node_id, node in result.nodes.items()} == {
+        "lamps": {"left": 4},
+        "order": "20 x lamp",
+    }
+    assert ORDERS == [("lamp", 20)]
 
 
 async def test_start_with_the_same_id_returns_the_same_run(shop: Client) -> None:
-    name = f"lamps-{uuid4()}"
+    run_id = f"lamps-{uuid4()}"
     async with Worker(shop, tools=[stock]):
-        first = await shop.start(LAMPS, run_id=name)
-        assert (await first.result()).output == 4
-        assert (await (await shop.start(LAMPS, run_id=name)).result()).output == 4
+        first_run = await shop.start(LAMP_PLAN, run_id=run_id)
+        assert (await first_run.result()).output == 4
+        assert (await (await shop.start(LAMP_PLAN, run_id=run_id)).result()).output == 4
         with pytest.raises(RunIdInUse, match="belongs to a run with another plan") as error:
-            await shop.start({**LAMPS, "title": "Other"}, run_id=name)
+            await shop.start({**LAMP_PLAN, "title": "Other"}, run_id=run_id)
         # With the error of the server as context, Python would print two more tracebacks.
         assert error.value.__context__ is None
-    assert [run.run_id for run in await shop.list_runs(title=name)] == [name]
+    assert [run.run_id for run in await shop.list_runs(title=run_id)] == [run_id]
 
 
 async def test_two_workers_of_one_client_serve_their_queues(shop: Client) -> None:
-    async with Worker(shop, tools=[stock]) as first, Worker(shop, tools=[order], task_queue="orders") as second:
-        assert second.task_queues == (shop.settings.task_queue, "orders")
-        assert first.task_queues[0] == shop.settings.task_queue
-        plan = {"nodes": [*LAMPS["nodes"], {"id": "buy", "tool": "order", "arguments": {"item": "a", "amount": 1}}]}
+    async with (
+        Worker(shop, tools=[stock]) as first_worker,
+        Worker(shop, tools=[order], task_queue="orders") as second_worker,
+    ):
+        assert second_worker.task_queues == (shop.settings.task_queue, "orders")
+        assert first_worker.task_queues[0] == shop.settings.task_queue
+        plan = {"nodes": [*LAMP_PLAN["nodes"], {"id": "buy", "tool": "order", "arguments": {"item": "a", "amount": 1}}]}
         result = await (await shop.start(plan)).result()
     assert [node.result for node in result.nodes.values()] == [{"left": 4}, "1 x a"]
 
 
-SERVE = """
+WORKER_SCRIPT = """
 import asyncio, sys
 from dagwright import Client, Worker
 
@@ -111,7 +120,7 @@ async def main():
 
 asyncio.run(main())
 """
-TOOLS = """
+TOOLS_FILE_TEXT = """
 from dagwright import tool
 
 @tool(effects="read")
@@ -122,12 +131,16 @@ def shelf(item: str) -> str:
 
 async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: LiveServer, tmp_path: Path) -> None:
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
-    (tools := tmp_path / "shelves.py").write_text(TOOLS)
+    (tools_file := tmp_path / "shelves.py").write_text(TOOLS_FILE_TEXT)
     environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": settings.task_queue, "DAGWRIGHT_LOG_LEVEL": "error"}
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVE, str(tools), env=environment)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER_SCRIPT, str(tools_file), env=environment
+    )
     try:
         async with Client.connect(settings=settings) as client:
-            run = await _wait_and_start(client, {"nodes": [{"tool": "shelf", "id": "a", "arguments": {"item": "x"}}]})
+            run = await _start_when_the_plan_is_valid(
+                client, {"nodes": [{"tool": "shelf", "id": "a", "arguments": {"item": "x"}}]}
+            )
             assert (await run.result()).nodes["a"].result == "shelf of x"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -136,8 +149,8 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
             process.kill()
 
 
-async def _wait_and_start(client: Client, plan: dict[str, object]) -> Run:
-    async with asyncio.timeout(SERVING_S):
+async def _start_when_the_plan_is_valid(client: Client, plan: dict[str, object]) -> Run:
+    async with asyncio.timeout(MAX_START_S):
         while True:
             with contextlib.suppress(PlanInvalid):
                 return await client.start(plan)
@@ -149,14 +162,16 @@ async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
     plan.add(ask_human("Publish it?", assignee="ann"), id="check")
     async with Worker(shop):
         run = await shop.start(plan, tags={"team": (team := uuid4().hex)})
-        async with asyncio.timeout(SERVING_S):
-            while not (requests := [each for each in await shop.inbox(assignee="ann") if each.run_id == run.id]):
+        async with asyncio.timeout(MAX_START_S):
+            while not (
+                requests := [request for request in await shop.inbox(assignee="ann") if request.run_id == run.id]
+            ):
                 await asyncio.sleep(0.1)
         assert (requests[0].node_id, requests[0].prompt) == ("check", "Publish it?")
-        assert [each for each in await shop.inbox(type="SELECTION") if each.run_id == run.id] == []
+        assert [request for request in await shop.inbox(type="SELECTION") if request.run_id == run.id] == []
         await requests[0].answer(approved=True)
         await run.result()
-        async with asyncio.timeout(SERVING_S):
+        async with asyncio.timeout(MAX_START_S):
             while [run.run_id for run in await shop.list_runs(status="completed", tags={"team": team})] != [run.id]:
                 await asyncio.sleep(0.1)
     assert await shop.list_runs(tags={"team": "no such team"}) == []
@@ -168,12 +183,12 @@ async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio
     plan_text = '{"nodes": [{"id": "a", "tool": "stock", "arguments": {"item": "lamp"}}]}'
     async with ModelServer(plan_text, "There are 4.") as models:
         model = {"model": "small", "openai_base_url": models.base_url, "openai_api_key": SecretStr("key")}
-        settings = settings_in(tmp_path).model_copy(update=model)
+        settings = create_settings(tmp_path).model_copy(update=model)
         async with Client.from_temporal(client, settings=settings) as shop, Worker(shop, tools=[stock]):
             session = shop.session(f"session-{uuid4()}")
             first_turn = await session.ask("How many lamps are left?")
             assert (await first_turn.result()).output == "There are 4."
-            second_turn = await session.start(LAMPS)
+            second_turn = await session.start(LAMP_PLAN)
             assert (await second_turn.result()).output == 4
             assert [turn.run_id for turn in await session.turns()] == [first_turn.id, second_turn.id]
 
@@ -189,14 +204,14 @@ async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio
 
 
 async def test_invalid_plan_and_inputs_are_rejected_before_the_start(shop: Client) -> None:
-    with pytest.raises(PlanInvalid) as unknown_tool:
-        await shop.start(LAMPS)
-    assert [problem.code for problem in unknown_tool.value.problems] == ["unknown_tool"]
+    with pytest.raises(PlanInvalid) as error:
+        await shop.start(LAMP_PLAN)
+    assert [problem.code for problem in error.value.problems] == ["unknown_tool"]
     # The declaration of a tool that another process serves is enough.
-    await (await shop.start(LAMPS, tools=[stock])).cancel()
+    await (await shop.start(LAMP_PLAN, tools=[stock])).cancel()
     with pytest.raises(PlanInvalid, match="no input 'net'"):
-        await shop.start(LAMPS, tools=[stock], inputs={"net": 1})
-    plan_with_input = {**LAMPS, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
+        await shop.start(LAMP_PLAN, tools=[stock], inputs={"net": 1})
+    plan_with_input = {**LAMP_PLAN, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
     with pytest.raises(PlanInvalid, match="net"):
         await shop.start(plan_with_input, tools=[stock])
 
@@ -210,14 +225,14 @@ async def test_misuse_of_clients_and_workers_raises_immediately(
         await asyncio.to_thread(asyncio.run, shop.list_runs())
     with pytest.raises(WrongEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.get_run("a").status())
-    closed_client = await Client.from_temporal(client, settings=settings_in(tmp_path))
+    closed_client = await Client.from_temporal(client, settings=create_settings(tmp_path))
     run, worker = closed_client.get_run("a"), await Worker(closed_client, tools=[stock]).__aenter__()
     await closed_client.close()
     assert worker.task_queues == ()
     with pytest.raises(ClientClosed, match="the client is closed"):
         await run.result()
     with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'deadlin'; did you mean 'deadline'"):
-        await cast("Any", shop).start(LAMPS, deadlin="2h")
+        await cast("Any", shop).start(LAMP_PLAN, deadlin="2h")
     with pytest.raises(ClientClosed, match="the client is closed"):
         await closed_client.__aenter__()
     for use in (lambda: closed_client.get_run("a"), lambda: Worker(closed_client)):
@@ -240,19 +255,19 @@ async def test_misuse_of_clients_and_workers_raises_immediately(
 async def test_blocking_client_works_in_an_event_loop(server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     """The event loop of this test runs, like the event loop of a notebook."""
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
-    assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4
+    assert dagwright.run(LAMP_PLAN, tools=[stock], settings=settings).output == 4
     with SyncClient.connect(settings=settings) as client, client.worker(tools=[stock, give_up]):
-        run = client.start(LAMPS, run_id=(name := f"sync-{uuid4()}"))
+        run = client.start(LAMP_PLAN, run_id=(run_id := f"sync-{uuid4()}"))
         assert run.watch().output == 4
         assert "completed  lamps  stock" in capsys.readouterr().out
         assert run.draw().status == "completed"
-        assert f"/workflows/{name}/" in (run.url() or "")
+        assert f"/workflows/{run_id}/" in (run.url() or "")
         events = [*run.events()]
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
-        assert client.get_run(name).status() == "completed"
-        failing = client.start({"nodes": [{"id": "a", "tool": "give_up", "arguments": {"item": "lamp"}}]})
+        assert client.get_run(run_id).status() == "completed"
+        failing_run = client.start({"nodes": [{"id": "a", "tool": "give_up", "arguments": {"item": "lamp"}}]})
         with pytest.raises(dagwright.RunFailed, match="no lamp") as error:
-            failing.result()
+            failing_run.result()
         assert [problem.node for problem in error.value.problems] == ["a"]
     with pytest.raises(ClientClosed, match=r"the client is closed: connect again with SyncClient\.connect\(\)"):
         run.status()

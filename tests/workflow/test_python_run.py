@@ -37,11 +37,11 @@ def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
-async def events_of(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
+async def read_events(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
     return [event async for event in run.events(after=after)]
 
 
-def description(event: AnyRunEvent) -> str:
+def describe(event: AnyRunEvent) -> str:
     """Return a short form of an event, such as `node.completed a`."""
     match event:
         case NodeEvent():
@@ -53,8 +53,8 @@ def description(event: AnyRunEvent) -> str:
     return event.type
 
 
-def durable_of(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
-    """Return the events with a cursor of their own, which come from the history of the run."""
+def select_durable_events(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
+    """Return the events from the history of the run. Each of them has its own cursor."""
     transient_types = ("node.waiting", "node.resumed", "run.waiting", "run.running")
     return [event for event in events if event.type not in transient_types]
 
@@ -68,7 +68,7 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python_run
     assert (result.run_id, result.status, result.error) == (handle.id, RunStatus.COMPLETED, None)
     assert result.output == {"text": "x" * 3_000_000, "count": 3_000_000}
     expected = [("big", "completed", 1), ("count", "completed", 1)]
-    assert [(name, node.status.value, node.attempts) for name, node in result.nodes.items()] == expected
+    assert [(node_id, node.status.value, node.attempts) for node_id, node in result.nodes.items()] == expected
     assert (len(result.nodes["big"].result), result.nodes["count"].result) == (3_000_000, 3_000_000)
     assert result.started_at is not None
     assert result.ended_at is not None
@@ -96,7 +96,9 @@ async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns)
         _ = result.nodes["laod"]
 
 
-async def test_failed_and_cancelled_runs_raise_results(python_runs: PythonRuns, bench: Bench, unique_name: str) -> None:
+async def test_result_of_a_failed_or_cancelled_run_raises(
+    python_runs: PythonRuns, bench: Bench, unique_name: str
+) -> None:
     failing_node = call("b", "give_up", message="out of stock")
     handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
@@ -106,11 +108,11 @@ async def test_failed_and_cancelled_runs_raise_results(python_runs: PythonRuns, 
     assert failure.value.result.nodes["a"].result == {"x": 1}
     failed_result = await python_runs.handle_of(handle).result(raise_on_failure=False)
     assert (failed_result.status, failed_result.error and failed_result.error.node) == (RunStatus.FAILED, "b")
-    without_output = python_runs.handle_of(
+    run_without_output = python_runs.handle_of(
         await python_runs.runs.start(plan_of(call("a", "echo", x=1), output="{{a.result.y}}"))
     )
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
-        await without_output.result()
+        await run_without_output.result()
     partial_result = await python_runs.handle_of(
         await python_runs.runs.start(plan_of(call("a", "echo", x=1), failing_node))
     ).result()
@@ -150,23 +152,29 @@ async def test_events_continue_from_every_cursor_without_a_gap(
                 handle.id,
             )
             assert "is answered" in await event.request.answer(approved=True, by="ann")
-        elif description(event) == "node.started b":
+        elif describe(event) == "node.started b":
             bench.open(unique_name)
-    durable_events = durable_of(live_events)
-    assert [description(each) for each in durable_events] == [
+    durable_events = select_durable_events(live_events)
+    assert [describe(event) for event in durable_events] == [
         *("run.started", "node.started a", "node.completed a", "node.started check", "feedback.requested check"),
         *("feedback.answered check=approved", "node.completed check", "node.started b", "node.completed b"),
         *("node.started c", "node.completed c", "run.completed"),
     ]
-    assert len({each.cursor for each in durable_events}) == len(durable_events)
+    assert len({event.cursor for event in durable_events}) == len(durable_events)
     for index, event in enumerate(durable_events):
-        remaining_events = await events_of(python_runs.handle_of(handle), after=event.cursor)
-        assert [description(each) for each in durable_of(remaining_events)] == [
-            description(each) for each in durable_events[index + 1 :]
+        remaining_events = await read_events(python_runs.handle_of(handle), after=event.cursor)
+        assert [describe(remaining_event) for remaining_event in select_durable_events(remaining_events)] == [
+            describe(later_event) for later_event in durable_events[index + 1 :]
         ], event
-    [end] = [each for each in live_events if isinstance(each, RunStatusEvent) and each.type == "run.completed"]
-    assert end.status == RunStatus.COMPLETED
-    assert {"type": "run.completed", "run_id": handle.id, "status": "completed"}.items() <= end.to_json().items()
+    [completed_event] = [
+        event for event in live_events if isinstance(event, RunStatusEvent) and event.type == "run.completed"
+    ]
+    assert completed_event.status == RunStatus.COMPLETED
+    assert {
+        "type": "run.completed",
+        "run_id": handle.id,
+        "status": "completed",
+    }.items() <= completed_event.to_json().items()
 
 
 async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) -> None:
@@ -233,7 +241,7 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
     assert (result.nodes["slow"].status, result.nodes["broken"].status) == ("cancelled", "failed")
 
 
-async def test_failed_node_is_retried_or_given_its_result(
+async def test_failed_node_can_be_retried_or_set_to_a_result(
     python_runs: PythonRuns, bench: Bench, unique_name: str
 ) -> None:
     nodes = [call("a", "hold", name=unique_name), call("b", "give_up"), call("c", "second_time", name=unique_name)]
@@ -251,7 +259,7 @@ async def test_failed_node_is_retried_or_given_its_result(
     result = await run.result()
     assert result.output == {"b": {"given": True}, "c": unique_name}
     expected = ["node.started c", "node.completed c"]
-    assert [description(event) for event in await events_of(run) if description(event).endswith(" c")] == expected
+    assert [describe(event) for event in await read_events(run) if describe(event).endswith(" c")] == expected
     assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
 
 
@@ -287,8 +295,8 @@ async def test_explanation_and_lineage_of_nodes(python_runs: PythonRuns) -> None
 
 
 async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> None:
-    run = python_runs.handle_of("there is none")
-    attempts: Sequence[Callable[[], Awaitable[object]]] = (
+    run = python_runs.handle_of("unknown-run")
+    methods: Sequence[Callable[[], Awaitable[object]]] = (
         *(run.status, run.result, run.watch, run.snapshot, run.document, run.url, lambda: run.node("a")),
         *(lambda: anext(run.nodes()), run.feedback_requests, lambda: run.feedback("a", approved=True), run.cancel),
         *(run.pause, run.resume, lambda: run.cancel_node("a"), lambda: run.cancel_node("a/b"), lambda: run.retry("a")),
@@ -296,18 +304,18 @@ async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> N
         *(lambda: run.set_limits(max_parallel=2), lambda: run.set_policy({"rules": []}), run.fork, run.preview_fork),
         *(run.explain, lambda: run.lineage("a"), run.draw),
     )
-    for attempt in attempts:
-        with pytest.raises(RunNotFound, match="'there is none'"):
-            await attempt()
-    with pytest.raises(RunNotFound, match="'there is none'"):
-        await events_of(run)
+    for method in methods:
+        with pytest.raises(RunNotFound, match="'unknown-run'"):
+            await method()
+    with pytest.raises(RunNotFound, match="'unknown-run'"):
+        await read_events(run)
 
 
 async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript, bench: Bench, tmp_path: Path) -> None:
     answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     gate = asyncio.Event()
     script = (
-        plan_text(call("one", "echo", said="rain")),
+        plan_text(call("one", "echo", text="rain")),
         slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, release_event=gate),
     )
     async with serve_script(*script) as (_, runs):
@@ -323,9 +331,9 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript
         remaining_events = [
             event async for event in PythonRuns(runs, bench, tmp_path).of(handle).events(after=event.cursor, text=True)
         ]
-        deltas = [each for each in remaining_events if isinstance(each, TextDelta)]
-        assert first_text + "".join(each.text for each in deltas) == answer_text
-        assert not any(each.starts_over for each in deltas)
+        deltas = [event for event in remaining_events if isinstance(event, TextDelta)]
+        assert first_text + "".join(delta.text for delta in deltas) == answer_text
+        assert not any(delta.starts_over for delta in deltas)
         assert remaining_events[-1].type == "run.completed"
         last_events = [event async for event in run.events(after=remaining_events[-1].cursor, text=True)]
     assert last_events == []

@@ -33,19 +33,19 @@ pytestmark = pytest.mark.server
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 
-def _plan(name: str) -> dict[str, Any]:
+def _plan(gate_name: str) -> dict[str, Any]:
     return {
         "title": "Queried",
         "nodes": [
             {"id": "first", "title": "The | first", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["first"]},
+            {"id": "held", "tool": "hold", "arguments": {"name": gate_name}, "depends_on": ["first"]},
             {"id": "each", "tool": "echo", "for_each": ["x"], "key": "{{item}}", "depends_on": ["first"]},
             {"id": "last", "tool": "echo", "depends_on": ["held"]},
         ],
     }
 
 
-async def _details(handle: Handle) -> str:
+async def _read_details(handle: Handle) -> str:
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
     return str(metadata.current_details)
 
@@ -72,7 +72,7 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
         },
     }
     assert bare_node(await handle.query(wire.QUERY_NODE, "each[x]")) == completed_node({})
-    assert await handle.query(wire.QUERY_NODE, "nobody") is None
+    assert await handle.query(wire.QUERY_NODE, "unknown") is None
     with pytest.raises(WorkflowQueryFailedError):
         await handle.query(wire.QUERY_NODE)
     graph = await handle.query(wire.QUERY_GRAPH)
@@ -89,17 +89,17 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench
     await eventually(lambda: unique_name in bench.entered)
 
     async def is_shown() -> bool:
-        return "1 of 1 items" in await _details(handle)
+        return "1 of 1 items" in await _read_details(handle)
 
     await eventually(is_shown)
-    assert (await _details(handle)).splitlines() == [
+    assert (await _read_details(handle)).splitlines() == [
         *("**running**: 2 completed, 1 pending, 1 running", "", "| node | state | tool | note |", "|---|---|---|---|"),
         *("| The \\| first | ✅ completed | add |  |", "| held | ▶️ running | hold |  |"),
         *("| each | ✅ completed | echo | 1 of 1 items |", "| last | pending | echo |  |"),
     ]
     bench.open(unique_name)
     await document_of(handle)
-    assert (await _details(handle)).startswith("**completed**: 4 completed")
+    assert (await _read_details(handle)).startswith("**completed**: 4 completed")
 
 
 async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
@@ -108,17 +108,17 @@ async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: B
     held_node = {"id": "held", "tool": "hold", "arguments": {"name": unique_name}}
     handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
     await eventually(lambda: unique_name in bench.entered)
-    assert await _state_values(handle) == ["running"]
+    assert await _read_state_values(handle) == ["running"]
     bench.open(unique_name)
     await document_of(handle)
-    rejected_run = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
-    await document_of(rejected_run)
-    assert await _state_values(handle) == ["running", "completed"]
-    assert await _state_values(rejected_run) == ["failed"]
+    rejected_handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "unknown_tool"}]}})
+    await document_of(rejected_handle)
+    assert await _read_state_values(handle) == ["running", "completed"]
+    assert await _read_state_values(rejected_handle) == ["failed"]
     assert (await handle.describe()).typed_search_attributes.get(_STATE) == "completed"
 
 
-async def _state_values(handle: Handle) -> list[str]:
+async def _read_state_values(handle: Handle) -> list[str]:
     upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
     attributes_of_upserts = [
         event.upsert_workflow_search_attributes_event_attributes.search_attributes for event in upserts
@@ -129,56 +129,56 @@ async def _state_values(handle: Handle) -> list[str]:
 # Explanations.
 
 
-def _explainer(runs: Runs) -> RunExplainer:
+def _create_explainer(runs: Runs) -> RunExplainer:
     return RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
 
 
-def _sub_plan(name: str) -> dict[str, Any]:
+def _plan_with_nested_sub_plans(gate_name: str) -> dict[str, Any]:
     """Return a plan that waits for a held tool in a grandchild run."""
-    inner = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": name}}]}
-    middle = {"nodes": [{"id": "in/ner", "plan": inner}]}
-    return {"nodes": [{"id": "outer", "plan": middle}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}
+    inner_plan = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": gate_name}}]}
+    middle_plan = {"nodes": [{"id": "in/ner", "plan": inner_plan}]}
+    return {"nodes": [{"id": "outer", "plan": middle_plan}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}
 
 
-async def _explanation(runs: Runs, handle: Handle, node: str) -> str:
-    explanation = await _explainer(runs).explain_node(handle.id, node)
+async def _explain_node(runs: Runs, handle: Handle, node_id: str) -> str:
+    explanation = await _create_explainer(runs).explain_node(handle.id, node_id)
     return explanation.describe(lambda _: "then")
 
 
 async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_sub_plan(unique_name))
+    handle = await runs.start(_plan_with_nested_sub_plans(unique_name))
     await eventually(lambda: unique_name in bench.entered)
 
     expected = (
         "publish waits for outer, which runs as a child run since then, which runs as a child run since "
         "then, which runs since then"
     )
-    assert await _explanation(runs, handle, "publish") == expected
-    assert await _explanation(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
-    run_explanation = (await _explainer(runs).explain_run(handle.id)).to_json()
-    assert [(each["node_id"], each["kind"], each["because"]) for each in run_explanation["chain"]] == [
+    assert await _explain_node(runs, handle, "publish") == expected
+    assert await _explain_node(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
+    run_explanation = (await _create_explainer(runs).explain_run(handle.id)).to_json()
+    assert [(reason["node_id"], reason["kind"], reason["because"]) for reason in run_explanation["chain"]] == [
         ("outer", "run", ["outer/in/ner"]),
         ("outer/in/ner", "run", ["outer/in/ner/held"]),
         ("outer/in/ner/held", "running", []),
     ]
     with pytest.raises(NodeNotFound, match="has no node 'publsh'; did you mean 'publish'"):
-        await _explainer(runs).explain_node(handle.id, "publsh")
+        await _create_explainer(runs).explain_node(handle.id, "publsh")
     bench.open(unique_name)
     await document_of(handle)
 
 
 async def test_explanation_of_a_failed_run_names_the_failure_in_a_sub_plan(runs: Runs) -> None:
-    inner = {"nodes": [{"id": "bad", "tool": "fail", "arguments": {"message": "no such file"}}]}
+    inner_plan = {"nodes": [{"id": "bad", "tool": "fail", "arguments": {"message": "no such file"}}]}
     handle = await runs.start(
-        {"nodes": [{"id": "outer", "plan": inner}, {"id": "after", "tool": "echo", "depends_on": ["outer"]}]}
+        {"nodes": [{"id": "outer", "plan": inner_plan}, {"id": "after", "tool": "echo", "depends_on": ["outer"]}]}
     )
     await document_of(handle)
 
-    result = await _explainer(runs).explain_run(handle.id)
+    result = await _create_explainer(runs).explain_run(handle.id)
     expected = [("outer", "failed", ["outer/bad"]), ("outer/bad", "failed", [])]
     assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected
     assert result.describe(lambda _: "then").endswith("no such file)")
-    assert (await _explanation(runs, handle, "after")).startswith(
+    assert (await _explain_node(runs, handle, "after")).startswith(
         "after is blocked by outer at then, which failed at then"
     )
 
@@ -190,6 +190,6 @@ async def test_explanation_of_a_node_in_an_offloaded_region_has_its_dependencies
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
 
-    result = await _explainer(runs).explain_node(handle.id, "n2")
+    result = await _create_explainer(runs).explain_node(handle.id, "n2")
     expected = [("n2", "completed", ["n1"]), ("n1", "completed", ["n0"]), ("n0", "completed", [])]
     assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected

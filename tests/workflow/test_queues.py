@@ -33,7 +33,7 @@ async def _wait_for_waiting_view(client: Client, handle: Handle) -> RunView:
     return views[-1]
 
 
-def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
+def _sum_node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     return {
         "id": node_id,
         "tool": "add",
@@ -50,8 +50,8 @@ def _advice(queue: str) -> str:
 
 
 async def test_run_on_an_unserved_queue_waits_for_a_worker(client: Client, cached_runs: Runs) -> None:
-    unserved_runs = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
-    handle = await unserved_runs.start({"nodes": [_add("a")]})
+    unserved_runs = Runs(client, task_queue=f"unserved-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
+    handle = await unserved_runs.start({"nodes": [_sum_node("a")]})
     try:
         view = await _wait_for_waiting_view(client, handle)
     finally:
@@ -63,14 +63,14 @@ async def test_run_on_an_unserved_queue_waits_for_a_worker(client: Client, cache
 
 
 async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client: Client, cached_runs: Runs) -> None:
-    queue = f"far-{uuid4().hex}"
-    far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue, is_foreign=True)
-    runs = with_tools(cached_runs, {"far": far})
+    queue = f"remote-{uuid4().hex}"
+    remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue, is_foreign=True)
+    runs = with_tools(cached_runs, {"remote": remote_tool})
     nodes = [
-        _add("a"),
-        {"id": "one", "tool": "far", "arguments": {}, "depends_on": ["a"]},
-        {"id": "each", "tool": "far", "arguments": {}, "depends_on": ["a"], "for_each": [1, 2]},
-        _add("b", "a"),
+        _sum_node("a"),
+        {"id": "one", "tool": "remote", "arguments": {}, "depends_on": ["a"]},
+        {"id": "each", "tool": "remote", "arguments": {}, "depends_on": ["a"], "for_each": [1, 2]},
+        _sum_node("b", "a"),
     ]
     handle = await runs.start({"nodes": nodes})
     view = await _wait_for_waiting_view(client, handle)
@@ -79,37 +79,42 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
     await document_of(handle)
     ended_document = (await RunReader(client, handle.id).read()).document()
 
-    waiting_state = ("waiting", "no worker for far")
-    assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
+    waiting_state = ("waiting", "no worker for remote")
+    assert {node_id: (node["status"], node["reason"]) for node_id, node in document["nodes"].items()} == {
         **{"a": ("completed", None), "one": waiting_state, "each": waiting_state, "each[0]": waiting_state},
         **{"each[1]": waiting_state, "b": ("completed", None)},
     }
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of far; start your own worker for this queue"
+        f"no worker serves the queue {queue!r} of remote; start your own worker for this queue"
     ]
-    assert {node["status"] for name, node in ended_document["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
+    assert {node["status"] for node_id, node in ended_document["nodes"].items() if node_id not in ("a", "b")} == {
+        "cancelled"
+    }
     await runs.check_runs()
 
 
 async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, cached_runs: Runs) -> None:
-    queue = f"far-{uuid4().hex}"
-    far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
-    runs = with_tools(cached_runs, {"far": far})
-    inner = {"nodes": [{"id": "x", "tool": "far", "arguments": {}}]}
+    queue = f"remote-{uuid4().hex}"
+    remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
+    runs = with_tools(cached_runs, {"remote": remote_tool})
+    inner_plan = {"nodes": [{"id": "x", "tool": "remote", "arguments": {}}]}
     handle = await runs.start(
-        {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner}]}}, _add("a")]}
+        {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
     )
     view = await _wait_for_waiting_view(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
 
-    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", "no worker for far")
+    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == (
+        "waiting",
+        "no worker for remote",
+    )
     assert document["notes"] == [
         {
             "code": "no_worker",
             "node_id": "sub",
-            "message": f"no worker serves the queue {queue!r} of far; {_advice(queue)}",
+            "message": f"no worker serves the queue {queue!r} of remote; {_advice(queue)}",
         }
     ]
     await runs.check_runs()
@@ -117,22 +122,22 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
 
 @pytest.mark.slow
 async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Client, cached_runs: Runs) -> None:
-    queue = f"far-{uuid4().hex}"
-    far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
-    runs = with_tools(cached_runs, {"far": far})
-    root = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "far"}]}}]})
-    await _wait_for_waiting_view(client, root)
-    await root.terminate()
-    await _delete_run(client, root.id)
-    child: Handle = client.get_workflow_handle(f"{root.id}/sub")
-    document = (await _wait_for_waiting_view(client, child)).document()
-    await child.signal("cancel")
-    await document_of(child)
+    queue = f"remote-{uuid4().hex}"
+    remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
+    runs = with_tools(cached_runs, {"remote": remote_tool})
+    parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "remote"}]}}]})
+    await _wait_for_waiting_view(client, parent_handle)
+    await parent_handle.terminate()
+    await _delete_run(client, parent_handle.id)
+    child_handle: Handle = client.get_workflow_handle(f"{parent_handle.id}/sub")
+    document = (await _wait_for_waiting_view(client, child_handle)).document()
+    await child_handle.signal("cancel")
+    await document_of(child_handle)
     # While a sub-plan of a deleted run is listed, no payload of the namespace can be removed.
-    await _delete_run(client, child.id)
+    await _delete_run(client, child_handle.id)
 
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of far; {_advice(queue)}"
+        f"no worker serves the queue {queue!r} of remote; {_advice(queue)}"
     ]
 
 
@@ -160,24 +165,24 @@ async def test_reader_follows_a_run_despite_an_error_in_the_request_for_queues(
 ) -> None:
     errors = [RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")]
 
-    async def flaky(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
+    async def fail_once(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
         if errors:
             raise errors.pop()
         return await calls_without_worker(client, calls)
 
-    monkeypatch.setattr("dagwright.history.run_reader.calls_without_worker", flaky)
-    handle = await cached_runs.start({"nodes": [_add("a")]})
+    monkeypatch.setattr("dagwright.history.run_reader.calls_without_worker", fail_once)
+    handle = await cached_runs.start({"nodes": [_sum_node("a")]})
     views = [view async for view in RunReader(client, handle.id).follow()]
     assert (views[-1].status, errors) == ("completed", [])
     await cached_runs.check_runs()
 
 
-async def test_pure_nodes_of_an_unserved_queue_wait_one_by_one(client: Client, cached_runs: Runs) -> None:
-    queue = f"far-{uuid4().hex}"
-    pure = {
+async def test_pure_nodes_of_an_unserved_queue_wait_as_separate_nodes(client: Client, cached_runs: Runs) -> None:
+    queue = f"remote-{uuid4().hex}"
+    pure_tools = {
         name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")
     }
-    runs = Runs(client, task_queue=cached_runs.task_queue, tools=pure, store=cached_runs.store)
+    runs = Runs(client, task_queue=cached_runs.task_queue, tools=pure_tools, store=cached_runs.store)
     nodes = [
         {"id": "one", "tool": "left"},
         {"id": "two", "tool": "right"},
@@ -189,7 +194,7 @@ async def test_pure_nodes_of_an_unserved_queue_wait_one_by_one(client: Client, c
     await handle.signal("cancel")
     await document_of(handle)
 
-    assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
+    assert {node_id: (node["status"], node["reason"]) for node_id, node in document["nodes"].items()} == {
         "one": ("waiting", "no worker for left"),
         "two": ("waiting", "no worker for right"),
         "both": ("pending", None),

@@ -28,14 +28,14 @@ from tests.workflow.building import pure_node
 pytestmark = pytest.mark.server
 
 
-def calls_of(history: WorkflowHistory) -> list[str]:
+def activity_ids_of(history: WorkflowHistory) -> list[str]:
     """Return the IDs of all activities, in order."""
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled]
 
 
-async def calls_of_run(handle: Handle) -> list[str]:
-    return calls_of(await handle.fetch_history())
+async def read_activity_ids(handle: Handle) -> list[str]:
+    return activity_ids_of(await handle.fetch_history())
 
 
 async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
@@ -48,7 +48,7 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "add", ["n6"])
     assert node["started_at"] <= node["ended_at"]
     assert node["lineage"]["tool_version"] == runs.versions["add"]
-    assert await calls_of_run(handle) == ["region:n0"]
+    assert await read_activity_ids(handle) == ["region:n0"]
 
 
 async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -74,35 +74,37 @@ async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Be
     assert (await handle.query("node", "held"))["status"] == "ready"
     bench.thread_gates[unique_name].set()
     assert bare_document(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
-    assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
+    assert await read_activity_ids(handle) == ["region:first", "slow", "region:first#2"]
 
 
 async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) -> None:
-    texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
-    length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
-    handle = await runs.start({"nodes": [*texts, length], "output": "{{length.result}}"})
+    text_nodes = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
+    length_node = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
+    handle = await runs.start({"nodes": [*text_nodes, length_node], "output": "{{length.result}}"})
     assert bare_document(await document_of(handle))["output"] == 8_000
-    assert await calls_of_run(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
+    assert await read_activity_ids(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
 
 
 async def test_long_texts_of_the_plan_do_not_fill_a_region_batch(runs: Runs) -> None:
-    texts = [
+    length_nodes = [
         {"id": f"n{n}", "tool": "length", "arguments": {"text": "x" * 300_000 + "{{root.result}}"}} for n in range(8)
     ]
-    handle = await runs.start({"nodes": [{"id": "root", "tool": "text", "arguments": {"size": 5}}, *texts]})
+    handle = await runs.start({"nodes": [{"id": "root", "tool": "text", "arguments": {"size": 5}}, *length_nodes]})
     document = await document_of(handle)
     assert document["output"] == {f"n{n}": 300_005 for n in range(8)}
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
 async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_region_batch(runs: Runs) -> None:
-    root = {"id": "root", "tool": "text", "arguments": {"size": 5}}
-    texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 140_000}, "depends_on": ["root"]} for n in range(16)]
+    root_node = {"id": "root", "tool": "text", "arguments": {"size": 5}}
+    text_nodes = [
+        {"id": f"t{n}", "tool": "text", "arguments": {"size": 140_000}, "depends_on": ["root"]} for n in range(16)
+    ]
     conditional_nodes = [{"id": f"a{n}", "tool": "echo", "when": f"t{n}.result != ''"} for n in range(16)]
-    handle = await runs.start({"nodes": [root, *texts, *conditional_nodes]})
+    handle = await runs.start({"nodes": [root_node, *text_nodes, *conditional_nodes]})
     document = await document_of(handle)
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
-    assert not any(call.startswith("t") for call in await calls_of_run(handle))
+    assert not any(call.startswith("t") for call in await read_activity_ids(handle))
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
@@ -122,7 +124,9 @@ async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Run
     handle = await runs.start({"nodes": nodes})
     document = await document_of(handle)
     rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
-    results = {name: document["nodes"][name]["result"] for name in ("inside", "outside", "missing", "after", "last")}
+    results = {
+        node_id: document["nodes"][node_id]["result"] for node_id in ("inside", "outside", "missing", "after", "last")
+    }
     assert results == {
         "inside": 50_007,
         "outside": 22 + len(json_of(rows)),
@@ -134,8 +138,8 @@ async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Run
         "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
     )
     assert document["nodes"]["text5"]["result"]["bytes"] == 50_007
-    restored = await runs.read_document(handle)
-    assert restored["nodes"]["text5"]["result"] == "x" * 50_005
+    document_with_values = await runs.read_document(handle)
+    assert document_with_values["nodes"]["text5"]["result"] == "x" * 50_005
     history = await handle.fetch_history()
     assert sum(event.ByteSize() for event in history.events) < 200_000
 
@@ -195,6 +199,6 @@ async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, bench: 
 
 
 async def test_region_may_have_long_node_ids(runs: Runs) -> None:
-    first, second = "é" * 100, "ö" * 100
-    document = await runs.run({"nodes": [pure_node(first, 1), pure_node(second, f"{{{{{first}.result}}}}")]})
-    assert document["nodes"] == {first: completed_node(2), second: completed_node(3)}
+    first_id, second_id = "é" * 100, "ö" * 100
+    document = await runs.run({"nodes": [pure_node(first_id, 1), pure_node(second_id, f"{{{{{first_id}.result}}}}")]})
+    assert document["nodes"] == {first_id: completed_node(2), second_id: completed_node(3)}

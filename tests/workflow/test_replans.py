@@ -21,16 +21,16 @@ pytestmark = pytest.mark.server
 REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
 
 
-async def titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
+async def read_titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
     return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == role]
 
 
-async def _document_of_streamed_replan(
+async def _complete_streamed_replan(
     serve_script: ServeScript, script: tuple[Any, ...], bench: Bench, gate: asyncio.Event
 ) -> Document:
-    """Complete a run whose new plan is written only as far as a node that enters the gate `early`."""
+    """Complete a run whose model pauses in the new plan until a node has entered the gate `early`."""
     async with serve_script(*script, bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
@@ -45,33 +45,33 @@ async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: Serv
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
     first_node = call("c", "hold", name="{{b.result.name}}")
-    new_plan = plan_text(first_node, call("a", "echo", of="{{c.result}}"))
+    new_plan = plan_text(first_node, call("a", "echo", value="{{c.result}}"))
     script = (plan, held_answer(new_plan, gate, after=json.dumps(first_node)), "Done.")
-    document = await _document_of_streamed_replan(serve_script, script, bench, gate)
-    assert (bench.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"of": "early"})
+    document = await _complete_streamed_replan(serve_script, script, bench, gate)
+    assert (bench.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"value": "early"})
     assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
 
 
 async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
-    plan = plan_text(REPLANNED_NODE, call("b", "echo", of="{{a.result}}"), call("c", "echo", name="early"))
+    plan = plan_text(REPLANNED_NODE, call("b", "echo", value="{{a.result}}"), call("c", "echo", name="early"))
     new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
     script = (plan, held_answer(new_plan, gate, after=len(new_plan) // CHUNK_CHARACTERS), "Done.")
-    document = await _document_of_streamed_replan(serve_script, script, bench, gate)
+    document = await _complete_streamed_replan(serve_script, script, bench, gate)
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
-    assert {name: document["nodes"][name]["status"] for name in "abcd"} == expected
+    assert {node_id: document["nodes"][node_id]["status"] for node_id in "abcd"} == expected
 
 
-def answer_with_gaps(content: str, *missing: str) -> str:
+def answer_with_missing_parts(content: str, *missing: str) -> str:
     return json.dumps({"answer": content, "missing": list(missing)})
 
 
 async def test_large_answer_in_a_response_format_is_the_output(serve_script: ServeScript) -> None:
     content = "long " * 60_000
-    answer = slow(text(answer_with_gaps(content, "more")), characters=4_000)
+    answer = slow(text(answer_with_missing_parts(content, "more")), characters=4_000)
     async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "More.", "echo"))
         document = await document_of(handle)
-        [_, title] = await titles(runs, handle, "plan")
+        [_, title] = await read_titles(runs, handle, "plan")
     assert (document["status"], document["output"]["bytes"]) == ("completed", len(content) + 2)
     assert title == "planning again (1 of 3): missing in the answer: more"

@@ -24,8 +24,8 @@ from tests.support.rounds import (
 pytestmark = pytest.mark.server
 
 INTENTION = "Compare the totals of Maersk and Evergreen."
-CLARIFY = sub_goal(9, "clarify", question="Which one?")
-CLARIFICATION_SCRIPT = (continue_with(CLARIFY), done_response(question=ref(9, "clarification")))
+CLARIFY_SUB_GOAL = sub_goal(9, "clarify", question="Which one?")
+CLARIFICATION_SCRIPT = (continue_with(CLARIFY_SUB_GOAL), done_response(question=ref(9, "clarification")))
 
 
 async def test_question_is_planned_round_by_round_and_answered(client: Client, tmp_path: Path) -> None:
@@ -82,7 +82,11 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     }
     assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
     assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."
-    assert [each["reasoning"] for each in rounds["rounds"]] == ["First both.", "It is the next step.", "All is there."]
+    assert [round_document["reasoning"] for round_document in rounds["rounds"]] == [
+        "First both.",
+        "It is the next step.",
+        "All is there.",
+    ]
 
 
 async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ async def test_request_to_a_person_fails_its_sub_goal(
 
 
 async def test_run_without_remaining_budget_ends_with_its_deliverables(client: Client, tmp_path: Path) -> None:
-    async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY)) as (_, runs):
+    async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY_SUB_GOAL)) as (_, runs):
         handle = await runs.start_compiled_plan(question_plan(runs), budget={"calls": 2, "on_limit": "ask"})
         document = await checked_document(runs, handle)
     assert document["status"] == "completed_with_failures"
@@ -127,7 +131,7 @@ async def test_failed_answer_is_replaced_by_the_deliverables(client: Client, tmp
     error = HttpError(400, "no", code="content_filter")
     script = (
         INTENTION,
-        continue_with(CLARIFY),
+        continue_with(CLARIFY_SUB_GOAL),
         done_response(question=ref(9, "clarification")),
         step(error, times=ANY_NUMBER),
     )
@@ -137,11 +141,13 @@ async def test_failed_answer_is_replaced_by_the_deliverables(client: Client, tmp
     assert document["nodes"]["answer"]["status"] == "failed"
 
 
-async def test_planner_receives_a_preview_and_the_answer_all_of_a_large_slot(client: Client, tmp_path: Path) -> None:
+async def test_planner_receives_a_preview_of_a_large_slot_and_the_answer_has_the_full_slot(
+    client: Client, tmp_path: Path
+) -> None:
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
     script = (
         INTENTION,
-        continue_with(CLARIFY, sub_goal(1, "rows", count=9_000)),
+        continue_with(CLARIFY_SUB_GOAL, sub_goal(1, "rows", count=9_000)),
         done_response("All is there.", **inputs),
     )
     async with rounds_runs(client, tmp_path, *script) as (server, runs):

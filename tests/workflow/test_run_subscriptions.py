@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 
 
 class _ReaderFactory:
-    """Open readers and count them."""
+    """A factory of readers that counts them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -41,21 +41,23 @@ class _ReaderFactory:
         return RunReader(self._client, workflow_id)
 
 
-def _chain(name: str) -> dict[str, Any]:
+def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
     return {
         "nodes": [
             {"id": "first", "tool": "echo", "arguments": {}},
-            {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["first"]},
+            {"id": "held", "tool": "hold", "arguments": {"name": gate_name}, "depends_on": ["first"]},
             {"id": "last", "tool": "echo", "arguments": {}, "depends_on": ["held"]},
         ]
     }
 
 
-async def _all_of(subscriptions: RunSubscriptions, handle: Handle, *, after: Cursor | None = None) -> list[RunUpdate]:
+async def _read_updates(
+    subscriptions: RunSubscriptions, handle: Handle, *, after: Cursor | None = None
+) -> list[RunUpdate]:
     return [update async for update in subscriptions.subscribe(handle.id, after=after)]
 
 
-def _states(updates: list[RunUpdate]) -> dict[str, str]:
+def _statuses_of_changed_nodes(updates: list[RunUpdate]) -> dict[str, str]:
     """Return the status that each changed node has in the last view."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
@@ -68,18 +70,18 @@ async def test_all_subscribers_of_a_run_share_one_reader(
 ) -> None:
     open_reader = _ReaderFactory(client)
     subscriptions = RunSubscriptions(open_reader)
-    handle = await cached_runs.start(_chain(unique_name))
-    subscriptions_of_run = [asyncio.create_task(_all_of(subscriptions, handle)) for _ in range(100)]
+    handle = await cached_runs.start(_plan_with_held_node(unique_name))
+    subscription_tasks = [asyncio.create_task(_read_updates(subscriptions, handle)) for _ in range(100)]
     await eventually(lambda: unique_name in bench.entered)
     bench.open(unique_name)
     document = await document_of(handle)
-    result = await asyncio.gather(*subscriptions_of_run)
+    update_lists = await asyncio.gather(*subscription_tasks)
 
     assert open_reader.count == 1
-    assert [_states(updates) for updates in result] == [
+    assert [_statuses_of_changed_nodes(updates) for updates in update_lists] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
-    assert all(updates[-1].view.document() == with_run_error(document) for updates in result[:3])
+    assert all(updates[-1].view.document() == with_run_error(document) for updates in update_lists[:3])
 
 
 async def test_reader_ends_with_the_last_subscriber(
@@ -87,19 +89,19 @@ async def test_reader_ends_with_the_last_subscriber(
 ) -> None:
     open_reader = _ReaderFactory(client)
     subscriptions = RunSubscriptions(open_reader)
-    handle = await cached_runs.start(_chain(unique_name))
+    handle = await cached_runs.start(_plan_with_held_node(unique_name))
     tasks = set(asyncio.all_tasks())
     async with (
-        aclosing(subscriptions.subscribe(handle.id)) as first,
-        aclosing(subscriptions.subscribe(handle.id)) as second,
+        aclosing(subscriptions.subscribe(handle.id)) as first_updates,
+        aclosing(subscriptions.subscribe(handle.id)) as second_updates,
     ):
-        await anext(first)
-        await anext(second)
+        await anext(first_updates)
+        await anext(second_updates)
         assert open_reader.count == 1
     await eventually(lambda: not {task for task in asyncio.all_tasks() - tasks if "_Topic" in str(task.get_coro())})
     bench.open(unique_name)
     await document_of(handle)
-    assert _states(await _all_of(subscriptions, handle))["last"] == "completed"
+    assert _statuses_of_changed_nodes(await _read_updates(subscriptions, handle))["last"] == "completed"
     assert open_reader.count == 2
 
 
@@ -107,7 +109,7 @@ async def test_subscriber_continues_from_its_cursor(
     client: Client, cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     subscriptions = RunSubscriptions(_ReaderFactory(client))
-    handle = await cached_runs.start(_chain(unique_name))
+    handle = await cached_runs.start(_plan_with_held_node(unique_name))
     changed_ids: list[str] = []
     async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
@@ -118,25 +120,25 @@ async def test_subscriber_continues_from_its_cursor(
                 break
     bench.open(unique_name)
     await document_of(handle)
-    remaining_updates = await _all_of(subscriptions, handle, after=cursor)
-    all_updates = await _all_of(subscriptions, handle, after=START)
-    no_changes = await _all_of(subscriptions, handle, after=remaining_updates[-1].view.cursor)
+    remaining_updates = await _read_updates(subscriptions, handle, after=cursor)
+    all_updates = await _read_updates(subscriptions, handle, after=START)
+    updates_after_end = await _read_updates(subscriptions, handle, after=remaining_updates[-1].view.cursor)
 
     assert list(dict.fromkeys(changed_ids)) == ["first", "held"]
     assert [update.changed_ids for update in remaining_updates] == [("held", "last")]
     assert [update.changed_ids for update in all_updates] == [("first", "held", "last")]
-    assert [update.changed_ids for update in no_changes] == [()]
+    assert [update.changed_ids for update in updates_after_end] == [()]
 
 
 async def test_cursor_of_a_missing_execution_is_ignored(client: Client, cached_runs: Runs) -> None:
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
     await document_of(handle)
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
-    assert [update.changed_ids for update in await _all_of(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
+    assert [update.changed_ids for update in await _read_updates(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
 
 
-_SIZE = 90
-_RANK = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING: 2, NodeStatus.COMPLETED: 3}
+_CHAIN_NODES = 90
+_STATUS_RANKS = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING: 2, NodeStatus.COMPLETED: 3}
 
 
 @pytest.fixture
@@ -151,13 +153,13 @@ async def short_history_runs(
 
 def _long_chain() -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
-    for number in range(_SIZE):
+    for number in range(_CHAIN_NODES):
         previous_result = f"{{{{n{number - 1}.result}}}}" if number else 0
         nodes.append({"id": f"n{number}", "tool": "echo", "arguments": {"n": 1}, "depends_on": []})
         if number:
-            nodes[-1]["arguments"] = {"before": previous_result if number % 30 == 0 else number}
+            nodes[-1]["arguments"] = {"previous": previous_result if number % 30 == 0 else number}
             nodes[-1]["depends_on"] = [f"n{number - 1}"]
-    return {"nodes": nodes, "output": f"{{{{n{_SIZE - 1}.result}}}}", "title": "Long"}
+    return {"nodes": nodes, "output": f"{{{{n{_CHAIN_NODES - 1}.result}}}}", "title": "Long"}
 
 
 async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
@@ -177,36 +179,44 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     subscription = asyncio.create_task(_collect_updates(subscriptions, handle))
     document = await document_of(handle)
     updates = await subscription
-    newest = await short_history_client.get_workflow_handle(handle.id).describe()
-    executions = await executions_of(
-        short_history_client, handle.id, first_run_id=str(handle.first_execution_run_id), last_run_id=newest.run_id
+    newest_execution = await short_history_client.get_workflow_handle(handle.id).describe()
+    execution_ids = await executions_of(
+        short_history_client,
+        handle.id,
+        first_run_id=str(handle.first_execution_run_id),
+        last_run_id=newest_execution.run_id,
     )
 
     cursors = [update.view.cursor for update, _ in updates]
-    assert len(executions) > 2
+    assert len(execution_ids) > 2
     assert cursors == sorted(cursors)
-    assert cursors[-1].run == len(executions)
+    assert cursors[-1].run == len(execution_ids)
     # When a new execution starts, no node returns to an earlier status, and the plan stays known.
-    nonempty_states = [states for _, states in updates if states]
-    assert [states for _, states in updates[len(updates) - len(nonempty_states) :]] == nonempty_states
-    for before, after in pairwise(nonempty_states):
-        assert all(_RANK[old] <= _RANK[new] for old, new in zip(before, after, strict=True))
+    nonempty_statuses = [statuses for _, statuses in updates if statuses]
+    assert [statuses for _, statuses in updates[len(updates) - len(nonempty_statuses) :]] == nonempty_statuses
+    for earlier_statuses, later_statuses in pairwise(nonempty_statuses):
+        assert all(
+            _STATUS_RANKS[earlier] <= _STATUS_RANKS[later]
+            for earlier, later in zip(earlier_statuses, later_statuses, strict=True)
+        )
 
     assert updates[-1][0].view.document() == document
-    assert document["execution_id"] == executions[-1]
+    assert document["execution_id"] == execution_ids[-1]
     start_times = [
-        (await RunReader(short_history_client, handle.id, run_id=run).read()).started_at for run in executions
+        (await RunReader(short_history_client, handle.id, run_id=run_id).read()).started_at for run_id in execution_ids
     ]
     assert len(set(start_times)) == 1
 
     all_changed_ids = {node_id for update, _ in updates for node_id in update.changed_ids}
-    assert all_changed_ids == {f"n{number}" for number in range(_SIZE)}
+    assert all_changed_ids == {f"n{number}" for number in range(_CHAIN_NODES)}
     for cursor in (Cursor(1, 40), Cursor(2, 10), cursors[len(cursors) // 2]):
         states_at_cursor = await RunReader(short_history_client, handle.id).states_at(cursor)
-        done_before = {node_id for node_id, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED}
+        completed_ids_at_cursor = {
+            node_id for node_id, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED
+        }
         remaining_updates = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
-        assert [set(update.changed_ids) for update in remaining_updates] == [all_changed_ids - done_before]
-        assert cursor.run == 1 or done_before
+        assert [set(update.changed_ids) for update in remaining_updates] == [all_changed_ids - completed_ids_at_cursor]
+        assert cursor.run == 1 or completed_ids_at_cursor
 
 
 async def test_run_with_many_executions_is_listed_once(
@@ -216,7 +226,7 @@ async def test_run_with_many_executions_is_listed_once(
     runs = ClientRuns(connection, task_queue=short_history_runs.task_queue, store=open_store(str(tmp_path)))
     started_run = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), short_history_runs.tools), {})))
     await document_of(short_history_client.get_workflow_handle(started_run.workflow_id))
-    first = await short_history_client.get_workflow_handle(
+    first_execution = await short_history_client.get_workflow_handle(
         started_run.workflow_id, run_id=started_run.run_id
     ).describe()
 
@@ -225,6 +235,10 @@ async def test_run_with_many_executions_is_listed_once(
 
     await eventually(is_listed)
     (listed_run,) = await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id))
-    assert (listed_run.status, listed_run.nodes_done, listed_run.nodes_total) == ("completed", _SIZE, _SIZE)
+    assert (listed_run.status, listed_run.nodes_done, listed_run.nodes_total) == (
+        "completed",
+        _CHAIN_NODES,
+        _CHAIN_NODES,
+    )
     assert listed_run.started_at is not None
-    assert abs(listed_run.started_at - first.start_time) < timedelta(milliseconds=10)
+    assert abs(listed_run.started_at - first_execution.start_time) < timedelta(milliseconds=10)

@@ -50,7 +50,7 @@ async def _start_command(state_dir: Path) -> asyncio.subprocess.Process:
     )
 
 
-async def _first_line(process: asyncio.subprocess.Process) -> str:
+async def _read_first_line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), timeout=240)
     return line.decode().strip()
@@ -81,7 +81,7 @@ async def test_web_interface_responds_with_status_200(server: LiveServer) -> Non
     await writer.wait_closed()
 
 
-async def test_closed_web_interface_leaves_a_persistent_private_server(state_dir: Path) -> None:
+async def test_closing_the_web_interface_restarts_a_persistent_server_with_private_files(state_dir: Path) -> None:
     settings = Settings(state_dir=state_dir)
     local_server = LocalServer(settings)
     async with open_connection(settings) as connection:
@@ -118,21 +118,21 @@ async def test_first_connection_after_the_first_key_restarts_the_server_without_
             assert restarted_server.pid != connection.server.pid
 
 
-async def test_two_first_commands_start_exactly_one_server(state_dir: Path) -> None:
-    first, second = await asyncio.gather(_start_command(state_dir), _start_command(state_dir))
-    assert await _first_line(first) == await _first_line(second)
+async def test_two_concurrent_commands_start_exactly_one_server(state_dir: Path) -> None:
+    first_process, second_process = await asyncio.gather(_start_command(state_dir), _start_command(state_dir))
+    assert await _read_first_line(first_process) == await _read_first_line(second_process)
 
-    await first.communicate(b"")
+    await first_process.communicate(b"")
     assert LocalServer(Settings(state_dir=state_dir)).find() is not None, "the second command still uses the server"
 
-    await second.communicate(b"")
+    await second_process.communicate(b"")
     assert LocalServer(Settings(state_dir=state_dir)).find() is None
 
 
 async def test_server_of_a_killed_command_is_used_and_ended_by_the_next_command(state_dir: Path) -> None:
     local_server = LocalServer(Settings(state_dir=state_dir))
     process = await _start_command(state_dir)
-    line = await _first_line(process)
+    line = await _read_first_line(process)
     process.send_signal(signal.SIGKILL)
     await process.communicate()
 
@@ -219,7 +219,7 @@ async def test_server_of_a_different_state_folder_is_not_used(
     assert f"the server process {first_server.pid} does not respond and is restarted" in capsys.readouterr().err
 
 
-async def test_recorded_web_interface_port_is_replaced_if_the_server_has_it(state_dir: Path) -> None:
+async def test_recorded_port_of_the_web_interface_is_replaced_if_the_server_uses_this_port(state_dir: Path) -> None:
     async with live_server(state_dir) as live:
         address = live.address
     record_file = state_dir / "server.json"
@@ -230,7 +230,7 @@ async def test_recorded_web_interface_port_is_replaced_if_the_server_has_it(stat
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether all threads of a process are stopped; on a busy machine, some threads stop later than others."""
+    """Return whether all threads of a process are stopped. On a busy machine, they do not stop at the same time."""
     try:
         entries = [(task / "stat").read_text(encoding="utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
     except FileNotFoundError:
@@ -244,14 +244,14 @@ async def test_server_that_hangs_after_its_first_response_is_restarted(
     async with live_server(state_dir) as live:
         first_pid = live.server.pid
         assert first_pid is not None
-        responds = local._responds
+        original_responds = local._responds
 
         monkeypatch.setattr(local, "_RESPONSE_TIMEOUT_S", 3.0)
 
         async def respond_and_hang(address: str) -> bool:
-            is_responding = await responds(address)
+            is_responding = await original_responds(address)
             if live.server.pid == first_pid:
-                monkeypatch.setattr(local, "_responds", responds)
+                monkeypatch.setattr(local, "_responds", original_responds)
                 os.kill(first_pid, signal.SIGSTOP)
                 await eventually(partial(_is_stopped, first_pid))
             return is_responding

@@ -46,45 +46,50 @@ async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
     await cached_bench.runs.check_runs()
 
 
-def _fund_and_hold(gate: str) -> tuple[Document, Document]:
-    """Return the nodes of a turn that sets the name of a fund, then runs until the test opens the gate."""
-    return call("a", "name_fund", name="Apex"), hold_node("b", gate, "a")
+def _fund_and_held_nodes(gate_name: str) -> tuple[Document, Document]:
+    """Return the nodes of a turn that sets `@cbu` to a fund, then runs until the test opens the gate."""
+    return call("a", "name_fund", name="Apex"), hold_node("b", gate_name, "a")
 
 
-async def _start_session(bench: SessionBench, name: str, **options: Any) -> Handle:
+async def _start_session(bench: SessionBench, session_name: str, **options: Any) -> Handle:
     """Start the workflow of a session that `check_runs` does not check."""
     return await bench.client.start_workflow(
-        wire.WORKFLOW_SESSION, {"session_id": name}, id=session_id(name), task_queue=bench.runs.task_queue, **options
+        wire.WORKFLOW_SESSION,
+        {"session_id": session_name},
+        id=session_id(session_name),
+        task_queue=bench.runs.task_queue,
+        **options,
     )
 
 
 async def test_turn_uses_the_name_that_an_earlier_turn_set(bench: SessionBench, unique_name: str) -> None:
-    first = await bench.sessions.start_turn(
+    first_turn = await bench.sessions.start_turn(
         unique_name, bench.turn(call("a", "name_fund", name="Apex"), request="Make it.")
     )
-    session = await bench.wait_for_turn_end(unique_name, first.workflow_id)
+    session = await bench.wait_for_turn_end(unique_name, first_turn.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
-    second = await bench.sessions.start_turn(
+    second_turn = await bench.sessions.start_turn(
         unique_name, bench.turn(call("b", "echo", value="@cbu"), request="And that.")
     )
-    document = await document_of(bench.client.get_workflow_handle(second.workflow_id))
+    document = await document_of(bench.client.get_workflow_handle(second_turn.workflow_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
-    session = await bench.wait_for_turn_end(unique_name, second.workflow_id)
+    session = await bench.wait_for_turn_end(unique_name, second_turn.workflow_id)
     expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
     assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == expected
     await eventually(lambda: _is_idle_on_server(bench, unique_name))
-    names = [EventType.Name(kind) for kind in await _count_events_by_kind(bench, unique_name)]
-    assert [name for name in names if "TIMER" in name or "ACTIVITY" in name] == []
+    event_types = [EventType.Name(kind) for kind in await _count_events_by_kind(bench, unique_name)]
+    assert [name for name in event_types if "TIMER" in name or "ACTIVITY" in name] == []
     result = await (await bench.close(unique_name)).result()
     assert (result["status"], result["context"]) == ("ended", session.names)
 
 
-async def _is_idle_on_server(bench: SessionBench, name: str) -> bool:
+async def _is_idle_on_server(bench: SessionBench, session_name: str) -> bool:
     """Return whether a session has no open child and no open workflow task.
 
-    An idle session can have them, since the end of a run reaches it twice: as a signal and as the end of a child.
+    An idle session may still have them, because it receives the end of a run twice: as a signal and as the end of a
+    child.
     """
-    description = (await bench.client.get_workflow_handle(session_id(name)).describe()).raw_description
+    description = (await bench.client.get_workflow_handle(session_id(session_name)).describe()).raw_description
     return not (description.pending_children or description.HasField("pending_workflow_task"))
 
 
@@ -94,21 +99,21 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     answers: list[str | None] = []
     long_turn = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
 
-    async def next_turn(session: SessionRecord) -> PreparedTurn:
+    async def prepare_next_turn(session: SessionRecord) -> PreparedTurn:
         answers.append(session.turns[0].answer)
         return await bench.turn(call("b", "echo", value=1))(session)
 
-    first = await bench.sessions.start_turn(unique_name, long_turn)
-    session = await bench.wait_for_turn_end(unique_name, first.workflow_id)
-    document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
+    first_turn = await bench.sessions.start_turn(unique_name, long_turn)
+    session = await bench.wait_for_turn_end(unique_name, first_turn.workflow_id)
+    document = await document_of(bench.client.get_workflow_handle(first_turn.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     [turn] = session.turns
     assert turn.response_ref is not None
     assert len(turn.response or "") < 1_000
     [full_turn] = (await bench.sessions.with_full_answers(session)).turns
     assert full_turn.answer == "x" * 20_000
-    second = await bench.sessions.start_turn(unique_name, next_turn)
-    await bench.wait_for_turn_end(unique_name, second.workflow_id)
+    second_turn = await bench.sessions.start_turn(unique_name, prepare_next_turn)
+    await bench.wait_for_turn_end(unique_name, second_turn.workflow_id)
     [answer] = answers
     assert answer is not None
     assert (encoded_size(answer) > MAX_RESPONSE_BYTES - 10, CUT_MARK in answer, answer[-9:]) == (True, True, "x" * 9)
@@ -122,7 +127,7 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
 async def test_turns_run_in_sequence_with_the_names_of_earlier_turns(bench: SessionBench, unique_name: str) -> None:
     busy_requests: list[str] = []
     held_turn = bench.turn(call("a", "hold", name=unique_name), call("b", "name_fund", name="Apex"), request="First.")
-    first = await bench.sessions.start_turn(unique_name, held_turn)
+    first_turn = await bench.sessions.start_turn(unique_name, held_turn)
     later_starts = [
         asyncio.create_task(
             bench.sessions.start_turn(
@@ -134,79 +139,82 @@ async def test_turns_run_in_sequence_with_the_names_of_earlier_turns(bench: Sess
         for _ in range(2)
     ]
     await eventually(lambda: len(busy_requests) == 2)
-    with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as error:
+    with pytest.raises(TurnRejected, match=f"is busy with the run '{first_turn.workflow_id}'") as error:
         await bench.sessions.start_turn(unique_name, bench.turn(call("c", "echo", value=1)))
-    assert (error.value.code, error.value.run_id) == ("session_busy", first.workflow_id)
+    assert (error.value.code, error.value.run_id) == ("session_busy", first_turn.workflow_id)
     bench.bench.open(unique_name)
-    runs = [(await each).workflow_id for each in later_starts]
-    for run in runs:
-        document = await document_of(bench.client.get_workflow_handle(run))
+    run_ids = [(await task).workflow_id for task in later_starts]
+    for run_id in run_ids:
+        document = await document_of(bench.client.get_workflow_handle(run_id))
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
-        await bench.wait_for_turn_end(unique_name, run)
+        await bench.wait_for_turn_end(unique_name, run_id)
     session = (await bench.sessions.find(unique_name)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
-    assert {turn.run_id for turn in session.turns} == {first.workflow_id, *runs}
-    starts = [turn.started_at or "" for turn in session.turns][1:]
-    assert all(start >= (turn.ended_at or "z") for start, turn in zip(starts, session.turns, strict=False))
+    assert {turn.run_id for turn in session.turns} == {first_turn.workflow_id, *run_ids}
+    start_times = [turn.started_at or "" for turn in session.turns][1:]
+    assert all(start >= (turn.ended_at or "z") for start, turn in zip(start_times, session.turns, strict=False))
     await bench.close(unique_name)
 
 
 async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionBench, unique_name: str) -> None:
     prepare = bench.turn(call("a", "name_fund", name="Apex"))
-    run = f"{unique_name} run"
-    first, second = await asyncio.gather(
-        *(bench.sessions.start_turn(unique_name, prepare, run=run, on_busy=lambda turn: None) for _ in range(2))
+    run_id = f"{unique_name} run"
+    first_start, second_start = await asyncio.gather(
+        *(bench.sessions.start_turn(unique_name, prepare, run=run_id, on_busy=lambda turn: None) for _ in range(2))
     )
-    assert first.workflow_id == second.workflow_id == run
-    session = await bench.wait_for_turn_end(unique_name, run)
-    repeated = await bench.sessions.start_turn(unique_name, prepare, run=run)
-    assert (repeated.workflow_id, repeated.is_new) == (run, False)
+    assert first_start.workflow_id == second_start.workflow_id == run_id
+    session = await bench.wait_for_turn_end(unique_name, run_id)
+    repeated_start = await bench.sessions.start_turn(unique_name, prepare, run=run_id)
+    assert (repeated_start.workflow_id, repeated_start.is_new) == (run_id, False)
     assert (await bench.sessions.find(unique_name)).session == session
     assert len(session.turns) == 1
     handle = bench.client.get_workflow_handle(session_id(unique_name))
-    message = {"run_id": run, "start": {"plan": {}}, "version": 77}
+    message = {"run_id": run_id, "start": {"plan": {}}, "version": 77}
     result = await handle.execute_update(wire.UPDATE_START_TURN, message)
-    assert result == {"ok": True, "run_id": run, "version": session.version}
+    assert result == {"ok": True, "run_id": run_id, "version": session.version}
     await bench.close(unique_name)
 
 
 async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: SessionBench, unique_name: str) -> None:
     node = call("a", "name_fund", name="Apex")
-    names, run, separate_run = [f"{unique_name} {n}" for n in range(3)], f"{unique_name} run", f"{unique_name} alone"
+    session_names = [f"{unique_name} {n}" for n in range(3)]
+    run_id, separate_run_id = f"{unique_name} run", f"{unique_name} alone"
 
-    async def start_turn(name: str, run: str = run) -> StartedRun:
-        return await bench.sessions.start_turn(name, bench.turn(node), run=run, on_busy=lambda _: None)
+    async def start_turn(session_name: str, run_id: str = run_id) -> StartedRun:
+        return await bench.sessions.start_turn(session_name, bench.turn(node), run=run_id, on_busy=lambda _: None)
 
     # Two sessions at the same time: each tries to start the run before it sees the run of the other session.
-    outcomes = await asyncio.gather(*map(start_turn, names[:2]), return_exceptions=True)
+    outcomes = await asyncio.gather(*map(start_turn, session_names[:2]), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes].count(RunIdInUse) == 1, outcomes
-    owner = names[[isinstance(outcome, StartedRun) for outcome in outcomes].index(True)]
-    await bench.wait_for_turn_end(owner, run)
+    owner_name = session_names[[isinstance(outcome, StartedRun) for outcome in outcomes].index(True)]
+    await bench.wait_for_turn_end(owner_name, run_id)
     # If the losing session had the turn, a command for this turn would steer the run of the owner.
-    [losing_name] = {*names[:2]} - {owner}
+    [losing_name] = {*session_names[:2]} - {owner_name}
 
     async def has_no_turn() -> bool:
         return (await bench.sessions.read(losing_name)).session.turns == []
 
     await eventually(has_no_turn)
     with pytest.raises(RunIdInUse) as error:
-        await start_turn(names[2])
-    assert f"belongs to a run of the session {owner!r}, not to a run of the session {names[2]!r}" in str(error.value)
+        await start_turn(session_names[2])
+    assert f"belongs to a run of the session {owner_name!r}, not to a run of the session {session_names[2]!r}" in str(
+        error.value
+    )
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    await bench.client_runs.start(StartRequest(compiled, plan, workflow_id=separate_run))
+    await bench.client_runs.start(StartRequest(compiled, plan, workflow_id=separate_run_id))
     with pytest.raises(RunIdInUse) as error:
-        await start_turn(owner, separate_run)
-    assert f"belongs to a run outside of sessions, not to a run of the session {owner!r}" in str(error.value)
-    bench.runs.include_in_checks(bench.client.get_workflow_handle(separate_run))
-    for name in names[:2]:
+        await start_turn(owner_name, separate_run_id)
+    assert f"belongs to a run outside of sessions, not to a run of the session {owner_name!r}" in str(error.value)
+    bench.runs.include_in_checks(bench.client.get_workflow_handle(separate_run_id))
+    for session_name in session_names[:2]:
         with suppress(SessionNotFound):
-            await bench.close(name)
+            await bench.close(session_name)
 
 
 @pytest.mark.parametrize("channel", ["signal", "temporal", "terminate"])
 async def test_cancelled_or_terminated_turn_frees_session(bench: SessionBench, unique_name: str, channel: str) -> None:
-    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     handle = bench.client.get_workflow_handle(started_turn.workflow_id)
     await eventually(lambda: unique_name in bench.bench.entered)
     match channel:
@@ -230,15 +238,15 @@ async def test_cancelled_or_terminated_turn_frees_session(bench: SessionBench, u
         await bench.close(unique_name)
 
 
-async def _wait_until_idle(bench: SessionBench, name: str) -> None:
+async def _wait_until_idle(bench: SessionBench, session_name: str) -> None:
     async def is_idle() -> bool:
-        return (await bench.sessions.find(name)).session.status == "idle"
+        return (await bench.sessions.find(session_name)).session.status == "idle"
 
     await eventually(is_idle)
 
 
 async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: SessionBench, unique_name: str) -> None:
-    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     await eventually(lambda: unique_name in bench.bench.entered)
     await bench.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
     (turn,) = (await bench.sessions.find(unique_name)).session.turns
@@ -252,7 +260,7 @@ async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: 
 
 async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionBench, unique_name: str) -> None:
     handle = await _start_session(bench, unique_name)
-    messages: list[tuple[Any, str]] = [
+    cases: list[tuple[Any, str]] = [
         ((), "invalid"),
         ((1, 2, 3), "invalid"),
         (({"run_id": "x" * 300, "start": {}},), "invalid"),
@@ -260,9 +268,9 @@ async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionB
         (({"run_id": "r", "start": {"more": "x" * 1_100_000}},), "too_large"),
         (({"run_id": "r", "start": {}, "version": 9},), "session_changed"),
     ]
-    for message, code in messages:
+    for arguments, code in cases:
         with pytest.raises(WorkflowUpdateFailedError) as error:
-            await handle.execute_update(wire.UPDATE_START_TURN, args=message)
+            await handle.execute_update(wire.UPDATE_START_TURN, args=arguments)
         cause = error.value.cause
         assert isinstance(cause, ApplicationError)
         assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REJECTED, code)
@@ -277,7 +285,7 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
     for message in messages:
         await handle.signal(wire.SIGNAL_TURN_ENDED, message)
     await handle.signal(wire.SIGNAL_TURN_ENDED, args=[1, 2])
-    await handle.signal("nobody_knows", args=[1, 2])
+    await handle.signal("unknown_signal", args=[1, 2])
     # The run cannot read its input, so it does not report its end.
     await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": f"{unique_name} a", "start": {"neither": 1}})
     await _wait_until_idle(bench, unique_name)
@@ -286,10 +294,10 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
         wire.UPDATE_START_TURN, {"run_id": session_id(unique_name), "start": {"goal": "x"}}
     )
 
-    async def is_compensated() -> bool:
+    async def has_newer_version() -> bool:
         return (await bench.sessions.find(unique_name)).session.version > int(result["version"])
 
-    await eventually(is_compensated)
+    await eventually(has_newer_version)
     [turn] = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.run_id, turn.status, turn.names) == (f"{unique_name} a", "failed", ())
     assert (turn.outcome or "").partition(":")[0] == "invalid"
@@ -306,24 +314,26 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
         handle = await bench.runs.start_raw(
             *arguments, workflow_id=session_id(unique_name), workflow=wire.WORKFLOW_SESSION
         )
-        failure = await _failure_of(handle)
+        failure = await _wait_for_failure(handle)
         assert (failure.type, received in failure.message) == (wire.ERROR_REJECTED, True), failure
         assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{received}"
     handle = await bench.runs.start_raw(
         {"session_id": unique_name}, workflow_id=unique_name, workflow=wire.WORKFLOW_SESSION
     )
-    assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique_name!r}"
+    assert (
+        await _wait_for_failure(handle)
+    ).message == f"the workflow ID of a session is session-NAME, not {unique_name!r}"
 
 
 async def test_unknown_workflow_type_fails_with_a_suggestion(bench: SessionBench, unique_name: str) -> None:
     handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique_name, workflow="RunPlans")
-    failure = await _failure_of(handle)
+    failure = await _wait_for_failure(handle)
     assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
     known_types = "CallLimit, PlanAndExecute, RunAgent, RunPlan, Session"
     assert failure.message == f"unknown workflow type 'RunPlans'; known types: {known_types}; did you mean 'RunPlan'?"
 
 
-async def _failure_of(handle: Handle) -> ApplicationError:
+async def _wait_for_failure(handle: Handle) -> ApplicationError:
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
@@ -331,7 +341,7 @@ async def _failure_of(handle: Handle) -> ApplicationError:
 
 
 async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: SessionBench, unique_name: str) -> None:
-    child_plan = {"plan": 1, "title": f"{unique_name} below", "nodes": [call("b", "echo", value=1)]}
+    child_plan = {"plan": 1, "title": f"{unique_name} child", "nodes": [call("b", "echo", value=1)]}
     plan = {"plan": 1, "title": unique_name, "nodes": [{"id": "a", "plan": child_plan}]}
 
     async def prepare(_: SessionRecord) -> PreparedTurn:
@@ -348,10 +358,10 @@ async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: Ses
             "DagwrightTemplate": "nightly",
             "DagwrightTags": ["env=test", "team=blue"],
         },
-        f"{started_turn.workflow_id}/a": {"DagwrightTitle": f"{unique_name} below"},
+        f"{started_turn.workflow_id}/a": {"DagwrightTitle": f"{unique_name} child"},
     }
-    for run, attributes in expected.items():
-        pairs = (await bench.client.get_workflow_handle(run).describe()).typed_search_attributes.search_attributes
+    for run_id, attributes in expected.items():
+        pairs = (await bench.client.get_workflow_handle(run_id).describe()).typed_search_attributes.search_attributes
         values = {pair.key.name: pair.value for pair in pairs if pair.key.name in _IDENTIFYING_ATTRIBUTES}
         assert {name: sorted(value) if isinstance(value, list) else value for name, value in values.items()} == {
             "DagwrightTags": ["env=test", "team=blue"],
@@ -362,13 +372,13 @@ async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: Ses
 
 async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_name: str) -> None:
     handle = await _start_session(bench, unique_name, memo={wire.MEMO_SESSION_STATE: {"version": "x"}})
-    assert (await _failure_of(handle)).type == wire.ERROR_REJECTED
+    assert (await _wait_for_failure(handle)).type == wire.ERROR_REJECTED
     with pytest.raises(SessionNotFound, match="cannot be read"):
         await bench.sessions.find(unique_name)
 
 
 async def test_session_ends_after_its_turn_and_restarts_without_names(bench: SessionBench, unique_name: str) -> None:
-    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     ended_session = await bench.close(unique_name)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ending"
     with pytest.raises(TurnRejected) as error:
@@ -389,13 +399,13 @@ async def test_session_ends_after_its_turn_and_restarts_without_names(bench: Ses
 
 
 async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench, unique_name: str) -> None:
-    prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
+    compiled = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
-        await bench.client_runs.start(StartRequest(prepared, workflow_id=session_id(unique_name)))
+        await bench.client_runs.start(StartRequest(compiled, workflow_id=session_id(unique_name)))
     # A Temporal client can start such a run.
-    encoded = await bench.client_runs.encode(StartRequest(prepared))
+    encoded_request = await bench.client_runs.encode(StartRequest(compiled))
     await bench.client.start_workflow(
-        encoded.workflow, encoded.content, id=session_id(unique_name), task_queue=bench.runs.task_queue
+        encoded_request.workflow, encoded_request.content, id=session_id(unique_name), task_queue=bench.runs.task_queue
     )
     with pytest.raises(SessionNotFound, match="is a run, not a session"):
         await bench.sessions.read(unique_name)
@@ -406,17 +416,17 @@ async def test_session_that_continues_as_new_between_turns_keeps_turns_and_names
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
-    executions = []
+    execution_ids = []
     for number in range(4):
         started_turn = await bench.sessions.start_turn(
             unique_name, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
         session = await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)
-        executions.append((await bench.sessions.find(unique_name)).run_id)
+        execution_ids.append((await bench.sessions.find(unique_name)).run_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
-    assert len(set(executions)) > 1
-    await _end_with_all_executions(bench, unique_name)
+    assert len(set(execution_ids)) > 1
+    await _end_and_check_all_executions(bench, unique_name)
     # The replay needs the limit that this test has set.
     await bench.runs.check_runs()
 
@@ -461,11 +471,11 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
 async def _start_turn_and_continue_as_new(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> StartedRun:
-    """Start a turn that sets a name and then runs until its gate is opened; the session continues as new meanwhile."""
-    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    """Start a turn that sets `@cbu` and is then held, and let the session continue as new meanwhile."""
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     first_execution = (await bench.sessions.find(unique_name)).run_id
     await eventually(lambda: unique_name in bench.bench.entered)
-    # More signals than the limit, which have no effect on the turn.
+    # The signals exceed the limit, and have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
     handle = bench.client.get_workflow_handle(session_id(unique_name))
     for _ in range(4):
@@ -479,21 +489,21 @@ async def _start_turn_and_continue_as_new(
     return started_turn
 
 
-async def _count_events_by_kind(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
-    history = await bench.client.get_workflow_handle(session_id(name)).fetch_history()
+async def _count_events_by_kind(bench: SessionBench, session_name: str) -> "Counter[EventType.ValueType]":
+    history = await bench.client.get_workflow_handle(session_id(session_name)).fetch_history()
     return Counter(event.event_type for event in history.events)
 
 
-async def _end_with_all_executions(bench: SessionBench, name: str) -> None:
-    """End a session; `check_runs` then checks all its executions, not only the last."""
-    view = await bench.sessions.find(name)
+async def _end_and_check_all_executions(bench: SessionBench, session_name: str) -> None:
+    """End a session, and include all its executions in `check_runs`."""
+    view = await bench.sessions.find(session_name)
     description = await bench.client.get_workflow_handle(view.workflow_id).describe()
-    await bench.sessions.end(name)
+    await bench.sessions.end(session_name)
     first_execution = description.raw_info.first_run_id
     bench.runs.include_in_checks(bench.client.get_workflow_handle(view.workflow_id, run_id=first_execution))
 
 
-async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(
+async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_once(
     client: Client, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 1.0)

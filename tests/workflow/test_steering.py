@@ -33,12 +33,12 @@ from tests.workflow.building import ended_document, pure_node
 pytestmark = pytest.mark.server
 
 
-def _chain(name: str) -> dict[str, Any]:
-    """Return a plan whose second node is ready when the gate `name` is opened."""
-    return plan_of(hold_node("held", name), {"id": "after", "tool": "echo", "depends_on": ["held"]})
+def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
+    """Return a plan whose second node is ready when the gate is opened."""
+    return plan_of(hold_node("held", gate_name), {"id": "after", "tool": "echo", "depends_on": ["held"]})
 
 
-async def _view_at(runs: Runs, handle: Handle, status: str) -> RunView:
+async def _wait_for_status(runs: Runs, handle: Handle, status: str) -> RunView:
     """Wait until a run has a status, and return its view."""
     views: list[RunView] = []
 
@@ -55,16 +55,16 @@ def _note(code: str, message: str) -> dict[str, Any]:
 
 
 @without_cache
-async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_resumed(
+async def test_paused_run_completes_running_nodes_and_starts_no_node_before_the_resume(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    handle = await runs.start(_chain(unique_name))
+    handle = await runs.start(_plan_with_held_node(unique_name))
     await eventually(lambda: unique_name in bench.entered)
     await handle.signal(wire.PAUSE, {"reason": "too early", "by": "ann"})
     bench.open(unique_name)
-    view = await _view_at(runs, handle, "waiting")
+    view = await _wait_for_status(runs, handle, "waiting")
     expected = {"held": "completed", "after": "ready"}
-    assert {name: node["status"] for name, node in view.document()["nodes"].items()} == expected
+    assert {node_id: node["status"] for node_id, node in view.document()["nodes"].items()} == expected
     assert view.document()["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("paused", "nothing new starts: paused by ann"),
@@ -89,7 +89,7 @@ async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_re
 
 
 async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, unique_name: str) -> None:
-    # The node completes first, since only its next heartbeat would cancel it.
+    # The node completes before the cancellation, which arrives with its next heartbeat.
     node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique_name}, "heartbeat": "30s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique_name in bench.entered)
@@ -108,15 +108,15 @@ async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, uniq
 
 @without_cache
 async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, unique_name: str) -> None:
-    child_plan = _chain(unique_name)
-    handle = await runs.start({"nodes": [{"id": "below", "plan": child_plan}]})
+    child_plan = _plan_with_held_node(unique_name)
+    handle = await runs.start({"nodes": [{"id": "child", "plan": child_plan}]})
     await eventually(lambda: unique_name in bench.entered)
     await handle.signal(wire.PAUSE, {"by": "ann"})
-    child = runs.client.get_workflow_handle(f"{handle.id}/below")
-    await eventually(lambda: _has_note(child, "paused by ann"))
+    child_handle = runs.client.get_workflow_handle(f"{handle.id}/child")
+    await eventually(lambda: _has_note(child_handle, "paused by ann"))
     bench.open(unique_name)
-    await _view_at(runs, child, "waiting")
-    assert (await _view_at(runs, handle, "waiting")).status == "waiting"
+    await _wait_for_status(runs, child_handle, "waiting")
+    assert (await _wait_for_status(runs, handle, "waiting")).status == "waiting"
     await handle.signal(wire.RESUME)
     assert bare_document(await document_of(handle))["status"] == "completed"
 
@@ -129,15 +129,15 @@ async def _has_note(handle: Handle, message: str) -> bool:
 async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique_name}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
-    await _view_at(runs, handle, "waiting")
+    await _wait_for_status(runs, handle, "waiting")
     assert bench.effects[unique_name] == []
     await handle.signal(wire.CANCEL)
     assert bare_document(await document_of(handle))["status"] == "cancelled"
 
 
-def _held_plan(name: str, *, count: int = 1) -> dict[str, Any]:
-    """Return a plan of `count` nodes that run until the gate `name` is opened."""
-    return plan_of(*[hold_node(f"n{number}", name, heartbeat="1s") for number in range(count)])
+def _plan_of_held_nodes(gate_name: str, *, count: int = 1) -> dict[str, Any]:
+    """Return a plan of `count` nodes that run until the gate is opened."""
+    return plan_of(*[hold_node(f"n{number}", gate_name, heartbeat="1s") for number in range(count)])
 
 
 async def _set_limits(handle: Handle, **message: Any) -> str:
@@ -153,7 +153,7 @@ async def _has_timers(handle: Handle, count: int) -> bool:
 
 
 async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start({**_held_plan(unique_name), "deadline": "3s"})
+    handle = await runs.start({**_plan_of_held_nodes(unique_name), "deadline": "3s"})
     await eventually(lambda: unique_name in bench.entered)
     started_at = time.time()
     assert await _set_limits(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
@@ -173,7 +173,7 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench,
 async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    handle = await runs.start({**_held_plan(unique_name), "deadline": "1h"})
+    handle = await runs.start({**_plan_of_held_nodes(unique_name), "deadline": "1h"})
     await eventually(lambda: unique_name in bench.entered)
     age_s = time.time() - (await view_of(runs, handle)).started_at  # type: ignore[operator]
     limit_s = round(age_s) + 3
@@ -186,7 +186,7 @@ async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
 
 
 async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_held_plan(unique_name, count=4), max_in_flight=1)
+    handle = await runs.start(_plan_of_held_nodes(unique_name, count=4), max_in_flight=1)
     await eventually(lambda: bench.running[unique_name] == 1)
     assert await _set_limits(handle, max_parallel=3) == "the run now has max_parallel 3"
     await eventually(lambda: bench.running[unique_name] == 3)
@@ -223,7 +223,7 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
         ({"by": "ann"}, "set_limits must be an object such as "),
         (None, "set_limits must be an object such as "),
     ]
-    handle = await cached_runs.start(_held_plan(unique_name))
+    handle = await cached_runs.start(_plan_of_held_nodes(unique_name))
     await eventually(lambda: unique_name in bench.entered)
     for message, reason in rejected_messages:
         assert (await rejection_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
@@ -232,19 +232,19 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
     await cached_runs.check_runs()
 
 
-def _held_in_task_and_thread(name: str) -> dict[str, Any]:
-    """Return a plan of a completed node, two nodes that run until they are cancelled, and a pending node."""
+def _plan_held_in_task_and_thread(gate_name: str) -> dict[str, Any]:
+    """Return a plan of a pure node, two nodes that run until they are cancelled, and a dependent node."""
     return plan_of(
         pure_node("done", 1),
-        hold_node("task", name, "done", heartbeat="1s"),
-        {**hold_node("thread", name, "done", heartbeat="1s"), "tool": "hold_in_thread"},
+        hold_node("task", gate_name, "done", heartbeat="1s"),
+        {**hold_node("thread", gate_name, "done", heartbeat="1s"), "tool": "hold_in_thread"},
         {"id": "after", "tool": "echo", "depends_on": ["task"]},
     )
 
 
 def _check_cancelled(document: Document, reason: str) -> None:
-    """Check a run of `_held_in_task_and_thread` except its notes."""
-    assert {name: value for name, value in document.items() if name != "notes"} == {
+    """Check a run of `_plan_held_in_task_and_thread` except its notes."""
+    assert {field: value for field, value in document.items() if field != "notes"} == {
         "status": "cancelled",
         "output": {},
         "nodes": {
@@ -257,7 +257,7 @@ def _check_cancelled(document: Document, reason: str) -> None:
 
 
 async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_held_in_task_and_thread(unique_name))
+    handle = await runs.start(_plan_held_in_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
     document = bare_document(await document_of(handle))
@@ -276,7 +276,7 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
 
 
 async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(_held_in_task_and_thread(unique_name))
+    handle = await runs.start(_plan_held_in_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.cancel()
     document = bare_document(await document_of(handle))
@@ -284,9 +284,9 @@ async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench:
     _check_cancelled(document, "cancelled through Temporal")
     assert bench.cleaned.count(unique_name) == 2
     assert end_of(await handle.fetch_history()) == "canceled"
-    recorded = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
-    assert recorded is not None
-    assert bare_document(recorded) == {**bare_document(await document_of(handle)), "nodes": {}}
+    recorded_document = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
+    assert recorded_document is not None
+    assert bare_document(recorded_document) == {**bare_document(await document_of(handle)), "nodes": {}}
 
 
 async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -308,6 +308,6 @@ async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed
     document = await document_of(handle)
     history = await handle.fetch_history()
     completions = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-    completed_nodes = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
-    assert len(completed_nodes) == len(completions)
+    completed_ids = [node_id for node_id, node in document["nodes"].items() if node["status"] == "completed"]
+    assert len(completed_ids) == len(completions)
     await uncached_runs.check_runs()

@@ -1,4 +1,4 @@
-"""Commands for nodes: to cancel and to retry a node, and the rejection of invalid messages."""
+"""Commands that cancel and retry nodes, and the rejection of invalid commands."""
 
 from typing import Any
 
@@ -14,23 +14,23 @@ from tests.workflow.building import ended_document
 pytestmark = pytest.mark.server
 
 
-async def _update(handle: Handle, name: str, **message: Any) -> Any:
-    return await handle.execute_update(name, {"by": "ann", **message})
+async def _send_command(handle: Handle, command: str, **message: Any) -> Any:
+    return await handle.execute_update(command, {"by": "ann", **message})
 
 
 async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, bench: Bench, unique_name: str) -> None:
     child_plan = {"plan": 1, "nodes": [hold_node("inner", f"{unique_name} inner")]}
-    items = hold_node("m", "{{item}}", for_each=[f"{unique_name} x", f"{unique_name} y"], key="{{index}}")
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, items]})
-    names = {f"{unique_name} {name}" for name in ("inner", "x", "y")}
-    await eventually(lambda: names <= set(bench.entered))
-    await _update(handle, wire.CANCEL_NODE, node_id="sub")
-    await _update(handle, wire.CANCEL_NODE, node_id="m[1]")
+    map_node = hold_node("m", "{{item}}", for_each=[f"{unique_name} x", f"{unique_name} y"], key="{{index}}")
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, map_node]})
+    gate_names = {f"{unique_name} {suffix}" for suffix in ("inner", "x", "y")}
+    await eventually(lambda: gate_names <= set(bench.entered))
+    await _send_command(handle, wire.CANCEL_NODE, node_id="sub")
+    await _send_command(handle, wire.CANCEL_NODE, node_id="m[1]")
     await eventually(lambda: {f"{unique_name} inner", f"{unique_name} y"} <= set(bench.cleaned))
     bench.open(f"{unique_name} x")
     nodes = bare_document(await ended_document(runs, handle))["nodes"]
     expected = {"sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled"}
-    assert {name: node["status"] for name, node in nodes.items()} == expected
+    assert {node_id: node["status"] for node_id, node in nodes.items()} == expected
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -41,30 +41,30 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, be
     }
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
     await eventually(lambda: unique_name in bench.entered)
-    result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
+    result = await _send_command(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique_name in bench.cleaned)
     assert bare_document(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
-    child = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
-    inner = child.document()["nodes"]["inner"]
-    assert inner["reason"] == "cancelled by ann"
-    assert inner["lineage"]["overrides"][0]["source"] == "signal"
+    child_view = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
+    inner_node = child_view.document()["nodes"]["inner"]
+    assert inner_node["reason"] == "cancelled by ann"
+    assert inner_node["lineage"]["overrides"][0]["source"] == "signal"
 
 
 @without_cache
 async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique_name: str) -> None:
     first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique_name}}
-    handle = await runs.start({"nodes": [first_node, echo_node("b", "a"), hold_node("on", f"{unique_name} on")]})
+    handle = await runs.start({"nodes": [first_node, echo_node("b", "a"), hold_node("held", f"{unique_name} held")]})
     await wait_for_node(runs, handle, "b", "blocked")
-    assert "'on' is running" in await rejection_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
-    assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
+    assert "'held' is running" in await rejection_of(handle, {"node_id": "held"}, update=wire.RETRY_NODE)
+    assert await _send_command(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
     await wait_for_node(runs, handle, "b", "completed")
-    bench.open(f"{unique_name} on")
+    bench.open(f"{unique_name} held")
     document = await ended_document(runs, handle)
     assert bare_document(document)["nodes"] == {
         "a": completed_node(unique_name, attempts=2),
         "b": completed_node({"a": unique_name}),
-        "on": completed_node(f"{unique_name} on"),
+        "held": completed_node(f"{unique_name} held"),
     }
     assert len(bench.effects[unique_name]) == 2
     assert len(set(bench.effects[unique_name])) == 1
@@ -75,26 +75,26 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
 
 
 async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Bench, unique_name: str) -> None:
-    inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique_name}}
-    child_plan = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold_node("on", f"{unique_name} on")]})
+    inner_node = {"id": "inner", "tool": "second_time", "arguments": {"name": unique_name}}
+    child_plan = {"plan": 1, "nodes": [inner_node], "output": "{{inner.result}}"}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold_node("held", f"{unique_name} held")]})
     await wait_for_node(runs, handle, "sub", "failed")
-    await _update(handle, wire.RETRY_NODE, node_id="sub")
+    await _send_command(handle, wire.RETRY_NODE, node_id="sub")
     await wait_for_node(runs, handle, "sub", "completed")
-    bench.open(f"{unique_name} on")
+    bench.open(f"{unique_name} held")
     assert bare_document(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique_name, attempts=2)
     assert len(set(bench.effects[unique_name])) == 1
 
 
 async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start({"nodes": [hold_node("on", unique_name)]})
+    handle = await runs.start({"nodes": [hold_node("held", unique_name)]})
     await eventually(lambda: unique_name in bench.entered)
     assert await rejection_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
     )
     assert "'node_id'" in await rejection_of(handle, {}, update=wire.CANCEL_NODE)
-    assert "'arguments'" in await rejection_of(handle, {"node_id": "on", "arguments": 1}, update=wire.RETRY_NODE)
+    assert "'arguments'" in await rejection_of(handle, {"node_id": "held", "arguments": 1}, update=wire.RETRY_NODE)
     assert "'nodes'" in await rejection_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
-    assert "at most" in await rejection_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
+    assert "at most" in await rejection_of(handle, {"node_id": "held", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique_name)
-    assert bare_document(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique_name)}
+    assert bare_document(await ended_document(runs, handle))["nodes"] == {"held": completed_node(unique_name)}

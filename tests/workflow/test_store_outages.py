@@ -30,8 +30,8 @@ from tests.workflow.test_offloaded_regions import plan as region_plan
 
 pytestmark = pytest.mark.server
 
-_TABLE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
-_DIGEST = {"id": "digest", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
+_TABLE_NODE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
+_DIGEST_NODE = {"id": "digest", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
 
 
 @pytest.fixture
@@ -59,27 +59,29 @@ def outage(folder: Path) -> Iterator[None]:
         moved_store.rename(store)
 
 
-def held_plan(name: str) -> Document:
-    """Return a plan whose large region starts when the gate `name` is opened."""
+def plan_with_held_region(gate_name: str) -> Document:
+    """Return a plan whose large region starts when the gate is opened."""
     plan = region_plan(REGION_NODE_COUNT)
     plan["nodes"][0]["depends_on"] = ["hold"]
-    return {**plan, "nodes": [hold_node("hold", name), *plan["nodes"]]}
+    return {**plan, "nodes": [hold_node("hold", gate_name), *plan["nodes"]]}
 
 
-async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
+async def read_store_notes(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     """Return node and message of each note about the unavailable store."""
     view = await view_of(runs, handle)
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
 @asynccontextmanager
-async def run_in_outage(runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate: str) -> AsyncIterator[Handle]:
-    """Make the store unavailable while a node of a new run is at a gate; then wait for the note of the run."""
+async def start_run_in_outage(
+    runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate: str
+) -> AsyncIterator[Handle]:
+    """Make the store unavailable while a node of a new run is at a gate, and wait for the note of the run."""
     handle = await runs.start(plan)
     await eventually(lambda: gate in bench.entered)
 
     async def has_note() -> bool:
-        return bool(await notes_of(runs, handle))
+        return bool(await read_store_notes(runs, handle))
 
     with outage(folder):
         bench.open(gate)
@@ -90,23 +92,23 @@ async def run_in_outage(runs: Runs, bench: Bench, folder: Path, plan: Document, 
 async def test_region_continues_when_the_store_responds(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    plan = held_plan(unique_name)
-    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
-        ((node, message),) = await notes_of(outage_runs, handle)
-        assert node is None
+    plan = plan_with_held_region(unique_name)
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+        ((node_id, message),) = await read_store_notes(outage_runs, handle)
+        assert node_id is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
         assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
-    assert await notes_of(outage_runs, handle) == []
+    assert await read_store_notes(outage_runs, handle) == []
     assert bare_document(await read_full_document(outage_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
 
 
 async def test_region_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    plan = held_plan(unique_name)
-    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+    plan = plan_with_held_region(unique_name)
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -114,19 +116,19 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
     assert document["nodes_ref"]["counts"] == {"cancelled": REGION_NODE_COUNT - 1}
 
 
-async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
+async def test_call_that_waits_for_the_store_has_a_note_and_uses_no_attempt(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    digest_of_parts = {
+    parts_node = {
         **{"id": "parts", "tool": "digest"},
         "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"},
     }
-    digest = {**_DIGEST, "retry": {"max_attempts": 1}}
-    nodes = [_TABLE, hold_node("hold", unique_name, "table"), digest_of_parts, digest]
+    digest_node = {**_DIGEST_NODE, "retry": {"max_attempts": 1}}
+    nodes = [_TABLE_NODE, hold_node("hold", unique_name, "table"), parts_node, digest_node]
     plan = {"nodes": nodes, "output": "{{digest.result}}"}
-    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
-        ((node, message),) = await notes_of(outage_runs, handle)
-        assert node == "digest"
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+        ((node_id, message),) = await read_store_notes(outage_runs, handle)
+        assert node_id == "digest"
         assert message.startswith(f"digest waits for the payload store: the payload store {tmp_path}")
         assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
@@ -138,8 +140,8 @@ async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
 async def test_call_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    plan = {"nodes": [_TABLE, hold_node("hold", unique_name, "table"), _DIGEST]}
-    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
+    plan = {"nodes": [_TABLE_NODE, hold_node("hold", unique_name, "table"), _DIGEST_NODE]}
+    async with start_run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["digest"]["status"]) == ("cancelled", "cancelled")
@@ -149,7 +151,7 @@ async def test_call_that_waits_for_the_store_can_be_cancelled(
 async def test_missing_or_damaged_region_fails_its_nodes(
     outage_runs: Runs, bench: Bench, tmp_path: Path, *, unique_name: str, is_missing: bool, reason: str
 ) -> None:
-    handle = await outage_runs.start(held_plan(unique_name))
+    handle = await outage_runs.start(plan_with_held_region(unique_name))
     await eventually(lambda: unique_name in bench.entered)
     view = await view_of(outage_runs, handle)
     assert view.scheduler is not None
@@ -200,12 +202,12 @@ async def full_store_runs(
     client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs whose payload store rejects only the table, with short pauses between the attempts."""
-    put = FolderStore.put
+    original_put = FolderStore.put
 
     async def reject_table(store: FolderStore, content: bytes) -> str:
         if b'"row 7"' in content:
             raise StoreUnavailable("the store is full")
-        return await put(store, content)
+        return await original_put(store, content)
 
     monkeypatch.setattr(FolderStore, "put", reject_table)
     monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
@@ -215,23 +217,31 @@ async def full_store_runs(
         await runs.check_runs()
 
 
-async def _waits_of(handle: Handle) -> list[dict[str, Any]]:
+async def _read_store_waits(handle: Handle) -> list[dict[str, Any]]:
     """Return the inputs of the activities that waited for the store."""
     history = await handle.fetch_history()
     scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
     return [
-        json.loads(each.input.payloads[0].data) for each in scheduled if each.activity_type.name == ACTIVITY_AWAIT_STORE
+        json.loads(attributes.input.payloads[0].data)
+        for attributes in scheduled
+        if attributes.activity_type.name == ACTIVITY_AWAIT_STORE
     ]
 
 
 async def test_call_whose_result_cannot_be_stored_fails_after_five_repeats(full_store_runs: Runs) -> None:
-    # An attempt stops to wait for the store ten seconds before its timeout, so here it does not wait.
-    table = {"id": "table", "tool": "table", "arguments": {"rows": 500}, "timeout": "9s", "retry": {"max_attempts": 1}}
-    handle = await full_store_runs.start({"nodes": [table]})
+    # An attempt stops waiting for the store ten seconds before its timeout, so an attempt of 9 s does not wait.
+    table_node = {
+        "id": "table",
+        "tool": "table",
+        "arguments": {"rows": 500},
+        "timeout": "9s",
+        "retry": {"max_attempts": 1},
+    }
+    handle = await full_store_runs.start({"nodes": [table_node]})
     node = (await document_of(handle))["nodes"]["table"]
     assert (node["status"], node["error"]["code"], node["error"]["retryable"]) == ("failed", "store_unavailable", True)
     assert node["attempts"] == MAX_STORE_WAITS + 1
-    waits = await _waits_of(handle)
+    waits = await _read_store_waits(handle)
     assert [wait["pause_s"] for wait in waits] == [0.0, 0.01, 0.02, 0.04, 0.08]
     assert all(wait["size_bytes"] > 10_000 for wait in waits)
     assert (await full_store_runs.read_document(handle))["nodes"]["table"]["attempts"] == MAX_STORE_WAITS + 1

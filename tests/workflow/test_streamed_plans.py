@@ -1,4 +1,4 @@
-"""Plans that run while the model still writes them: nodes that start early, nodes that wait, interrupted streams."""
+"""Plans that run while the model writes them: nodes that start early, nodes that wait, and interrupted streams."""
 
 import asyncio
 import json
@@ -26,33 +26,33 @@ pytestmark = pytest.mark.server
 
 
 _CLOCK_DIFFERENCE_S = 0.01
-"""Maximum difference between the server's and the worker's clock in a quarter of a second."""
+"""Maximum drift between the clocks of the server and the worker in a quarter of a second."""
 
 
-def interrupted_answer(content: str, *, after: str) -> Any:
-    """Return an answer whose stream ends in the chunk with the end of the text `after`."""
-    end = content.index(after) + len(after)
+def interrupted_answer(content: str, *, last_text: str) -> Any:
+    """Return an answer whose stream ends with the chunk that contains the end of `last_text`."""
+    end = content.index(last_text) + len(last_text)
     return slow(text(content), characters=CHUNK_CHARACTERS, cut_after=-(-end // CHUNK_CHARACTERS), each_s=0.01)
 
 
-def nodes_of(document: Document) -> Sequence[str]:
+def node_ids_of(document: Document) -> Sequence[str]:
     """Return the IDs of the nodes of a run, in order."""
     return [*document["nodes"]]
 
 
-async def node_messages_of(handle: Handle) -> list[Any]:
-    """Return the contents of the signals that brought nodes, in order."""
-    signals = [event.workflow_execution_signaled_event_attributes for event in await signal_events_of(handle)]
+async def read_node_messages(handle: Handle) -> list[Any]:
+    """Return the contents of the signals that delivered nodes, in order."""
+    signals = [event.workflow_execution_signaled_event_attributes for event in await read_signal_events(handle)]
     return [json.loads(signal.input.payloads[0].data) for signal in signals]
 
 
-async def signal_times_of(handle: Handle) -> list[float]:
-    """Return the times of these signals in seconds, in order."""
-    return [event.event_time.ToNanoseconds() / 1e9 for event in await signal_events_of(handle)]
+async def read_signal_times(handle: Handle) -> list[float]:
+    """Return the times in seconds of the signals that delivered nodes, in order."""
+    return [event.event_time.ToNanoseconds() / 1e9 for event in await read_signal_events(handle)]
 
 
-async def signal_events_of(handle: Handle) -> list[HistoryEvent]:
-    """Return the events of these signals, in order."""
+async def read_signal_events(handle: Handle) -> list[HistoryEvent]:
+    """Return the events of the signals that delivered nodes, in order."""
     history = await handle.fetch_history()
     return [
         event
@@ -81,7 +81,7 @@ async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_s
             bench.open(f"n{number}")
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")
-    assert sorted(nodes_of(document)) == sorted(["plan", "read", *[f"n{number}" for number in range(6)], "answer"])
+    assert sorted(node_ids_of(document)) == sorted(["plan", "read", *[f"n{number}" for number in range(6)], "answer"])
     assert sorted(bench.entered) == [f"n{number}" for number in range(6)]
 
 
@@ -96,7 +96,7 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
     async with serve_script(held_answer(plan, gate, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Change it.", "change", "order", "hold"))
         await eventually(lambda: bench.entered == ["look"])
-        assert [[node["id"] for node in message["nodes"]] for message in await node_messages_of(handle)] == [["look"]]
+        assert [[node["id"] for node in message["nodes"]] for message in await read_node_messages(handle)] == [["look"]]
         assert not bench.effects
         gate.set()
         bench.open("look")
@@ -104,17 +104,19 @@ async def test_nodes_with_side_effects_start_after_the_complete_plan(serve_scrip
         await answer(handle, "change", {"approved": True})
         await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
         document = await checked_document(runs, handle)
-    assert nodes_of(document) == ["plan", "read", "look", "change", "order", "answer"]
+    assert node_ids_of(document) == ["plan", "read", "look", "change", "order", "answer"]
     assert len(bench.effects["world"]) == 1
 
 
 async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_script: ServeScript) -> None:
     bench, gate = Bench(), asyncio.Event()
     first_node = call("a", "hold", name="a")
-    invalid_text = plan_text(first_node, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
-    last_node = call("d", "echo", of="{{a.result}}")
-    repaired = plan_text(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last_node)
-    script = (held_answer(invalid_text, gate, after=json.dumps(first_node)), repaired, "Done.")
+    invalid_plan = plan_text(first_node, call("b", "fly"), call("c", "echo", value="{{a.result}}"))
+    last_node = call("d", "echo", value="{{a.result}}")
+    repaired_plan = plan_text(
+        call("b", "echo", value="{{c.result}}"), call("c", "echo", value="{{a.result}}"), last_node
+    )
+    script = (held_answer(invalid_plan, gate, after=json.dumps(first_node)), repaired_plan, "Done.")
     async with serve_script(*script, bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
@@ -122,36 +124,38 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         document = await checked_document(runs, handle)
-    repair = server.calls[1]
-    assert "This plan cannot be run:" in repair.text
-    assert '"at": "/nodes/1/tool"' in repair.text
-    assert json.dumps(first_node) in repair.text.partition("have been started already")[2]
+    repair_call = server.calls[1]
+    assert "This plan cannot be run:" in repair_call.text
+    assert '"at": "/nodes/1/tool"' in repair_call.text
+    assert json.dumps(first_node) in repair_call.text.partition("have been started already")[2]
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert bench.entered == ["a"]
-    expected_results = {"a": "a", "b": {"of": {"of": "a"}}, "d": {"of": "a"}}
-    assert {name: document["nodes"][name]["result"] for name in expected_results} == expected_results
+    expected_results = {"a": "a", "b": {"value": {"value": "a"}}, "d": {"value": "a"}}
+    assert {node_id: document["nodes"][node_id]["result"] for node_id in expected_results} == expected_results
 
 
 async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: ServeScript) -> None:
     bench = Bench()
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, *[call(f"long{number}", "echo", words="x" * 600) for number in range(3)])
-    second_plan = plan_text(call("b", "echo", of="{{a.result}}"))
-    script = (interrupted_answer(interrupted_plan, after="x" * 500), second_plan, "Done.")
+    second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
+    script = (interrupted_answer(interrupted_plan, last_text="x" * 500), second_plan, "Done.")
     async with serve_script(*script, bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         document = await checked_document(runs, handle)
-        messages = await node_messages_of(handle)
-    assert [(m["attempt"], m["from"], [n["id"] for n in m["nodes"]]) for m in messages] == [
+        messages = await read_node_messages(handle)
+    assert [
+        (message["attempt"], message["from"], [node["id"] for node in message["nodes"]]) for message in messages
+    ] == [
         (1, 0, ["a"]),
         (2, 0, []),
-        *[(2, 0, ["b"]) for m in messages[2:]],
+        *[(2, 0, ["b"]) for _ in messages[2:]],
     ]
     assert_has_continuation_prompt(server.calls[1], first_node)
     assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
-    assert nodes_of(document) == ["plan", "read", "a", "b", "answer"]
+    assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]
 
 
 async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effect(serve_script: ServeScript) -> None:
@@ -169,7 +173,7 @@ async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effec
         gate.set()
         bench.open("a")
         document = await checked_document(runs, handle)
-    assert nodes_of(document) == ["plan", "read", "a", "b", "answer"]
+    assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]
     assert (document["status"], document.get("notes"), bench.entered) == ("completed", None, ["a"])
 
 
@@ -179,7 +183,10 @@ _REJECTED_MESSAGES: list[tuple[Any, str]] = [
         "must wait until the plan is complete",
     ),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "must wait until the plan is complete"),
-    (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "not a node of the plan"),
+    (
+        planned_message("plan", 1, offset=0, nodes=[call("w", "echo", value="{{plan.result}}")]),
+        "not a node of the plan",
+    ),
     (
         planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
         "the id 'answer' is reserved for nodes that the run adds",
@@ -206,45 +213,47 @@ async def test_message_with_nodes_that_cannot_start_is_rejected_with_the_reason(
             document = await checked_document(runs, handle)
             assert [note["code"] for note in document["notes"]] == ["message_rejected"], reason
             assert reason in document["notes"][0]["message"]
-            assert nodes_of(document) == ["plan", "read", "a", "answer"]
+            assert node_ids_of(document) == ["plan", "read", "a", "answer"]
 
 
 async def test_no_node_starts_before_the_plan_is_approved(serve_script: ServeScript) -> None:
     async with serve_script(plan_text(call("a", "echo")), "Done.") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo", approve_plan=True))
         await wait_for_requests(runs.client, handle.id, "approve")
-        assert (await node_messages_of(handle), server.calls[0].is_streamed) == ([], False)
+        assert (await read_node_messages(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
         await answer(handle, "approve", {"approved": True})
         document = await checked_document(runs, handle)
     assert [note["code"] for note in document["notes"]] == ["message_rejected"]
-    assert nodes_of(document) == ["plan", "read", "approve", "a", "answer"]
+    assert node_ids_of(document) == ["plan", "read", "approve", "a", "answer"]
 
 
 async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_script: ServeScript) -> None:
     gate = asyncio.Event()
-    names = [f"n{number}" for number in range(40)]
-    plan = plan_text(*[call(name, "echo") for name in names], title="t" * 40)
-    end = -(-plan.index("]") // CHUNK_CHARACTERS)
-    paced_answer = slow(text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=end + 1, release_event=gate)
+    node_ids = [f"n{number}" for number in range(40)]
+    plan = plan_text(*[call(node_id, "echo") for node_id in node_ids], title="t" * 40)
+    last_chunk = -(-plan.index("]") // CHUNK_CHARACTERS)
+    paced_answer = slow(
+        text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=last_chunk + 1, release_event=gate
+    )
     async with serve_script(paced_answer, "Done.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo"))
 
         async def has_all_nodes() -> bool:
-            return [node["id"] for message in await node_messages_of(handle) for node in message["nodes"]] == names
+            return [node["id"] for message in await read_node_messages(handle) for node in message["nodes"]] == node_ids
 
         await eventually(has_all_nodes)
         gate.set()
         document = await checked_document(runs, handle)
-        messages = await node_messages_of(handle)
-        times = await signal_times_of(handle)
+        messages = await read_node_messages(handle)
+        times = await read_signal_times(handle)
     assert [message["from"] for message in messages] == [
         sum(len(message["nodes"]) for message in messages[:number]) for number in range(len(messages))
     ]
     # The number of signals depends on the speed of the machine; their minimum distance does not.
     assert len(messages) > 1
-    assert min(second - first for first, second in pairwise(times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
-    assert nodes_of(document) == ["plan", "read", *names, "answer"]
+    assert min(later - earlier for earlier, later in pairwise(times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
+    assert node_ids_of(document) == ["plan", "read", *node_ids, "answer"]
 
 
 async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_script: ServeScript) -> None:
@@ -254,7 +263,7 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
     filtered_answer = replace(
         held_answer(interrupted_plan, gate, after=json.dumps(first_node)), finish_reason="content_filter"
     )
-    second_plan = plan_text(call("b", "echo", of="{{a.result}}"))
+    second_plan = plan_text(call("b", "echo", value="{{a.result}}"))
     async with serve_script(filtered_answer, second_plan, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
@@ -264,13 +273,15 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         document = await checked_document(runs, handle)
-        messages = await node_messages_of(handle)
-    assert [(m["call"], m["attempt"], [n["id"] for n in m["nodes"]]) for m in messages][:2] == [
+        messages = await read_node_messages(handle)
+    assert [(message["call"], message["attempt"], [node["id"] for node in message["nodes"]]) for message in messages][
+        :2
+    ] == [
         ("plan", 1, ["a"]),
         ("plan#2", 1, []),
     ]
     assert_has_continuation_prompt(server.calls[1], first_node)
-    assert [received.metadata["node_id"] for received in server.calls] == ["plan", "plan", "answer"]
+    assert [model_call.metadata["node_id"] for model_call in server.calls] == ["plan", "plan", "answer"]
     assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
     assert document["nodes"]["plan"]["result"]["accepted"][0] == first_node
-    assert nodes_of(document) == ["plan", "read", "a", "b", "answer"]
+    assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]

@@ -26,19 +26,19 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_DOUBLE: dict[str, Any] = {
+_DOUBLING_PLAN: dict[str, Any] = {
     "inputs": {"n": {"type": "number"}},
     "nodes": [{"id": "twice", "tool": "add", "arguments": {"left": "{{PLACEHOLDER_n}}", "right": "{{PLACEHOLDER_n}}"}}],
     "output": "{{twice.result}}",
 }
 
 
-def _hold(gate: str) -> Document:
-    return hold_node("hold", gate, heartbeat="1s")
+def _held_node(gate_name: str) -> Document:
+    return hold_node("hold", gate_name, heartbeat="1s")
 
 
 async def test_output_passes_through_nested_sub_plans(runs: Runs) -> None:
-    plan = _DOUBLE
+    plan = _DOUBLING_PLAN
     for _ in range(3):
         plan = {
             "inputs": {"n": {"type": "number"}},
@@ -47,8 +47,8 @@ async def test_output_passes_through_nested_sub_plans(runs: Runs) -> None:
         }
     handle = await runs.start(plan, inputs={"n": 2})
     assert (await document_of(handle))["output"] == 4.0
-    paths = [history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)]
-    assert paths == ["", "/sub", "/sub/sub", "/sub/sub/sub"]
+    id_suffixes = [history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)]
+    assert id_suffixes == ["", "/sub", "/sub/sub", "/sub/sub/sub"]
 
 
 async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its_node(runs: Runs) -> None:
@@ -72,8 +72,8 @@ async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its
 
 
 async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
-    innermost = plan_of(_hold(unique_name))
-    plan = plan_of({"id": "outer", "plan": plan_of({"id": "inner", "plan": innermost})})
+    innermost_plan = plan_of(_held_node(unique_name))
+    plan = plan_of({"id": "outer", "plan": plan_of({"id": "inner", "plan": innermost_plan})})
     handle = await runs.start(plan)
     await eventually(lambda: unique_name in bench.entered)
     await handle.signal("cancel", {"reason": "enough"})
@@ -92,7 +92,7 @@ async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Ben
 
 
 async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: Runs) -> None:
-    plan = {"nodes": [{"id": f"s{number}", "plan": _DOUBLE, "arguments": {"n": number}} for number in range(8)]}
+    plan = {"nodes": [{"id": f"s{number}", "plan": _DOUBLING_PLAN, "arguments": {"n": number}} for number in range(8)]}
     handle = await runs.start(plan)
     await handle.signal("cancel")
     document = bare_document(await document_of(handle))
@@ -103,17 +103,17 @@ async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: 
     # `histories_of` waits for the end of each sub-plan, so no sub-plan is open.
     for history in child_histories:
         child_document = await document_of(runs.client.get_workflow_handle(history.workflow_id))
-        name = history.workflow_id.rpartition("/")[2]
+        node_id = history.workflow_id.rpartition("/")[2]
         if child_document["status"] == "completed":
-            assert document["nodes"][name]["status"] == "completed"
-    assert started_ids >= {name for name, node in document["nodes"].items() if node["status"] == "completed"}
+            assert document["nodes"][node_id]["status"] == "completed"
+    assert started_ids >= {node_id for node_id, node in document["nodes"].items() if node["status"] == "completed"}
 
 
 async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique_name))}))
+    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_held_node(unique_name))}))
     await eventually(lambda: unique_name in bench.entered)
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
-    await child.terminate("by hand")
+    await child.terminate("terminated manually")
     bench.open(unique_name)
     assert bare_document(await document_of(handle))["nodes"] == {
         "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
@@ -123,7 +123,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
 
 
 async def test_sub_plan_that_temporal_cancels_cancels_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
-    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique_name))}))
+    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_held_node(unique_name))}))
     await eventually(lambda: unique_name in bench.entered)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
     assert bare_document(await document_of(handle))["nodes"] == {"sub": cancelled_node("the sub-plan was cancelled")}
@@ -156,7 +156,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
 
 async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     sub_plan_node = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
-    handle = await runs.start(plan_of(_hold(unique_name), sub_plan_node))
+    handle = await runs.start(plan_of(_held_node(unique_name), sub_plan_node))
     await eventually(lambda: unique_name in bench.entered)
     conflicting_plan = plan_of(hold_node("a", f"{unique_name} conflict"))
     conflicting_run = await runs.start_raw({"plan": conflicting_plan}, workflow_id=f"{handle.id}/sub")
@@ -185,7 +185,7 @@ async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench:
 async def test_error_of_a_timed_out_sub_plan_has_its_id_and_limit(
     runs: Runs, unique_name: str, node_fields: dict[str, Any], plan_fields: dict[str, Any], message: str
 ) -> None:
-    child_plan = plan_of(_hold(unique_name), **plan_fields)
+    child_plan = plan_of(_held_node(unique_name), **plan_fields)
     handle = await runs.start(plan_of({"id": "held", "plan": child_plan, **node_fields}))
     document = bare_document(await document_of(handle))
     assert document["nodes"]["held"] == failed_node(f"sub_plan_failed: the sub-plan failed: {message}")

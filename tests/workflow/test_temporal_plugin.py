@@ -47,7 +47,7 @@ pytestmark = pytest.mark.server
 
 _MAX_WAIT_S = 60.0
 """Maximum time for each step of a test."""
-ENCRYPTED = replace(DataConverter.default, payload_codec=XorCodec())
+ENCRYPTING_CONVERTER = replace(DataConverter.default, payload_codec=XorCodec())
 
 
 @tool(effects="pure")
@@ -68,7 +68,7 @@ def fail() -> None:
     raise ValueError("broken for good")
 
 
-PRICED_AFTER_APPROVAL = {
+PRICE_AND_APPROVAL_PLAN = {
     "title": "Order a secretlamp",
     "inputs": {"item": {"type": "string"}},
     "nodes": [
@@ -77,7 +77,7 @@ PRICED_AFTER_APPROVAL = {
     ],
     "output": "{{price.result}}",
 }
-PRICED = {
+PRICE_PLAN = {
     "nodes": [{"id": "price", "tool": "price", "arguments": {"item": "lamp", "count": 4}}],
     "output": "{{price.result}}",
 }
@@ -115,7 +115,7 @@ class Shop:
 
 @asynccontextmanager
 async def open_shop(
-    server: LiveServer, tmp_path: Path, *, converter: DataConverter = ENCRYPTED, **options: Any
+    server: LiveServer, tmp_path: Path, *, converter: DataConverter = ENCRYPTING_CONVERTER, **options: Any
 ) -> AsyncIterator[Shop]:
     """Serve the workflows of the shop with a separate worker, whose client has the plugin."""
     settings = Settings(state_dir=tmp_path)
@@ -132,7 +132,7 @@ async def test_plan_of_an_encrypting_application_can_be_listed_explained_and_ans
     server: LiveServer, tmp_path: Path
 ) -> None:
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(PRICED_AFTER_APPROVAL, {"item": "lamp"})
+        order = await shop.order(PRICE_AND_APPROVAL_PLAN, {"item": "lamp"})
         run_id, runs = f"{order.id}-plan", shop.services.runs
 
         async def is_in_the_inbox() -> bool:
@@ -178,7 +178,7 @@ async def test_worker_compiles_a_plan_in_the_given_dialect(server: LiveServer, t
         )
         assert (await run.result())["status"] == "completed"
         invalid_run = await shop.client.start_workflow(
-            "RunPlan", {"plan": PRICED, "dialect": "tasks"}, id=f"tasks-{uuid4()}", task_queue=shop.task_queue
+            "RunPlan", {"plan": PRICE_PLAN, "dialect": "tasks"}, id=f"tasks-{uuid4()}", task_queue=shop.task_queue
         )
         with pytest.raises(WorkflowFailureError) as error:
             await invalid_run.result()
@@ -208,7 +208,7 @@ async def test_failed_plan_raises_its_typed_error(server: LiveServer, tmp_path: 
 
 async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path: Path) -> None:
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(PRICED_AFTER_APPROVAL, {"item": "lamp"})
+        order = await shop.order(PRICE_AND_APPROVAL_PLAN, {"item": "lamp"})
         child = shop.client.get_workflow_handle(f"{order.id}-plan")
         await eventually(lambda: shop.is_waiting(child.id))
         await order.cancel()
@@ -245,7 +245,7 @@ async def test_worker_with_a_different_payload_store_does_not_start(server: Live
 
 
 async def _check_order(shop: Shop, plan_queue: str) -> None:
-    order = await shop.order(PRICED, plan_queue, workflow=NotifyingOrderWorkflow)
+    order = await shop.order(PRICE_PLAN, plan_queue, workflow=NotifyingOrderWorkflow)
     assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
 
 
@@ -292,7 +292,9 @@ async def test_second_plugin_of_a_worker_needs_a_separate_queue(server: LiveServ
     ]
     list_plan = {"nodes": [{"id": "list", "tool": "catalogue", "arguments": {"size": 10}}], "output": "{{list.result}}"}
     async with Worker(client, task_queue=task_queue, workflows=[FailingOrderWorkflow], plugins=plugins):
-        order = await client.start_workflow(FailingOrderWorkflow.run, PRICED, id=f"a-{uuid4()}", task_queue=task_queue)
+        order = await client.start_workflow(
+            FailingOrderWorkflow.run, PRICE_PLAN, id=f"a-{uuid4()}", task_queue=task_queue
+        )
         assert await order.result() == {"item": "lamp", "price": 12}
         run = await client.start_workflow("RunPlan", {"plan": list_plan}, id=f"b-{uuid4()}", task_queue=plan_queue)
         assert (await run.result())["output"] == "lamp lamp "

@@ -31,10 +31,10 @@ from tests.support.runs import (
 
 pytestmark = pytest.mark.server
 
-_HEAD = "from dagwright.tools import tool\n\n"
-_BEGIN = '@tool(effects="read")\ndef begin(name: str) -> str:\n    return f"{name} began"\n\n\n'
-_GREET = '@tool(effects="write")\ndef greet(name: str) -> str:\n    return f"hello {name}"\n\n\n'
-_GATE = {"id": "gate", "tool": "wait", "arguments": {"duration": "1s"}, "depends_on": ["first"]}
+_IMPORT_LINES = "from dagwright.tools import tool\n\n"
+_BEGIN_TOOL = '@tool(effects="read")\ndef begin(name: str) -> str:\n    return f"{name} began"\n\n\n'
+_GREET_TOOL = '@tool(effects="write")\ndef greet(name: str) -> str:\n    return f"hello {name}"\n\n\n'
+_GATE_NODE = {"id": "gate", "tool": "wait", "arguments": {"duration": "1s"}, "depends_on": ["first"]}
 
 
 class Deployment:
@@ -48,31 +48,31 @@ class Deployment:
 
     def load(self, *parts: str) -> Toolset:
         """Write the file with these parts, and load it as a new process would."""
-        self._file.write_text(_HEAD + "".join(parts), encoding="utf-8")
+        self._file.write_text(_IMPORT_LINES + "".join(parts), encoding="utf-8")
         for name in [name for name in sys.modules if name.startswith("dagwright_tools_")]:
             del sys.modules[name]
         return load_toolset(self._settings, [str(self._file)])
 
     @asynccontextmanager
-    async def serving(self, *parts: str) -> AsyncIterator[Runs]:
+    async def serve(self, *parts: str) -> AsyncIterator[Runs]:
         toolset = self.load(*parts)
         async with worker.serving(self._client, toolset, task_queue=self._settings.task_queue):
             yield Runs(
                 self._client, task_queue=toolset.user_queues[0], tools=toolset.declarations(), store=toolset.store
             )
 
-    async def view(self, handle: Handle) -> RunView:
-        """Return the run as commands show it."""
+    async def read_view(self, handle: Handle) -> RunView:
+        """Return the view of a run that commands show."""
         return await RunReader(self._client, handle.id).read()
 
-    async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
+    async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
         """Start a run with the first version of the file, and stop the worker after the first node."""
-        async with self.serving(*parts) as runs:
+        async with self.serve(*parts) as runs:
             first_node = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
-            handle = await runs.start({"nodes": [first_node, _GATE, *nodes]})
+            handle = await runs.start({"nodes": [first_node, _GATE_NODE, *nodes]})
 
             async def is_first_node_done() -> bool:
-                return (await self.view(handle)).nodes_done > 0
+                return (await self.read_view(handle)).nodes_done > 0
 
             await eventually(is_first_node_done)
         return handle
@@ -90,16 +90,16 @@ def deployment(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return Deployment(client, tmp_path)
 
 
-def _greeting(**more: Any) -> dict[str, Any]:
-    return {"id": "second", "tool": "greet", "arguments": {"name": "ann"}, "depends_on": ["gate"], **more}
+def _greet_node(**fields: Any) -> dict[str, Any]:
+    return {"id": "second", "tool": "greet", "arguments": {"name": "ann"}, "depends_on": ["gate"], **fields}
 
 
 async def test_new_version_with_changed_code_and_a_new_tool_serves_the_run(deployment: Deployment) -> None:
-    handle = await deployment.start_run(_greeting())
-    old_version = deployment.load(_BEGIN, _GREET).declarations()["greet"].version
-    new_tool = _GREET.replace("greet", "wave")
-    changed_tool = _GREET.replace("hello", "good day")
-    async with deployment.serving(_BEGIN, changed_tool, new_tool) as runs:
+    handle = await deployment.start_run(_greet_node())
+    old_version = deployment.load(_BEGIN_TOOL, _GREET_TOOL).declarations()["greet"].version
+    new_tool = _GREET_TOOL.replace("greet", "wave")
+    changed_tool = _GREET_TOOL.replace("hello", "good day")
+    async with deployment.serve(_BEGIN_TOOL, changed_tool, new_tool) as runs:
         document = await deployment.checked_document(handle)
         assert document["nodes"]["second"]["result"] == "good day ann"
         lineage = document["nodes"]["second"]["lineage"]
@@ -107,64 +107,64 @@ async def test_new_version_with_changed_code_and_a_new_tool_serves_the_run(deplo
 
 
 async def test_call_of_a_removed_tool_waits_with_a_note_until_a_version_has_the_tool(deployment: Deployment) -> None:
-    handle = await deployment.start_run(_greeting())
-    held_document: dict[str, Any] = {}
+    handle = await deployment.start_run(_greet_node())
+    waiting_document: dict[str, Any] = {}
 
-    async def is_held() -> bool:
-        view = await deployment.view(handle)
-        held_document.update(view.document())
+    async def is_waiting() -> bool:
+        view = await deployment.read_view(handle)
+        waiting_document.update(view.document())
         return any(note["code"] == "tool_missing" for note in view.notes)
 
-    async with deployment.serving(_BEGIN):
-        await eventually(is_held)
-        assert (held_document["status"], held_document["nodes"]["second"]["status"]) == ("waiting", "waiting")
-        [note] = [note for note in held_document["notes"] if note["code"] == "tool_missing"]
+    async with deployment.serve(_BEGIN_TOOL):
+        await eventually(is_waiting)
+        assert (waiting_document["status"], waiting_document["nodes"]["second"]["status"]) == ("waiting", "waiting")
+        [note] = [note for note in waiting_document["notes"] if note["code"] == "tool_missing"]
         assert (
             "has no tool 'greet'; its call waits; start a worker of this queue that has the tool, or" in note["message"]
         )
         assert note["node_id"] == "second"
-    async with deployment.serving(_BEGIN, _GREET):
+    async with deployment.serve(_BEGIN_TOOL, _GREET_TOOL):
         document = await deployment.checked_document(handle)
     assert (document["nodes"]["second"]["result"], document["nodes"]["second"]["attempts"]) == ("hello ann", 1)
 
 
 async def test_renamed_tool_with_an_alias_serves_calls_of_the_old_name(deployment: Deployment) -> None:
-    pure_tool = _GREET.replace('"write"', '"pure"').replace("greet", "shout")
+    pure_tool = _GREET_TOOL.replace('"write"', '"pure"').replace("greet", "shout")
     handle = await deployment.start_run(
-        _greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure_tool]
+        _greet_node(), _greet_node(id="third", tool="shout"), parts=[_BEGIN_TOOL, _GREET_TOOL, pure_tool]
     )
-    renamed_tool = _GREET.replace("def greet", "def welcome").replace('"write"', '"write", aliases=["greet"]')
-    pure_tool = pure_tool.replace("def shout", "def call_out").replace('"pure"', '"pure", aliases=["shout"]')
-    async with deployment.serving(_BEGIN, renamed_tool, pure_tool):
+    renamed_tool = _GREET_TOOL.replace("def greet", "def welcome").replace('"write"', '"write", aliases=["greet"]')
+    renamed_pure_tool = pure_tool.replace("def shout", "def call_out").replace('"pure"', '"pure", aliases=["shout"]')
+    async with deployment.serve(_BEGIN_TOOL, renamed_tool, renamed_pure_tool):
         document = await deployment.checked_document(handle)
-    assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
+    assert [document["nodes"][node_id]["result"] for node_id in ("second", "third")] == ["hello ann", "hello ann"]
 
 
 async def test_call_with_a_renamed_parameter_fails_with_the_parameter(deployment: Deployment) -> None:
-    handle = await deployment.start_run(_greeting())
-    changed_tool = _GREET.replace("name: str", "person: str").replace("{name}", "{person}")
-    async with deployment.serving(_BEGIN, changed_tool):
+    handle = await deployment.start_run(_greet_node())
+    changed_tool = _GREET_TOOL.replace("name: str", "person: str").replace("{name}", "{person}")
+    async with deployment.serve(_BEGIN_TOOL, changed_tool):
         document = await deployment.checked_document(handle)
     assert document["nodes"]["second"]["error"]["code"] == "invalid_arguments"
     assert "person" in document["nodes"]["second"]["error"]["message"]
 
 
 async def test_region_waits_until_a_version_has_its_removed_tool(deployment: Deployment) -> None:
-    pure_tool = _GREET.replace('"write"', '"pure"')
-    chain = [_greeting(), _greeting(id="third", depends_on=["second"])]
-    handle = await deployment.start_run(*chain, parts=[_BEGIN, pure_tool])
+    pure_tool = _GREET_TOOL.replace('"write"', '"pure"')
+    chain = [_greet_node(), _greet_node(id="third", depends_on=["second"])]
+    handle = await deployment.start_run(*chain, parts=[_BEGIN_TOOL, pure_tool])
 
-    async def is_held() -> bool:
-        return any(note["code"] == "tool_missing" for note in (await deployment.view(handle)).notes)
+    async def is_waiting() -> bool:
+        return any(note["code"] == "tool_missing" for note in (await deployment.read_view(handle)).notes)
 
-    async with deployment.serving(_BEGIN):
-        await eventually(is_held)
-    async with deployment.serving(_BEGIN, pure_tool):
+    async with deployment.serve(_BEGIN_TOOL):
+        await eventually(is_waiting)
+    async with deployment.serve(_BEGIN_TOOL, pure_tool):
         document = await deployment.checked_document(handle)
-    assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
+    assert [document["nodes"][node_id]["result"] for node_id in ("second", "third")] == ["hello ann", "hello ann"]
 
 
-_TOOLS = '''
+_TOOLS_FILE_TEXT = '''
 from dagwright.tools import tool
 
 @tool(effects="read")
@@ -175,9 +175,11 @@ def later_greeting(name: str) -> str:
 _PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
 
 
-async def test_worker_without_a_tool_compiles_plans_with_it(client: Client, tmp_path: Path, unique_name: str) -> None:
+async def test_worker_without_a_tool_compiles_plans_that_use_the_tool(
+    client: Client, tmp_path: Path, unique_name: str
+) -> None:
     tools_file = tmp_path / "greetings.py"
-    tools_file.write_text(_TOOLS, encoding="utf-8")
+    tools_file.write_text(_TOOLS_FILE_TEXT, encoding="utf-8")
     settings = Settings(state_dir=tmp_path / "state")
     toolset, empty_toolset = load_toolset(settings, [str(tools_file)]), load_toolset(settings)
     async with serving(client, toolset, task_queue=unique_name):
@@ -202,4 +204,4 @@ async def test_worker_without_a_tool_compiles_plans_with_it(client: Client, tmp_
 
 async def test_directory_has_no_unpublished_tools(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    assert await find_published_tools(store, ["nobody"], task_queue="a queue") == {}
+    assert await find_published_tools(store, ["unknown_tool"], task_queue="a queue") == {}

@@ -91,20 +91,20 @@ def _node(node_id: str, tool_name: str, *depends_on: str, **fields: Any) -> dict
     return {"id": node_id, "tool": tool_name, "arguments": {"name": node_id}, "depends_on": [*depends_on], **fields}
 
 
-async def _pending_activities(handle: Handle) -> list[PendingActivityInfo]:
+async def _read_pending_activities(handle: Handle) -> list[PendingActivityInfo]:
     return list((await handle.describe()).raw_description.pending_activities)
 
 
 async def _wait_for_paused_calls(handle: Handle, count: int) -> None:
-    """Wait until exactly `count` calls of a run are open, and the server has paused each."""
+    """Wait until a run has exactly `count` open calls, and the server has paused all of them."""
 
     async def are_paused() -> bool:
-        return [call.state for call in await _pending_activities(handle)] == [_PAUSED] * count
+        return [call.state for call in await _read_pending_activities(handle)] == [_PAUSED] * count
 
     await eventually(are_paused)
 
 
-async def _pause_message(runs: Runs, tool_name: str) -> str:
+async def _read_pause_message(runs: Runs, tool_name: str) -> str:
     pause = await find_tool_pause(runs.client, tool_name)
     assert pause is not None
     return pause.message
@@ -112,7 +112,7 @@ async def _pause_message(runs: Runs, tool_name: str) -> str:
 
 async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs: Runs, service: Service) -> None:
     assert await pause_tool(served_runs.client, service.send, by="ann", reason="they migrate") is None
-    message = await _pause_message(served_runs, service.send)
+    message = await _read_pause_message(served_runs, service.send)
     assert message.startswith("tool paused by ann at 20")
     assert message.endswith("Z: they migrate")
     nodes = [
@@ -126,7 +126,7 @@ async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs:
     view = await view_of(served_runs, handle)
     assert (view.status, view.reason) == ("waiting", message)
     document = view.document()
-    assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
+    assert {node_id: (node["status"], node["reason"]) for node_id, node in document["nodes"].items()} == {
         **{"call": ("waiting", message), "each": ("waiting", message), "each[0]": ("waiting", message)},
         **{"each[1]": ("waiting", message), "echo": ("completed", None), "after": ("pending", None)},
     }
@@ -136,10 +136,10 @@ async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs:
     ]
     assert service.calls == []
 
-    resumed = await resume_tool(served_runs.client, service.send, by="bob", ramp_s=0.1)
-    assert (resumed.pause is not None, resumed.call_count, resumed.run_count) == (True, 3, 1)
+    resume_result = await resume_tool(served_runs.client, service.send, by="bob", ramp_s=0.1)
+    assert (resume_result.pause is not None, resume_result.call_count, resume_result.run_count) == (True, 3, 1)
     document = await document_of(handle)
-    # A `write` has only one attempt; an attempt that finds its tool paused is not counted.
+    # A `write` has only one attempt, but an attempt that finds its tool paused is not counted.
     assert bare_document(document)["nodes"] == {
         **{
             "call": completed_node("call"),
@@ -163,7 +163,7 @@ async def test_running_call_of_a_paused_tool_completes_and_the_next_call_waits(
     service.gate.set()
     await _wait_for_paused_calls(handle, 1)
     nodes = (await view_of(served_runs, handle)).document()["nodes"]
-    assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
+    assert {node_id: node["status"] for node_id, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
     await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
     assert bare_document(await document_of(handle))["nodes"] == {
@@ -190,9 +190,9 @@ async def test_calls_of_a_resumed_tool_start_gradually(served_runs: Runs, servic
     await pause_tool(served_runs.client, service.get, by=None, reason=None)
     handle = await served_runs.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
     await _wait_for_paused_calls(handle, 8)
-    resumed = await resume_tool(served_runs.client, service.get, by=None, ramp_s=600)
-    assert (resumed.call_count, resumed.ramp_s) == (8, 600)
-    start_times = [call.next_attempt_schedule_time.seconds for call in await _pending_activities(handle)]
+    resume_result = await resume_tool(served_runs.client, service.get, by=None, ramp_s=600)
+    assert (resume_result.call_count, resume_result.ramp_s) == (8, 600)
+    start_times = [call.next_attempt_schedule_time.seconds for call in await _read_pending_activities(handle)]
     assert max(start_times) - min(start_times) > 30
     await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
@@ -200,7 +200,7 @@ async def test_calls_of_a_resumed_tool_start_gradually(served_runs: Runs, servic
 
 async def test_sub_plan_and_parent_run_wait_for_a_paused_tool(served_runs: Runs, service: Service) -> None:
     await pause_tool(served_runs.client, service.send, by="ann", reason=None)
-    message = await _pause_message(served_runs, service.send)
+    message = await _read_pause_message(served_runs, service.send)
     child_plan = {"nodes": [_node("deep", service.send)]}
     handle = await served_runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
 
@@ -215,7 +215,7 @@ async def test_sub_plan_and_parent_run_wait_for_a_paused_tool(served_runs: Runs,
     assert (await document_of(handle))["status"] == "completed"
 
 
-async def test_second_pause_returns_the_first_and_second_resume_has_no_effect(
+async def test_second_pause_returns_the_first_pause_and_second_resume_has_no_effect(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool_pauses, "PAUSE_PROPAGATION_S", 0.0)
@@ -228,19 +228,19 @@ async def test_second_pause_returns_the_first_and_second_resume_has_no_effect(
         return first_pause in await list_paused_tools(client)
 
     await eventually(is_listed)
-    resumed = await resume_tool(client, service.send, by="bob")
-    assert resumed == ResumeResult(first_pause, call_count=0, run_count=0, ramp_s=tool_pauses.MIN_RAMP_S)
+    resume_result = await resume_tool(client, service.send, by="bob")
+    assert resume_result == ResumeResult(first_pause, call_count=0, run_count=0, ramp_s=tool_pauses.MIN_RAMP_S)
     assert await resume_tool(client, service.send, by="bob") == ResumeResult(None, 0, 0, tool_pauses.MIN_RAMP_S)
     assert await pause_tool(client, service.send, by="eve", reason=None) is None
     await resume_tool(client, service.send, by=None)
 
 
-async def test_resumed_tool_leaves_a_manually_paused_call_paused(served_runs: Runs, service: Service) -> None:
+async def test_resume_of_a_tool_does_not_resume_a_manually_paused_call(served_runs: Runs, service: Service) -> None:
     service.is_down = True
     handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
-    run = WorkflowExecution(workflow_id=handle.id)
-    await pause_call(served_runs.client, run, "a", reason="I look at it")
+    execution = WorkflowExecution(workflow_id=handle.id)
+    await pause_call(served_runs.client, execution, "a", reason="I look at it")
     await _wait_for_paused_calls(handle, 1)
     node = (await view_of(served_runs, handle)).document()["nodes"]["a"]
     assert (node["status"], node["reason"]) == ("waiting", f"paused by {served_runs.client.identity}: I look at it")

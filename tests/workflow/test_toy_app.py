@@ -15,16 +15,16 @@ from tests.support.runs import document_of, serving_runs
 pytestmark = pytest.mark.server
 
 
-def put(item: str, **lookup: str) -> dict[str, object]:
-    shelf = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
-    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": shelf}}
+def put_intent(item: str, **lookup: str) -> dict[str, object]:
+    shelf_lookup = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
+    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": shelf_lookup}}
 
 
 async def test_answered_lookup_of_an_application_supplies_its_parameters(client: Client, tmp_path: Path) -> None:
     with toy_app():
         settings = Settings(state_dir=tmp_path)
         async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
-            handle = await runs.start({"intents": [put("lamp"), put("cup", aisle="a")]})
+            handle = await runs.start({"intents": [put_intent("lamp"), put_intent("cup", aisle="a")]})
 
             async def has_request() -> bool:
                 requests = (await view_of(runs, handle)).document()["waiting_for"]

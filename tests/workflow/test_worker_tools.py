@@ -1,4 +1,4 @@
-"""Worker tools with slots and messages; resources that the calls of a worker share."""
+"""Worker tools with slots and messages, and resources that the calls in a worker process share."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,15 +48,15 @@ def sub_goal(number: int, worker: str, *, params: Any = None, inputs: Any = None
     return {"id": number, "worker": worker, "description": f"Do {number}", "outputs": outputs, **arguments}
 
 
-def found_slot_of(number: int) -> dict[str, Any]:
+def found_slot_ref(number: int) -> dict[str, Any]:
     return {"from_sub_goal": number, "slot": "found"}
 
 
-async def test_worker_tool_receives_slots_of_others_and_its_message_is_recorded(worker_runs: Runs) -> None:
+async def test_worker_tool_receives_slots_of_other_sub_goals_and_its_node_has_its_message(worker_runs: Runs) -> None:
     sub_goals = [
         sub_goal(1, "find", params={"outcome": "busy"}),
         sub_goal(2, "find", params={"outcome": "large"}),
-        sub_goal(3, "show", inputs={"found": [found_slot_of(1), found_slot_of(2)]}),
+        sub_goal(3, "show", inputs={"found": [found_slot_ref(1), found_slot_ref(2)]}),
     ]
     document = await document_of(await worker_runs.start({"sub_goals": sub_goals}, dialect="subgoals"))
     nodes = document["nodes"]
@@ -67,11 +67,11 @@ async def test_worker_tool_receives_slots_of_others_and_its_message_is_recorded(
     assert nodes["sg3"]["result"] == {"shown": "1: Do 1+" + "x" * 20}
 
 
-_TOOLS = '''
+_TOOLS_FILE_TEXT = '''
 from pathlib import Path
 from dagwright.tools import context, tool
 
-class Desk:
+class CallLog:
     """A resource that writes its opening, its calls and its closing to a file."""
 
     def __init__(self) -> None:
@@ -85,15 +85,15 @@ class Desk:
         self.record("closed")
 
 @tool(effects="read")
-async def ask_desk(name: str) -> str:
-    """Ask the desk."""
-    context().environment.resources.get(Desk).record(name)
+async def log_call(name: str) -> str:
+    """Log a call."""
+    context().environment.resources.get(CallLog).record(name)
     return name
 '''
 _PLAN = {
     "nodes": [
-        {"id": "a", "tool": "ask_desk", "arguments": {"name": "Ann"}},
-        {"id": "b", "tool": "ask_desk", "arguments": {"name": "{{a.result}} again"}},
+        {"id": "a", "tool": "log_call", "arguments": {"name": "Ann"}},
+        {"id": "b", "tool": "log_call", "arguments": {"name": "{{a.result}} again"}},
     ],
     "output": "{{b.result}}",
 }
@@ -102,8 +102,8 @@ _PLAN = {
 async def test_resource_is_opened_once_and_closed_with_the_worker(
     client: Client, tmp_path: Path, unique_name: str
 ) -> None:
-    tools_file = tmp_path / "keeping.py"
-    tools_file.write_text(_TOOLS, encoding="utf-8")
+    tools_file = tmp_path / "call_log.py"
+    tools_file.write_text(_TOOLS_FILE_TEXT, encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path / "state"), [str(tools_file)])
     async with serving(client, toolset, task_queue=unique_name):
         document = await client.execute_workflow("RunPlan", {"plan": _PLAN}, id=unique_name, task_queue=unique_name)

@@ -20,42 +20,42 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-async def shop(runs: Runs, client: Client) -> AsyncIterator[Runs]:
+async def shop_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
     """Runs whose plans call a workflow and an activity of a worker that is not Dagwright's."""
     async with shop_worker(client) as tools:
-        shop = with_tools(runs, tools)
-        yield shop
-        await shop.check_runs()
+        shop_runs = with_tools(runs, tools)
+        yield shop_runs
+        await shop_runs.check_runs()
 
 
-def shipment(tool: str = "ship", **arguments: Any) -> dict[str, Any]:
+def shipment_node(tool: str = "ship", **arguments: Any) -> dict[str, Any]:
     return {"id": "ship", "tool": tool, "arguments": {"item": "lamp", **arguments}}
 
 
-async def running_shipment(shop: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
-    await wait_for_node(shop, handle, "ship", "running")
-    return shop.client.get_workflow_handle(f"{handle.id}/ship")
+async def wait_for_running_shipment(shop_runs: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
+    await wait_for_node(shop_runs, handle, "ship", "running")
+    return shop_runs.client.get_workflow_handle(f"{handle.id}/ship")
 
 
-async def ended_nodes(shop: Runs, handle: Handle) -> dict[str, Any]:
-    nodes: dict[str, Any] = bare_document(await ended_document(shop, handle))["nodes"]
+async def read_ended_nodes(shop_runs: Runs, handle: Handle) -> dict[str, Any]:
+    nodes: dict[str, Any] = bare_document(await ended_document(shop_runs, handle))["nodes"]
     return nodes
 
 
-async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop: Runs) -> None:
-    reserved = {"id": "reserve", "tool": "reserve", "arguments": {"item": "lamp"}}
-    shipped = {"id": "ship", "tool": "ship", "arguments": {"item": "{{reserve.result.reserved}}"}}
-    handle = await shop.start({"nodes": [reserved, shipped]})
-    assert await ended_nodes(shop, handle) == {
+async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop_runs: Runs) -> None:
+    reserve_node = {"id": "reserve", "tool": "reserve", "arguments": {"item": "lamp"}}
+    ship_node = {"id": "ship", "tool": "ship", "arguments": {"item": "{{reserve.result.reserved}}"}}
+    handle = await shop_runs.start({"nodes": [reserve_node, ship_node]})
+    assert await read_ended_nodes(shop_runs, handle) == {
         "reserve": completed_node({"reserved": "lamp"}),
         "ship": completed_node({"shipped": "lamp", "as": f"{handle.id}/ship"}),
     }
 
 
-async def test_each_item_of_a_map_has_a_separate_workflow(shop: Runs) -> None:
+async def test_each_item_of_a_map_has_a_separate_workflow(shop_runs: Runs) -> None:
     node = {"id": "ship", "tool": "ship", "for_each": ["lamp", "desk"], "arguments": {"item": "{{item}}"}}
-    handle = await shop.start({"nodes": [node]})
-    result = (await ended_nodes(shop, handle))["ship"]["result"]
+    handle = await shop_runs.start({"nodes": [node]})
+    result = (await read_ended_nodes(shop_runs, handle))["ship"]["result"]
     assert [item["shipped"] for item in result] == ["lamp", "desk"]
     assert len({item["as"] for item in result}) == 2
 
@@ -63,10 +63,10 @@ async def test_each_item_of_a_map_has_a_separate_workflow(shop: Runs) -> None:
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (shipment(fails=True, for_good=True), failed_node("NoTruck: no truck")),
-        (shipment("try_ship", fails=True), failed_node("NoTruck: no truck", attempts=2)),
+        (shipment_node(fails=True, for_good=True), failed_node("NoTruck: no truck")),
+        (shipment_node("try_ship", fails=True), failed_node("NoTruck: no truck", attempts=2)),
         (
-            {**shipment(waits=True), "timeout": "1s"},
+            {**shipment_node(waits=True), "timeout": "1s"},
             failed_node(
                 "outcome_unknown: outcome unknown: it took over 1 s, so ship may or may not have made its change"
             ),
@@ -74,38 +74,38 @@ async def test_each_item_of_a_map_has_a_separate_workflow(shop: Runs) -> None:
     ],
     ids=["fails", "fails_twice", "takes_too_long"],
 )
-async def test_failure_of_a_workflow_fails_its_node(shop: Runs, node: dict[str, Any], expected: Any) -> None:
-    handle = await shop.start({"nodes": [node]})
-    assert await ended_nodes(shop, handle) == {"ship": expected}
+async def test_failure_of_a_workflow_fails_its_node(shop_runs: Runs, node: dict[str, Any], expected: Any) -> None:
+    handle = await shop_runs.start({"nodes": [node]})
+    assert await read_ended_nodes(shop_runs, handle) == {"ship": expected}
 
 
-async def test_node_runs_until_its_workflow_completes(shop: Runs) -> None:
-    handle = await shop.start({"nodes": [shipment(waits=True)]})
-    child = await running_shipment(shop, handle)
+async def test_node_runs_until_its_workflow_completes(shop_runs: Runs) -> None:
+    handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
+    child = await wait_for_running_shipment(shop_runs, handle)
     await child.signal(ShipmentWorkflow.ship)
-    assert (await ended_nodes(shop, handle))["ship"]["result"]["shipped"] == "lamp"
+    assert (await read_ended_nodes(shop_runs, handle))["ship"]["result"]["shipped"] == "lamp"
 
 
 @pytest.mark.parametrize("target", ["run", "node", "workflow"])
-async def test_cancelled_run_node_or_workflow_cancels_node_and_workflow(shop: Runs, target: str) -> None:
-    handle = await shop.start({"nodes": [shipment(waits=True)]})
-    child = await running_shipment(shop, handle)
+async def test_cancelled_run_node_or_workflow_cancels_node_and_workflow(shop_runs: Runs, target: str) -> None:
+    handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
+    child = await wait_for_running_shipment(shop_runs, handle)
     if target == "run":
         await handle.cancel()
     elif target == "node":
         await handle.signal("cancel_node", {"node_id": "ship"})
     else:
         await child.cancel()
-    document = await ended_document(shop, handle)
+    document = await ended_document(shop_runs, handle)
     assert document["nodes"]["ship"]["status"] == "cancelled"
     assert (await child.describe()).status.name == "CANCELED"  # type: ignore[union-attr] # a described workflow has a status
 
 
-async def test_terminated_workflow_of_a_write_has_an_unknown_outcome(shop: Runs) -> None:
-    handle = await shop.start({"nodes": [shipment(waits=True)]})
-    await (await running_shipment(shop, handle)).terminate()
+async def test_terminated_workflow_of_a_write_has_an_unknown_outcome(shop_runs: Runs) -> None:
+    handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
+    await (await wait_for_running_shipment(shop_runs, handle)).terminate()
     message = "outcome unknown: its workflow was terminated, so ship may or may not have made its change"
-    assert await ended_nodes(shop, handle) == {"ship": failed_node(f"outcome_unknown: {message}")}
+    assert await read_ended_nodes(shop_runs, handle) == {"ship": failed_node(f"outcome_unknown: {message}")}
 
 
 @pytest.mark.usefixtures("low_history_limits")
@@ -116,10 +116,10 @@ async def test_map_of_workflows_continues_as_new_and_completes(
     items = [f"lamp {number}" for number in range(100)]
     node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
     async with (
-        serving_runs(short_history_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served,
+        serving_runs(short_history_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served_runs,
         shop_worker(short_history_client) as tools,
     ):
-        runs = with_tools(served, tools)
+        runs = with_tools(served_runs, tools)
         handle = await runs.start({"nodes": [node]}, max_in_flight=2)
         document = await ended_document(runs, handle)
         chain = await chain_of(runs.client, handle)

@@ -36,7 +36,7 @@ QUEUE = "retained"
 
 
 @workflow.defn(name=wire.WORKFLOW_RUN_PLAN)
-class Chain:
+class RunWorkflow:
     """Stand-in for a run: it continues as new once, or starts a sub-plan, or ends immediately."""
 
     @workflow.run
@@ -55,7 +55,7 @@ class Chain:
 
 
 @workflow.defn(name="ForeignWorkflow")
-class Foreign:
+class ForeignWorkflow:
     """A workflow of another product, which continues as new once."""
 
     @workflow.run
@@ -70,7 +70,10 @@ async def separate_client(tmp_path: Path) -> AsyncIterator[Client]:
     async with live_server(tmp_path / "server") as live:
         client = await live.start()
         worker = Worker(
-            client, task_queue=QUEUE, workflows=[Chain, Foreign], workflow_runner=UnsandboxedWorkflowRunner()
+            client,
+            task_queue=QUEUE,
+            workflows=[RunWorkflow, ForeignWorkflow],
+            workflow_runner=UnsandboxedWorkflowRunner(),
         )
         async with worker:
             yield client
@@ -94,36 +97,57 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
     }
     # The workflow of a call limit is open for years, but has no stored values.
     await set_limit(separate_client, Subject("tool", "stock"), parse_limit("1/s"), task_queue="unserved", by=None)
-    for name, run_options in options.items():
-        await separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, run_options, id=name, task_queue=QUEUE)
+    for workflow_id, run_options in options.items():
+        await separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, run_options, id=workflow_id, task_queue=QUEUE)
     await separate_client.execute_workflow("ForeignWorkflow", True, id="foreign", task_queue=QUEUE)
 
-    first, second, *foreign, resumed, resumed_again, root, child = await _wait_for_runs(separate_client, 9)
+    (
+        first_execution,
+        second_execution,
+        *foreign_executions,
+        first_resumed,
+        second_resumed,
+        parent,
+        child,
+    ) = await _wait_for_runs(separate_client, 9)
 
-    assert first == ListedRun("continued", first.run_id, first.run_id, first.started_at)
-    assert second == ListedRun(
-        "continued", second.run_id, second.run_id, second.started_at, chain_started_at=STARTED_AT
+    assert first_execution == ListedRun(
+        "continued", first_execution.run_id, first_execution.run_id, first_execution.started_at
     )
-    assert root == ListedRun("root", root.run_id, root.run_id, root.started_at)
+    assert second_execution == ListedRun(
+        "continued",
+        second_execution.run_id,
+        second_execution.run_id,
+        second_execution.started_at,
+        chain_started_at=STARTED_AT,
+    )
+    assert parent == ListedRun("root", parent.run_id, parent.run_id, parent.started_at)
     assert child == ListedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
-    assert second.earliest_start == STARTED_AT
-    assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign] == [True, True]
-    assert max(datetime.now(UTC) - run.started_at for run in (first, second, root, child)) < timedelta(minutes=1)
+    assert second_execution.earliest_start == STARTED_AT
+    assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign_executions] == [
+        True,
+        True,
+    ]
+    assert max(
+        datetime.now(UTC) - run.started_at for run in (first_execution, second_execution, parent, child)
+    ) < timedelta(minutes=1)
 
-    retained, now = await read_retention(separate_client), datetime.now(UTC)
-    owners = [retained.namespace_id]
-    listed = replace(retained, runs=[resumed, resumed_again, root, child])
-    assert removal_bound(listed, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
+    retention, now = await read_retention(separate_client), datetime.now(UTC)
+    owners = [retention.namespace_id]
+    partial_retention = replace(retention, runs=[first_resumed, second_resumed, parent, child])
+    assert removal_bound(partial_retention, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
     # After its retention, the first execution is no longer listed, while the second execution is.
     for run, message in (
-        (resumed_again, "the run 'resumed' continues a run that is no longer listed"),
+        (second_resumed, "the run 'resumed' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):
-            removal_bound(replace(retained, runs=[run]), owners=owners, now=now)
+            removal_bound(replace(retention, runs=[run]), owners=owners, now=now)
 
 
-async def test_removal_bound_of_a_namespace_is_its_oldest_start(separate_client: Client, tmp_path: Path) -> None:
+async def test_removal_bound_of_a_namespace_is_the_oldest_start_of_its_runs(
+    separate_client: Client, tmp_path: Path
+) -> None:
     store = FolderStore(tmp_path / "payloads")
     await claim_store(store, separate_client)
     description = await separate_client.workflow_service.describe_namespace(
@@ -133,8 +157,8 @@ async def test_removal_bound_of_a_namespace_is_its_oldest_start(separate_client:
     assert owners == {description.namespace_info.id}
     now = STARTED_AT + timedelta(days=300)
 
-    retained = await read_retention(separate_client)
-    assert removal_bound(retained, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
+    retention = await read_retention(separate_client)
+    assert removal_bound(retention, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
 
     await separate_client.execute_workflow(
         wire.WORKFLOW_RUN_PLAN, {"started_at": STARTED_AT.isoformat()}, id="continued", task_queue=QUEUE
@@ -148,25 +172,33 @@ async def test_removal_bound_of_a_namespace_is_its_oldest_start(separate_client:
 
 async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client) -> None:
     await separate_client.start_workflow(
-        wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_STARTED_AT: "yesterday"}
+        wire.WORKFLOW_RUN_PLAN,
+        {},
+        id="a",
+        task_queue=f"unserved-{uuid4().hex}",
+        memo={wire.MEMO_STARTED_AT: "yesterday"},
     )
 
     async def is_reported() -> bool:
         try:
-            return len((await read_retention(separate_client)).runs) < 0
+            await read_retention(separate_client)
         except RetentionUnknown as error:
             return str(error) == "the run 'a' has a start time that cannot be read"
+        return False
 
     await eventually(is_reported)
 
 
 async def test_every_page_of_runs_is_read(separate_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.namespace_retention._MAX_PAGE_SIZE", 3)
-    names = [f"run-{number}" for number in range(8)]
+    run_ids = [f"run-{number}" for number in range(8)]
     await asyncio.gather(
-        *(separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
+        *(
+            separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=run_id, task_queue=QUEUE)
+            for run_id in run_ids
+        )
     )
-    assert [run.workflow_id for run in await _wait_for_runs(separate_client, 8)] == names
+    assert [run.workflow_id for run in await _wait_for_runs(separate_client, 8)] == run_ids
 
 
 # The store of a task queue.
@@ -178,22 +210,22 @@ def queue() -> str:
 
 
 async def test_worker_with_another_store_does_not_start(client: Client, queue: str, tmp_path: Path) -> None:
-    first, second = (
+    first_toolset, second_toolset = (
         load_toolset(Settings(state_dir=tmp_path, payload_store=str(tmp_path / name))) for name in ("first", "second")
     )
-    async with serving(client, first, task_queue=queue):
+    async with serving(client, first_toolset, task_queue=queue):
         with pytest.raises(StoreMismatch) as error:
-            async with serving(client, second, task_queue=queue):
+            async with serving(client, second_toolset, task_queue=queue):
                 pass
         # The workers of another queue may use another store.
-        async with serving(client, second, task_queue=f"{queue}-other"):
+        async with serving(client, second_toolset, task_queue=f"{queue}-other"):
             pass
-    ids = [(await toolset.store.identify())[:12] for toolset in (first, second)]
+    store_ids = [(await toolset.store.identify())[:12] for toolset in (first_toolset, second_toolset)]
     assert str(error.value) == (
         f"the workers of task queue '{queue}' in namespace 'default' use the payload store {tmp_path / 'first'} "
-        f"(ID {ids[0]}), and this process has {tmp_path / 'second'} (ID {ids[1]}): set DAGWRIGHT_PAYLOAD_STORE to the "
-        "same store; to move a store, copy it with its file `store-id`; to use this store without the values of the "
-        "other store, run `dagwright store adopt --yes`"
+        f"(ID {store_ids[0]}), and this process has {tmp_path / 'second'} (ID {store_ids[1]}): "
+        "set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with its file `store-id`; "
+        "to use this store without the values of the other store, run `dagwright store adopt --yes`"
     )
 
 
@@ -202,7 +234,7 @@ async def test_workers_that_start_concurrently_agree_on_one_store(client: Client
     outcomes = await asyncio.gather(
         *(publish_store(client, store, task_queue=queue) for store in stores), return_exceptions=True
     )
-    assert [type(each) for each in outcomes if each is not None] == [StoreMismatch] * 3
+    assert [type(outcome) for outcome in outcomes if outcome is not None] == [StoreMismatch] * 3
     winner = stores[outcomes.index(None)]
     assert await published_store(client, queue) == PublishedStore(await winner.identify(), winner.location)
 
@@ -226,8 +258,8 @@ async def test_adopted_store_replaces_the_previous_store(client: Client, queue: 
     old_store, new_store = FolderStore(tmp_path / "old"), FolderStore(tmp_path / "new")
     await check_store(client, new_store, task_queue=queue)
     await publish_store(client, old_store, task_queue=queue)
-    previous = await adopt_store(client, new_store, task_queue=queue)
-    assert previous == PublishedStore(await old_store.identify(), old_store.location)
+    previous_store = await adopt_store(client, new_store, task_queue=queue)
+    assert previous_store == PublishedStore(await old_store.identify(), old_store.location)
     await publish_store(client, new_store, task_queue=queue)
     with pytest.raises(StoreMismatch):
         await publish_store(client, old_store, task_queue=queue)
