@@ -39,7 +39,7 @@ async def record() -> None:
             await server.start()
             async with open_shop(server, Path(folder), converter=DataConverter.default) as shop:
                 for name, plan in _PLANS.items():
-                    order = await shop.order(plan, {})
+                    order = await shop.start_order(plan, {})
                     print(json.dumps(await order.result())[:200])  # noqa: T201 - a command
                     save_history(_CALLERS / f"{name}.json", await order.fetch_history())
 

@@ -40,13 +40,13 @@ _MAX_CONCURRENT_CALLS = 100
 async def _await_calls(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Await calls, up to a hundred concurrently, and return the result or exception of each call."""
     outcomes: list[Any] = []
-    for first in range(0, len(calls), _MAX_CONCURRENT_CALLS):
-        outcomes += await asyncio.gather(*calls[first : first + _MAX_CONCURRENT_CALLS], return_exceptions=True)
+    for start in range(0, len(calls), _MAX_CONCURRENT_CALLS):
+        outcomes += await asyncio.gather(*calls[start : start + _MAX_CONCURRENT_CALLS], return_exceptions=True)
     return outcomes
 
 
-def _plan_with_held_node(name: str) -> dict[str, Any]:
-    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}]}
+def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
+    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": gate_name}, "heartbeat": "1s"}]}
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     """A server that accepts 100 signals and 100 updates per execution; the defaults are 10,000 and 100,000."""
     low_limits = {"history.maximumSignalsPerExecution": "100", "history.maxTotalUpdates": "100"}
     with patch.dict(local.DYNAMIC_CONFIG, low_limits):
-        async with live_server(tmp_path_factory.mktemp("strict")) as live:
-            yield live
+        async with live_server(tmp_path_factory.mktemp("strict")) as test_server:
+            yield test_server
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ async def test_run_does_not_upsert_search_attributes_that_are_missing_on_the_ser
     """Guard S9, F18: a search attribute that is not registered would block the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    run = await client.start(StartRequest(_compile(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
+    run = await client.start(StartRequest(_compile_plan(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
@@ -163,7 +163,7 @@ async def _accepts_requests(client: temporalio.client.Client) -> bool:
     return True
 
 
-def _compile(runs: Runs, plan: Any) -> CompiledPlan:
+def _compile_plan(runs: Runs, plan: Any) -> CompiledPlan:
     return prepare_plan(check_plan(plan, runs.tools), {})
 
 
@@ -185,7 +185,7 @@ async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, s
     """Guard F8: the memo of a run is short for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    compiled = _compile(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
+    compiled = _compile_plan(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
     run = await client.start(StartRequest(compiled))
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
 _REGION_NODES = 410
 """Number of pure nodes in an offloaded region."""
-_SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
+_SMALL_TEXT_NODE = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
 """A node whose result is small enough to be inlined in arguments."""
 
 
@@ -29,7 +29,7 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
     """Guard S1: the server would terminate the run."""
     plan = {
         "nodes": [
-            _SMALL,
+            _SMALL_TEXT_NODE,
             {"id": "large", "tool": "echo", "arguments": {"text": _large_text(300)}},
             {"id": "independent", "tool": "echo", "arguments": {"text": "small"}},
         ]
@@ -44,13 +44,13 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
     """Guard S1: activities of other programs receive all values inline, up to a limit."""
     node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _large_text(300)}}
-    document = await foreign_runs.run({"nodes": [_SMALL, node]})
+    document = await foreign_runs.run({"nodes": [_SMALL_TEXT_NODE, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
 
 
 async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
     """Guard S2: the server would terminate a run with such a large result."""
-    handle = await runs.start({"nodes": [_SMALL], "output": [_large_text(100)] * 4})
+    handle = await runs.start({"nodes": [_SMALL_TEXT_NODE], "output": [_large_text(100)] * 4})
     document = await document_of(handle)
     assert document["status"] == "completed"
     assert document["output"].keys() == {"ref", "bytes", "preview"}
@@ -95,12 +95,12 @@ async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(r
     """Guard S5: over 4 MB in one workflow task would block the run."""
     nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _large_text(25)}} for number in range(40)]
     small_nodes = [{"id": f"u{number}", "tool": "add", "arguments": {"left": 1, "right": 1}} for number in range(5)]
-    handle = await runs.start({"nodes": [_SMALL, *nodes, *small_nodes], "output": "{{n0.status}}"})
+    handle = await runs.start({"nodes": [_SMALL_TEXT_NODE, *nodes, *small_nodes], "output": "{{n0.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
-    scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    scheduled_activities = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     sizes: Counter[int] = Counter()
-    for event in scheduled:
+    for event in scheduled_activities:
         attributes = event.activity_task_scheduled_event_attributes
         sizes[attributes.workflow_task_completed_event_id] += attributes.input.ByteSize()
     assert sum(sizes.values()) > 8_000_000
@@ -113,13 +113,13 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
     items = list(range(260))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 200_000}}
     document = await document_of(await foreign_runs.start({"nodes": [node]}))
-    completed = Counter(node["status"] for node in document["nodes"].values())["completed"]
+    completed_count = Counter(node["status"] for node in document["nodes"].values())["completed"]
     if document["status"] == "completed":
-        assert completed == 261
+        assert completed_count == 261
         return
     assert document["error"]["code"] == "too_large"
     assert "which is too large for continue-as-new" in document["error"]["message"]
-    assert 0 < completed * 200_000 <= limits.HISTORY_LIMIT_BYTES
+    assert 0 < completed_count * 200_000 <= limits.HISTORY_LIMIT_BYTES
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ async def test_foreign_failure_messages_of_any_size_fail_only_their_node(foreign
     assert document["nodes"]["independent"] == completed_node(2.0)
 
 
-def _region(first_fields: dict[str, Any], count: int) -> list[dict[str, Any]]:
+def _region_nodes(first_fields: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Return a chain of `count` pure nodes. `first_fields` are extra fields of the first node."""
     later_nodes = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
@@ -164,7 +164,7 @@ async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs
     first_fields = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
         "inputs": {"text": {"type": "string"}},
-        "nodes": _region(first_fields, _REGION_NODES),
+        "nodes": _region_nodes(first_fields, _REGION_NODES),
         "output": f"{{{{n{_REGION_NODES - 1}.result}}}}",
     }
     document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * 999_000}))
@@ -175,11 +175,11 @@ async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs
 async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_large(cached_runs: Runs) -> None:
     """Guard S1: small values are inline in the call, and the total size would terminate the run."""
     count = 270
-    texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
+    text_nodes = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
     independent_node = {"id": "independent", "tool": "echo", "arguments": {"text": "small"}, "depends_on": ["t0"]}
     plan = {
-        "nodes": [*texts, *_region({"when": condition}, _REGION_NODES), independent_node],
+        "nodes": [*text_nodes, *_region_nodes({"when": condition}, _REGION_NODES), independent_node],
         "output": "{{independent.result}}",
     }
     document = await document_of(await cached_runs.start(plan))

@@ -55,8 +55,8 @@ async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(cached_runs: 
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
     ]
-    first, second = {"id": "first", "tool": "echo"}, {"id": "second", "tool": "echo", "depends_on": ["first"]}
-    handle = await cached_runs.start({"nodes": [*chain, first, second]})
+    first_node, second_node = {"id": "first", "tool": "echo"}, {"id": "second", "tool": "echo", "depends_on": ["first"]}
+    handle = await cached_runs.start({"nodes": [*chain, first_node, second_node]})
     document = await document_of(handle)
     end_times = _times_by_node_id(document, "ended_at")
     assert document["status"] == "completed"
@@ -66,7 +66,7 @@ async def test_long_chain_of_pure_nodes_does_not_delay_other_nodes(cached_runs: 
 
 
 async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cached_runs: Runs, client: Client) -> None:
-    """Guard F15: a timeout shorter than an outage of the server repeats effects; a long timeout delays recovery."""
+    """Guard F15: a timeout shorter than an outage of the server repeats effects, and a long timeout delays recovery."""
     nodes = [
         {"id": "read", "tool": "echo"},
         {"id": "idempotent", "tool": "return_key", "arguments": {"name": f"beats {uuid4().hex}"}},
@@ -79,12 +79,13 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
         handle = await runs.start({"nodes": nodes})
         assert (await document_of(handle))["status"] == "completed"
         await runs.check_runs()
-    scheduled = [
+    scheduled_activities = [
         event.activity_task_scheduled_event_attributes
         for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     ]
     timeouts = {
-        attributes.activity_id: attributes.heartbeat_timeout.ToTimedelta().total_seconds() for attributes in scheduled
+        attributes.activity_id: attributes.heartbeat_timeout.ToTimedelta().total_seconds()
+        for attributes in scheduled_activities
     }
     assert timeouts == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "custom": 7}
 
@@ -97,8 +98,10 @@ async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) 
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
     [history] = await histories_of(runs.client, handle)
-    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    priorities = [event.activity_task_scheduled_event_attributes.priority.priority_key for event in scheduled]
+    scheduled_activities = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    priorities = [
+        event.activity_task_scheduled_event_attributes.priority.priority_key for event in scheduled_activities
+    ]
     assert priorities == sorted(priorities)
 
 
@@ -125,7 +128,7 @@ async def test_stopping_worker_waits_for_running_tools(
 
 
 _RUN_COUNT = 3 * WORKFLOW_SLOTS
-_TASK_S = 0.2
+_TASK_DURATION_S = 0.2
 """Duration of each workflow task: long enough that all tasks would run concurrently without a limit."""
 
 
@@ -155,7 +158,7 @@ class _SlowWorkflowCode:
         with self._lock:
             self._running += 1
             self.max_running = max(self.max_running, self._running)
-        time.sleep(_TASK_S)
+        time.sleep(_TASK_DURATION_S)
         with self._lock:
             self._running -= 1
         return self._read_input(*arguments)

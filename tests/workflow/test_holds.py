@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 RETRY_AFTER_S = 3.0
 PROPAGATION_S = 1.5
-"""Maximum time until every worker without a cache applies a hold."""
+"""Maximum time until every worker applies a hold. The workers of these tests have no cache of limits."""
 CALL_COUNT = 10
 
 

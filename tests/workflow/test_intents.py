@@ -29,7 +29,7 @@ pytestmark = pytest.mark.server
 APPROVING_POLICY = Policy(approves_changes=True)
 
 
-async def test_request_becomes_intents_that_run_without_an_answer(serve_script: ServeScript) -> None:
+async def test_request_becomes_intents_and_the_run_has_no_answer_node(serve_script: ServeScript) -> None:
     script = intents_response_text(
         fund_intent("Apex"), product_intent("CUSTODY", "@result_1"), product_intent("FUND_ACCOUNTING", "@result_1")
     )
@@ -51,7 +51,7 @@ async def test_request_becomes_intents_that_run_without_an_answer(serve_script: 
     assert (call.response_format, call.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
 
 
-async def test_nothing_to_do_completes_with_the_explanation(serve_script: ServeScript) -> None:
+async def test_request_without_changes_completes_with_the_explanation(serve_script: ServeScript) -> None:
     script = intents_response_text(explanation="It has custody already.", confidence=0)
     async with serve_script(script) as (_, runs):
         plan = intents_goal(runs, confidence=0.9, approve_plan=True, policy=APPROVING_POLICY)
@@ -67,16 +67,19 @@ async def test_plan_needs_an_approval_if_the_confidence_is_below_the_limit(serve
     cases: list[tuple[Any, float | None]] = [(0.9, 0.91), (None, 0.1), (0.9, None), (0.9, 0.9)]
     script = [intents_response_text(fund_intent("Apex"), confidence=confidence) for confidence, _ in cases]
     async with serve_script(*script) as (_, runs):
-        for confidence, required in cases:
-            needs_approval = required is not None and float(confidence or 0) < required
-            handle = await runs.start_compiled_plan(intents_goal(runs, confidence=required))
+        for confidence, required_confidence in cases:
+            needs_approval = required_confidence is not None and float(confidence or 0) < required_confidence
+            handle = await runs.start_compiled_plan(intents_goal(runs, confidence=required_confidence))
             if needs_approval:
                 await wait_for_requests(runs.client, handle.id, "approve")
                 assert intent_statuses((await view_of(runs, handle)).document()) == {}
                 await submit_answer(handle, "approve", {"approved": True})
             document = await checked_document(runs, handle)
             outcome = (document["status"], "approve" in document["nodes"], intent_statuses(document))
-            assert outcome == ("completed", needs_approval, {"@result_1": "completed"}), (confidence, required)
+            assert outcome == ("completed", needs_approval, {"@result_1": "completed"}), (
+                confidence,
+                required_confidence,
+            )
 
 
 async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(serve_script: ServeScript) -> None:
@@ -115,12 +118,12 @@ async def test_intents_of_a_later_turn_refer_to_at_names_of_the_session(serve_sc
     assert cbu_id not in json.dumps(server.calls[1].messages)
 
 
-EXAMPLES = (onboarding.EXAMPLES / "parties.csv").read_text(encoding="utf-8")
+EXAMPLE_PARTIES_CSV = (onboarding.EXAMPLES / "parties.csv").read_text(encoding="utf-8")
 
 
 @asynccontextmanager
 async def serve_intents(
-    client: Client, folder: Path, *script: str, parties: str = EXAMPLES, **options: Any
+    client: Client, folder: Path, *script: str, parties: str = EXAMPLE_PARTIES_CSV, **options: Any
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
     """Serve runs whose onboarding verbs use a database with these parties."""
     file = folder / "parties.csv"

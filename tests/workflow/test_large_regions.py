@@ -37,7 +37,7 @@ def earlier_node_ids(number: int) -> list[str]:
 
 
 def plan(count: int = REGION_NODES, **fields: Any) -> dict[str, Any]:
-    """Return a large region between two ordinary nodes."""
+    """Return a plan with a large region between two ordinary nodes."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     end_node = {
         "id": "end",
@@ -108,14 +108,14 @@ PAGED_PLAN_NODES = MAX_INLINE_PLAN_NODES + MAX_PLAN_PAGE_NODES + 1
 
 
 def paged_plan(count: int) -> dict[str, Any]:
-    """Return a large plan whose run is short: it runs two nodes and skips all others."""
-    first: dict[str, Any] = {"id": "n0", "tool": "plus", "arguments": {"left": 1, "right": 1}}
+    """Return a large plan whose run is short: two nodes run, and all others are skipped."""
+    first_node: dict[str, Any] = {"id": "n0", "tool": "plus", "arguments": {"left": 1, "right": 1}}
     skipped_nodes = [
         {"id": f"n{number}", "tool": "plus", "arguments": {"left": number, "right": 1}, "when": "n0.result == 3"}
         for number in range(1, count - 1)
     ]
-    last: dict[str, Any] = {"id": "last", "tool": "plus", "arguments": {"left": "{{n0.result}}", "right": 40}}
-    return {"title": "Large", "nodes": [first, *skipped_nodes, last], "output": "{{last.result}}"}
+    last_node: dict[str, Any] = {"id": "last", "tool": "plus", "arguments": {"left": "{{n0.result}}", "right": 40}}
+    return {"title": "Large", "nodes": [first_node, *skipped_nodes, last_node], "output": "{{last.result}}"}
 
 
 async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:

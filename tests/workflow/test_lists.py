@@ -81,18 +81,18 @@ async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
         with counted_rpcs(shop.temporal) as rpcs:
             runs = await shop.list_runs(tags={"test": tag})
             assert rpcs == ["list_workflow_executions"]
-        by_title = {(run.title or "").removeprefix(tag): run for run in runs}
-        assert {title: (run.status.value, run.nodes_done, run.nodes_total) for title, run in by_title.items()} == {
+        runs_by_title = {(run.title or "").removeprefix(tag): run for run in runs}
+        assert {title: (run.status.value, run.nodes_done, run.nodes_total) for title, run in runs_by_title.items()} == {
             " asks": ("waiting", 1, 2),
             # Only the history of the run shows that its sub-plan waits.
             " has a sub-plan": ("running", 0, 1),
             " looks": ("completed", 1, 1),
             " fails": ("failed", 2, 2),
         }
-        error = by_title[" fails"].error
+        error = runs_by_title[" fails"].error
         assert error is not None
         assert (error.code, error.message, error.node) == ("node_failed", "'fail' failed: no lamp", "fail")
-        waiting_run_id = by_title[" asks"].run_id
+        waiting_run_id = runs_by_title[" asks"].run_id
         for run_filter in (
             {"title": f"{tag} as"},
             {"title": waiting_run_id},
@@ -116,14 +116,14 @@ async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
             page = await _services(shop).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
-        by_id = {request.id: request for request in page.requests if request.document["run_id"] in run_ids}
-        assert {request_id: request.title for request_id, request in by_id.items()} == {
+        requests_by_id = {request.id: request for request in page.requests if request.document["run_id"] in run_ids}
+        assert {request_id: request.title for request_id, request in requests_by_id.items()} == {
             "ask": f"{tag} asks",
             "child/ask": "Child",
         }
         for request_id, run in (("ask", shop.get_run(waiting_run_id)), ("child/ask", parent_run)):
             [request] = await _services(shop).runs.feedback.requests_of(run.id)
-            assert (by_id[request_id].document, by_id[request_id].request_ref) == (
+            assert (requests_by_id[request_id].document, requests_by_id[request_id].request_ref) == (
                 request.document,
                 request.request_ref,
             )

@@ -22,7 +22,7 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 
-def _registry(bench: Bench) -> ToolRegistry:
+def _registry_with_long_failures(bench: Bench) -> ToolRegistry:
     @tool(effects="read", secrets=["TOKEN"])
     def long_failure(size: int, secret: str = "") -> None:
         raise GiveUp(f"begin {secret}" + "x" * size + "end")
@@ -56,7 +56,9 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
         {"id": "short pure", "tool": "pure_long_failure", "arguments": {"size": 10}},
     ]
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
-        async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
+        async with serving_runs(
+            client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)
+        ) as runs:
             handle = await runs.start({"nodes": nodes})
             document = await document_of(handle)
             await runs.check_runs()
@@ -82,7 +84,7 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
 async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
     client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
+    async with serving_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [_failing_node("bad")]})
         short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
@@ -105,7 +107,7 @@ async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
 async def test_failure_during_an_outage_of_the_store_has_only_a_short_text(
     client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
+    async with serving_runs(client, _registry_with_long_failures(bench), settings=Settings(state_dir=tmp_path)) as runs:
         (tmp_path / "payloads").mkdir(exist_ok=True)
         (tmp_path / "payloads").rename(tmp_path / "away")
         (tmp_path / "payloads").write_text("no folder", encoding="ascii")

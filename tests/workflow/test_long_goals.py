@@ -59,7 +59,7 @@ async def test_replanned_text_request_continues_as_new(client: Client, serve_scr
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
     assert (document["status"], document["output"], document["nodes"]["d"]["result"]) == ("completed", "It is 6.", 6)
-    assert [document["nodes"][name]["status"] for name in "ab"] == ["superseded", "superseded"]
+    assert [document["nodes"][node_id]["status"] for node_id in "ab"] == ["superseded", "superseded"]
     assert execution_ends.count("continued") >= 2
     assert nodes_and_purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
@@ -69,9 +69,9 @@ async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: ServeScri
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."
-        full_reuse_draft = await _draft(runs, handle.id)
+        full_reuse_draft = await _create_draft(runs, handle.id)
         assert [*full_reuse_draft.prediction.reused] == ["plan", "read", "a", "b", "answer"]
-        new_answer_draft = await _draft(runs, handle.id, "answer")
+        new_answer_draft = await _create_draft(runs, handle.id, "answer")
         assert [*new_answer_draft.prediction.reused] == ["plan", "read", "a", "b"]
         document = bare_document(await document_of(await _start_fork(runs, new_answer_draft)))
     assert (document["status"], document["output"]) == ("completed", "Second.")
@@ -93,12 +93,12 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
             "b",
             "answer",
         ]
-        draft = await _draft(runs, handle.id, rerun)
+        draft = await _create_draft(runs, handle.id, rerun)
         assert [*draft.prediction.runs.items()] == [(rerun, "was selected to run again")]
-        forked = await _start_fork(runs, draft)
-        document = bare_document(await document_of(forked))
+        fork_handle = await _start_fork(runs, draft)
+        document = bare_document(await document_of(fork_handle))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
-            await _draft(runs, handle.id, rerun, "b")
+            await _create_draft(runs, handle.id, rerun, "b")
     planner_nodes = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
     nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
     assert (document["status"], document["output"], [*document["nodes"]]) == (
@@ -128,14 +128,14 @@ async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_sc
             document = await checked_document(runs, handle)
             execution_ends = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
-        assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
+        assert [*(await _create_draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
         same_plan_document = bare_document(
-            await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2")))
+            await document_of(await _start_fork(runs, await _create_draft(runs, handle.id, "@result_2")))
         )
-        fork = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
-        await wait_for_requests(runs.client, fork.id, "approve")
-        await answer(fork, "approve", {"approved": True})
-        new_plan_document = bare_document(await document_of(fork))
+        fork_handle = await _start_fork(runs, await _create_draft(runs, handle.id, "plan#2"))
+        await wait_for_requests(runs.client, fork_handle.id, "approve")
+        await answer(fork_handle, "approve", {"approved": True})
+        new_plan_document = bare_document(await document_of(fork_handle))
     assert (document["status"], execution_ends[0], execution_ends[-1]) == ("completed", "continued", "completed")
     assert [*intent_statuses(document)] == ["@result_1", "@result_2", "@result_3"]
     # The repeated intent finds the existing product.
@@ -165,8 +165,10 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeSc
             "answer",
         ]
         with pytest.raises(ForkRejected, match="or add 'plan' to `rerun` to have the model plan again"):
-            await _draft(runs, handle.id)
-        document = bare_document(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "plan"))))
+            await _create_draft(runs, handle.id)
+        document = bare_document(
+            await document_of(await _start_fork(runs, await _create_draft(runs, handle.id, "plan")))
+        )
     assert (document["status"], document["output"]) == ("completed", "Two.")
     assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
@@ -181,8 +183,8 @@ async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add.", "plus", "give_up"))
         assert (await checked_document(runs, handle))["output"] == "It is 2."
         with pytest.raises(ForkRejected, match="have superseded other nodes"):
-            await _draft(runs, handle.id)
-        draft = await _draft(runs, handle.id, "plan#2")
+            await _create_draft(runs, handle.id)
+        draft = await _create_draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]
         document = bare_document(await document_of(await _start_fork(runs, draft)))
     assert (document["status"], document["output"], document["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
@@ -190,18 +192,18 @@ async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script
 
 
 async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
-    snapshot = (await _forks(runs).create_run_input(draft)).snapshot
+    snapshot = (await _create_forks(runs).create_run_input(draft)).snapshot
     run_input = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
     return await runs.start_raw(run_input, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
 
 
-async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
+async def _create_draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
     """Return the draft of a fork, as the command `fork` does."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, runs.tools, rerun=rerun)
-    return await _forks(runs).draft(view, plan, inputs={}, rerun=rerun)
+    return await _create_forks(runs).draft(view, plan, inputs={}, rerun=rerun)
 
 
-def _forks(runs: Runs) -> Forks:
+def _create_forks(runs: Runs) -> Forks:
     return Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)

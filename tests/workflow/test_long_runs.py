@@ -52,7 +52,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, list[str]]:
-    """Name of a step -> the idempotency keys of its calls."""
+    """Argument `name` of the tool `count` -> the idempotency keys of these calls."""
     return {}
 
 
@@ -105,7 +105,7 @@ def _counting_plan_and_values(size: int, *, width: int, prefix: str) -> tuple[di
     return {"nodes": nodes, "output": {node_id: f"{{{{{node_id}.result}}}}" for node_id in last_ids}}, values
 
 
-async def test_each_step_runs_once_across_executions(
+async def test_each_node_runs_once_across_executions(
     cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
@@ -121,15 +121,15 @@ async def test_each_step_runs_once_across_executions(
     assert document["output"] == {node_id: values[node_id] for node_id in document["output"]}
     assert document["execution_id"] == chain[-1].run_id
     memo = await (await handle.describe()).memo()
-    started = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
-    assert memo == {wire.MEMO_STARTED_AT: started.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    start_time = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
+    assert memo == {wire.MEMO_STARTED_AT: start_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
     await cached_runs.check_runs()
 
 
 async def test_no_signal_is_lost_while_a_run_continues_as_new(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each unknown signal adds a note to the run, so that the number of notes shows lost signals."""
+    """Each unknown signal adds a note to the run, so the number of notes must be the number of signals."""
     monkeypatch.setattr(limits, "MAX_NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, _ = _counting_plan_and_values(110, width=10, prefix="s")
@@ -150,8 +150,8 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
 
 async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
     with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
-        after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
-        handle = await runs.start({"nodes": [*_chains(60, "n"), after]})
+        dependent_node = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
+        handle = await runs.start({"nodes": [*_chains(60, "n"), dependent_node]})
         document = bare_document(await document_of(handle))
         assert document["output"] == {"after": {}}
         chain = await chain_of(runs.client, handle)
@@ -165,8 +165,8 @@ async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None
 async def _snapshot_activity_ids(handle: Handle) -> list[str]:
     """Return the IDs of the activities that store the snapshot of a run."""
     history = await handle.fetch_history()
-    scheduled = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
-    return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
+    activity_ids = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
+    return [activity_id for activity_id in activity_ids if activity_id.startswith(wire.ID_PUT_STATE)]
 
 
 async def test_deadline_applies_during_an_outage_of_the_store(
@@ -192,7 +192,7 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_re
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
-            handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_chains(60, "n")]})
+            handle = await runs.start({"nodes": [_held_sub_plan_node(unique_name), *_chains(60, "n")]})
             document = bare_document(await document_of(handle))
             await runs.check_runs()
     message = "the history is full, and the payload store permanently rejected the state of the run: given up manually"
@@ -206,7 +206,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    plan = {"nodes": [_held_sub_plan(unique_name), *_chains(60, "n")]}
+    plan = {"nodes": [_held_sub_plan_node(unique_name), *_chains(60, "n")]}
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots:
@@ -253,8 +253,10 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
         "max_parallel": 4,
         "arguments": {"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
     }
-    after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
-    handle = await cached_runs.start({"nodes": [map_node, *_chains(60, "n"), after], "output": "{{after.result}}"})
+    dependent_node = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
+    handle = await cached_runs.start(
+        {"nodes": [map_node, *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
+    )
     document = await document_of(handle)
     assert document["output"] == {"last": 201}
     assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
@@ -271,8 +273,8 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
     await cached_runs.check_runs()
 
 
-def _held_sub_plan(name: str) -> dict[str, Any]:
-    return {"id": "sub", "plan": {"nodes": [hold_node("hold", name, heartbeat="1s")], "output": "{{hold.result}}"}}
+def _held_sub_plan_node(gate_name: str) -> dict[str, Any]:
+    return {"id": "sub", "plan": {"nodes": [hold_node("hold", gate_name, heartbeat="1s")], "output": "{{hold.result}}"}}
 
 
 async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
@@ -282,9 +284,9 @@ async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
 
 async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique_name: str) -> Handle:
     """Start a run with a held sub-plan, and wait until the run has continued as new."""
-    after = {"id": "after", "tool": "echo", "arguments": {"output": "{{sub.result}}"}}
+    dependent_node = {"id": "after", "tool": "echo", "arguments": {"output": "{{sub.result}}"}}
     handle = await runs.start(
-        {"nodes": [_held_sub_plan(unique_name), *_chains(60, "n"), after], "output": "{{after.result}}"}
+        {"nodes": [_held_sub_plan_node(unique_name), *_chains(60, "n"), dependent_node], "output": "{{after.result}}"}
     )
     await eventually(lambda: unique_name in bench.entered)
     await eventually(lambda: _has_continued_as_new(runs, handle))
@@ -372,8 +374,8 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
-    started = chain[0].events[0].event_time.ToDatetime()
-    assert [round((_end_of_first_timer(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(
+    start_time = chain[0].events[0].event_time.ToDatetime()
+    assert [round((_end_of_first_timer(history) - start_time).total_seconds(), 1) for history in chain] == [6.0] * len(
         chain
     )
 
@@ -409,18 +411,19 @@ async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Ben
     assert [note["message"] for note in document["notes"]] == ["max_parallel 2 and deadline 2h set by ann"]
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
-    started = chain[0].events[0].event_time.ToDatetime()
-    timer_ends_s = [round((_end_of_first_timer(history) - started).total_seconds(), 1) for history in chain[1:]]
+    start_time = chain[0].events[0].event_time.ToDatetime()
+    timer_ends_s = [round((_end_of_first_timer(history) - start_time).total_seconds(), 1) for history in chain[1:]]
     assert timer_ends_s == [7200.0] * len(timer_ends_s)
 
 
 def _end_of_first_timer(history: WorkflowHistory) -> datetime:
-    """Return when the first timer of an execution ends, by the workflow time, which is constant in a workflow task."""
+    """Return the workflow time at which the first timer of an execution ends."""
+    # The workflow time is constant in a workflow task.
     events = {event.event_id: event for event in history.events}
     timer = events_of(history, EventType.EVENT_TYPE_TIMER_STARTED)[0].timer_started_event_attributes
     task = events[timer.workflow_task_completed_event_id].workflow_task_completed_event_attributes
-    started = events[task.started_event_id].event_time.ToDatetime()
-    return started + timer.start_to_fire_timeout.ToTimedelta()
+    start_time = events[task.started_event_id].event_time.ToDatetime()
+    return start_time + timer.start_to_fire_timeout.ToTimedelta()
 
 
 async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique_name: str) -> None:
@@ -441,7 +444,7 @@ async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs
 
 async def test_run_with_many_signals_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
     with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
-        handle = await runs.start({"nodes": [_held_sub_plan(unique_name)]})
+        handle = await runs.start({"nodes": [_held_sub_plan_node(unique_name)]})
         await eventually(lambda: unique_name in bench.entered)
         newest_execution = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):

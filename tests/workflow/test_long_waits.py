@@ -26,8 +26,8 @@ pytestmark = pytest.mark.java
 
 _DAY_S = 86_400.0
 _QUESTION = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "30d", "reminder": "7d"}
-_CHECK = {"id": "check", "human": _QUESTION}
-_AFTER = {"id": "after", "tool": "echo", "arguments": {"check": "{{check.result.approved}}"}}
+_CHECK_NODE = {"id": "check", "human": _QUESTION}
+_DEPENDENT_NODE = {"id": "after", "tool": "echo", "arguments": {"check": "{{check.result.approved}}"}}
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,12 @@ async def _days_of_timers(handle: Handle) -> list[float]:
     """Return how many days after the start each timer of the run fired."""
     history = await handle.fetch_history()
     started_at = history.events[0].event_time.ToSeconds()
-    fired = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)
-    return [round((event.event_time.ToSeconds() - started_at) / _DAY_S, 2) for event in fired]
+    fired_timers = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)
+    return [round((event.event_time.ToSeconds() - started_at) / _DAY_S, 2) for event in fired_timers]
 
 
 async def test_request_without_an_answer_has_four_reminders_and_then_fails(time_skipping_runs: Runs) -> None:
-    handle = await time_skipping_runs.start({"nodes": [_CHECK, _AFTER]})
+    handle = await time_skipping_runs.start({"nodes": [_CHECK_NODE, _DEPENDENT_NODE]})
     document = bare_document(await document_of(handle))
 
     assert document["nodes"]["check"] == failed_node("no_answer: 'check' was not answered in time: Publish?")
@@ -64,7 +64,7 @@ async def test_request_without_an_answer_has_four_reminders_and_then_fails(time_
 
 
 async def test_answer_after_three_weeks_is_applied(environment: WorkflowEnvironment, time_skipping_runs: Runs) -> None:
-    handle = await time_skipping_runs.start({"nodes": [_CHECK, _AFTER]})
+    handle = await time_skipping_runs.start({"nodes": [_CHECK_NODE, _DEPENDENT_NODE]})
     await environment.sleep(timedelta(days=20))
     [request] = await handle.query(wire.QUERY_PENDING)
     answer = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}

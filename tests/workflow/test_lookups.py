@@ -1,4 +1,4 @@
-"""Lookups of parties: unambiguous lookups are bound, and people answer the others before any node runs."""
+"""Lookups of parties: unambiguous lookups are bound, and people answer ambiguous lookups before any node runs."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.workflow.test_forks import fork
 
 pytestmark = pytest.mark.server
 
-_PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
+_PARTIES_FILE = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of workers whose database has the parties of the example."""
     settings = Settings(state_dir=tmp_path_factory.mktemp("lookups"))
     database = EntityDatabase(settings.database_url)
-    load_parties(database, _PARTIES)
+    load_parties(database, _PARTIES_FILE)
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
     database.write(lambda session: [add_party(session, key).id for key in keys])
     database.dispose()
@@ -117,7 +117,7 @@ async def test_unambiguous_party_is_bound_without_a_request(runs: Runs, database
 MARIA_REQUEST_ID, POLARIS_REQUEST_ID = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
-async def test_requests_about_ambiguous_lookups_come_before_any_node(
+async def test_requests_about_ambiguous_lookups_open_before_any_node_runs(
     runs: Runs, database: EntityDatabase, unique_name: str
 ) -> None:
     plan = {

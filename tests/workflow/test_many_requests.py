@@ -41,14 +41,14 @@ def _plan() -> dict[str, Any]:
     }
 
 
-async def _open_requests(runs: Runs, handle: Handle) -> set[str]:
+async def _read_open_request_ids(runs: Runs, handle: Handle) -> set[str]:
     view = await view_of(runs, handle)
     return set(view.scheduler.features.feedback.requests.open) if view.scheduler is not None else set()
 
 
 async def _wait_for_requests(runs: Runs, handle: Handle, count: int) -> None:
     async def has_count() -> bool:
-        return len(await _open_requests(runs, handle)) == count
+        return len(await _read_open_request_ids(runs, handle)) == count
 
     await eventually(has_count)
 
@@ -112,11 +112,11 @@ async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> No
     assert len(person.rejections) == rejected_count + len(repeated_ids)
 
     await _wait_for_requests(cached_runs, handle, 1)
-    assert await _open_requests(cached_runs, handle) == {"gate"}
+    assert await _read_open_request_ids(cached_runs, handle) == {"gate"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "gate", "answer": {"approved": True}})
     await _wait_for_requests(cached_runs, handle, _REQUESTS_PER_NODE - len(early_ids))
     later_ids = [request_id for request_id in expected if request_id not in first_ids]
-    assert await _open_requests(cached_runs, handle) == set(later_ids)
+    assert await _read_open_request_ids(cached_runs, handle) == set(later_ids)
     random_source.shuffle(later_ids)
     answers = [
         person.answer(request_id, expected[request_id], by_update=number % 2 == 0)

@@ -41,11 +41,11 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 PRODUCTION_BATCH_ITEMS = map_items.MAP_BATCH_ITEMS
-"""Maximum number of items in a map that is not split, without the patch of these tests."""
+"""Maximum number of items in a map batch in production."""
 
 
 class Meter:
-    """The number of concurrent calls, and its maximum."""
+    """A counter of concurrent calls and of their maximum number."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -91,7 +91,7 @@ async def map_runs(
 
 @pytest.fixture
 async def runs(map_runs: Runs) -> AsyncIterator[Runs]:
-    """Runs of a worker; at the end of a test, the histories of its runs are checked and replayed."""
+    """Runs of a worker. At the end of each test, their histories are checked and replayed."""
     yield map_runs
     await map_runs.check_runs()
 
@@ -105,8 +105,12 @@ def _map_plan(items: Any, *extra_nodes: dict[str, Any], **fields: Any) -> dict[s
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", PRODUCTION_BATCH_ITEMS)
     size = PRODUCTION_BATCH_ITEMS + 1
-    after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
-    plan = _map_plan(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "index": "{{index}}"})
+    dependent_node = {
+        "id": "after",
+        "tool": "echo",
+        "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]},
+    }
+    plan = _map_plan(list(range(size)), dependent_node, tool="echo", arguments={"n": "{{item}}", "index": "{{index}}"})
     handle = await runs.start(plan)
     document = await document_of(handle)
     last_result = {"n": size - 1, "index": size - 1}
@@ -150,7 +154,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 
 @pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "map batches"])
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Neither the list nor the items of a batch are inline in a run, because they are too large."""
+    """The list, and the items of a batch, are too large to be inline in a run."""
     monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": 2_000}}
     arguments = {"name": "{{item.name}}", "index": "{{index}}"}
@@ -184,8 +188,8 @@ async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkey
     timeouts_s = {}
     for history in await histories_of(runs.client, handle):
         for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
-            scheduled = event.activity_task_scheduled_event_attributes
-            timeouts_s[scheduled.activity_type.name] = scheduled.heartbeat_timeout.ToTimedelta().total_seconds()
+            attributes = event.activity_task_scheduled_event_attributes
+            timeouts_s[attributes.activity_type.name] = attributes.heartbeat_timeout.ToTimedelta().total_seconds()
     assert timeouts_s == {"wide_table": 3.0, "load_items": 15.0, "echo": 3.0, "put_blob": 3.0, "join_items": 15.0}
 
 
@@ -237,8 +241,8 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) 
 async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique_name: str) -> None:
     items = [str(number) for number in range(84)]
     node = {"tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "1s", "max_parallel": 4}
-    by_key, by_index = ({"id": node_id, "for_each": items, **node} for node_id in ("by_key", "by_index"))
-    handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_index]})
+    keyed_map, unkeyed_map = ({"id": node_id, "for_each": items, **node} for node_id in ("by_key", "by_index"))
+    handle = await runs.start({"nodes": [{**keyed_map, "key": "k{{item}}"}, unkeyed_map]})
     await eventually(lambda: bench.entered.count(unique_name) == 8, timeout_s=30)
     message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):

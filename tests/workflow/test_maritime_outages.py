@@ -34,13 +34,13 @@ from tests.support.server_proxies import server_proxy
 
 pytestmark = [pytest.mark.server, pytest.mark.search]
 
-TO_HOUSTON = {"term": {"destination_port_code": "USHOU"}}
+HOUSTON_FILTER = {"term": {"destination_port_code": "USHOU"}}
 
 
 async def test_additional_worker_tool_explains_a_query_without_results(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
-    carrier, port = {"term": {"carrier_name": "Maersk"}}, TO_HOUSTON
+    carrier, port = {"term": {"carrier_name": "Maersk"}}, HOUSTON_FILTER
     query = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
     explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
@@ -72,7 +72,7 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
         await direct_client.indices.delete(index=maritime.indices.shipments)
     script = (
         "Show shipments to Houston.",
-        round_of(run_query(1, maritime, {"query": TO_HOUSTON}), show_query_results(2, 1)),
+        round_of(run_query(1, maritime, {"query": HOUSTON_FILTER}), show_query_results(2, 1)),
         failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
@@ -115,7 +115,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
     loaded_maritime = await load_maritime(search, "minute", documents=2_000)
     expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded_maritime.shipments())
     release_answer = asyncio.Event()
-    body = {"query": {"bool": {"filter": [TO_HOUSTON]}}, "size": 1}
+    body = {"query": {"bool": {"filter": [HOUSTON_FILTER]}}, "size": 1}
     query_generation = sub_goal(
         1,
         "es_query_gen",
@@ -147,7 +147,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
                 # The number includes the next attempt.
                 return call.attempt > OUTAGE_ATTEMPTS
 
-            # The worker tool has read the fields of the index; its query will be checked when the model returns it.
+            # The worker tool has read the fields of the index. It checks the query after the response of the model.
             await eventually(lambda: count_calls() == 1)
             await proxy.close()
             release_answer.set()

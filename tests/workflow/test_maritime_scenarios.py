@@ -66,15 +66,15 @@ def lookup_results(document: Document, node_id: str, *keys: str) -> tuple[Any, .
 
 # 1: two goals, one of which is ambiguous
 
-BOTH_DATES = ["arrival_date", "eta_date"]
-WHICH_DATE = {"question": "Which of the dates is meant?", "options": BOTH_DATES}
+DATE_FIELDS = ["arrival_date", "eta_date"]
+DATE_AMBIGUITY = {"question": "Which of the dates is meant?", "options": DATE_FIELDS}
 
 
 def assert_date_field_of_yesterday_is_ambiguous(document: Document) -> None:
     """Check that the lookup found the day, and that the date field is ambiguous."""
     day = {"field": None, "start": YESTERDAY, "end": YESTERDAY}
-    assert lookup_results(document, "sg2", "date_range", "fields") == ([], day, BOTH_DATES)
-    assert slot_value(document, "sg3", "ambiguity") == WHICH_DATE
+    assert lookup_results(document, "sg2", "date_range", "fields") == ([], day, DATE_FIELDS)
+    assert slot_value(document, "sg3", "ambiguity") == DATE_AMBIGUITY
 
 
 async def test_clarification_of_an_ambiguous_date_and_answer_to_the_clear_goal_are_returned(

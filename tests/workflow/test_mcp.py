@@ -51,7 +51,7 @@ async def calls_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def mcp_runs(client: Client, calls_file: Path) -> AsyncIterator[Runs]:
-    """Runs of plans that call an MCP server; the runs of all tests are checked at the end of the module."""
+    """Runs of plans that call an MCP server. All runs are checked at the end of the module."""
     servers = await asyncio.to_thread(load, calls_file.parent, srv=server_entry(calls_file))
     async with _serve(client, servers, calls_file.parent) as runs:
         yield runs
@@ -65,8 +65,8 @@ def _node(tool: str, node_id: str = "n", /, **arguments: Any) -> dict[str, Any]:
 async def test_activity_type_of_a_call_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
     handle = await mcp_runs.start(plan_of(_node("srv.say", text="x")))
     [history] = await histories_of(client, handle)
-    [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    attributes = scheduled.activity_task_scheduled_event_attributes
+    [scheduled_activity] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    attributes = scheduled_activity.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("srv.say", "n")
 
 

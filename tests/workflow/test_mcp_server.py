@@ -22,7 +22,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 """Run a test with both versions of the protocol, which differ in progress, forms and cancellation."""
 
 
-_DOUBLE = """
+_DOUBLE_PLAN_TEXT = """
 plan: 1
 title: Double
 metadata: {description: Doubles a number.}
@@ -40,7 +40,7 @@ def mode() -> str:
 @pytest.fixture
 async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
     (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "double.yaml").write_text(_DOUBLE, encoding="utf-8")
+    (tmp_path / "plans" / "double.yaml").write_text(_DOUBLE_PLAN_TEXT, encoding="utf-8")
     yield McpBench(cached_runs, bench, tmp_path)
     await cached_runs.check_runs()
 

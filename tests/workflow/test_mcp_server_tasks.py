@@ -22,7 +22,7 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_MODERN = "2026-07-28"
+_MODERN_PROTOCOL = "2026-07-28"
 
 
 class _CreatedTask(types.Result):
@@ -102,7 +102,7 @@ async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
     """Connect a client that supports tasks."""
     person = Person(lambda _: None)
     async with McpClient(
-        mcp.server, mode=_MODERN, extensions=[_Extension()], elicitation_callback=person.elicit
+        mcp.server, mode=_MODERN_PROTOCOL, extensions=[_Extension()], elicitation_callback=person.elicit
     ) as client:
         yield _TaskClient(client)
 
@@ -183,7 +183,7 @@ async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench,
     async with _connect_task_client(mcp) as tasks:
         with pytest.raises(MCPError, match="there is no run"):
             await tasks.send("tasks/get", unique_name)
-        for mode in ("legacy", _MODERN):
+        for mode in ("legacy", _MODERN_PROTOCOL):
             async with mcp.client(mode) as connected_call:
                 with pytest.raises(MCPError, match=r"does not declare io\.modelcontextprotocol/tasks"):
                     await _TaskClient(connected_call.client).send("tasks/get", unique_name)
@@ -196,24 +196,24 @@ def _plan_with_request(*extra_nodes: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [human_node("check"), *extra_nodes], "output": "{{check.result.approved}}"}
 
 
-async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, unique_name: str) -> None:
-    opened, closed = asyncio.Event(), asyncio.Event()
+async def test_form_is_closed_when_another_client_answers(mcp: McpBench, unique_name: str) -> None:
+    form_opened, form_closed = asyncio.Event(), asyncio.Event()
 
     class SlowPerson(Person):
         async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
-            opened.set()
+            form_opened.set()
             try:
                 await asyncio.Event().wait()
             finally:
-                closed.set()
+                form_closed.set()
             raise AssertionError
 
     async with mcp.client("legacy", SlowPerson(lambda _: None)) as call:
         call_task = asyncio.create_task(call("run_plan", plan=_plan_with_request(), run_id=unique_name))
-        await asyncio.wait_for(opened.wait(), 60)
+        await asyncio.wait_for(form_opened.wait(), 60)
         await mcp.answer(unique_name, "check", {"approved": True})
         result = await call_task
-        await asyncio.wait_for(closed.wait(), 60)
+        await asyncio.wait_for(form_closed.wait(), 60)
     assert (result["status"], result["output"]) == ("completed", True)
 
 
@@ -258,7 +258,7 @@ async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
-    """The form is shown immediately, not only when all other nodes have ended."""
+    """The form is shown before the other nodes have ended."""
     person = Person(lambda _: {"approved": True})
     plan = _plan_with_request(hold_node("long", unique_name))
     async with mcp.client(mode, person) as call:

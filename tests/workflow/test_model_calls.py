@@ -52,7 +52,7 @@ class ModelWorkflows:
 
 @asynccontextmanager
 async def serve_model_calls(client: Client, server: ModelServer) -> AsyncIterator[ModelWorkflows]:
-    """Serve the workflow and the activity on a new queue."""
+    """Serve `AskModelsWorkflow` and the model activity on a new queue."""
     store, queue = MemoryStore(), f"models-{uuid4().hex}"
     async with ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small")) as clients:
         worker = Worker(
@@ -81,10 +81,10 @@ async def test_model_call_returns_the_response_and_sends_the_ids_of_its_run_and_
         assert await handle.result() == [answer_document("Hi")]
         history = await handle.fetch_history()
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
-    [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    attributes = scheduled.activity_task_scheduled_event_attributes
+    [scheduled_activity] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    attributes = scheduled_activity.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("call_model", "ask0")
-    assert json.loads(scheduled.user_metadata.summary.data) == "question 0"
+    assert json.loads(scheduled_activity.user_metadata.summary.data) == "question 0"
 
 
 async def test_cancelled_model_call_ends(client: Client) -> None:

@@ -20,7 +20,7 @@ from tests.workflow.test_regions import read_activity_ids
 
 pytestmark = pytest.mark.server
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "age-difference"
+EXAMPLE_FOLDER = Path(__file__).parents[2] / "examples" / "age-difference"
 
 
 @tool(effects="pure")
@@ -70,8 +70,8 @@ def calculation_node(node_id: str, query: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_age_difference_example_reads_the_complete_search_results(client: Client, tmp_path: Path) -> None:
-    plan = json.loads((EXAMPLE / "plan.json").read_text(encoding="utf-8"))
-    services = runpy.run_path(str(EXAMPLE / "services.py"))
+    plan = json.loads((EXAMPLE_FOLDER / "plan.json").read_text(encoding="utf-8"))
+    services = runpy.run_path(str(EXAMPLE_FOLDER / "services.py"))
     searches = {query: [answer] for query, answer in services["SEARCHES"].items()}
     async with (
         ModelServer(step(services["EXPRESSION"], metadata=services["LABELS"])) as model,

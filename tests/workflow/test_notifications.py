@@ -195,8 +195,8 @@ async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, 
     handle = await notifying_runs.start({"nodes": [human_node("check")]})
     await _wait_and_approve(handle, "check")
     await document_of(handle)
-    scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    assert (scheduled, receiver.deliveries) == ([], [])
+    scheduled_activities = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    assert (scheduled_activities, receiver.deliveries) == ([], [])
 
 
 async def test_sub_plans_of_a_raw_plan_notify_the_webhook(notifying_runs: Runs, receiver: Receiver) -> None:

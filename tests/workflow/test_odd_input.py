@@ -131,12 +131,12 @@ def _plan_with_node_id(node_id: str) -> dict[str, Any]:
 
 
 async def test_plan_that_grows_when_it_is_encoded_again_is_rejected(runs: Runs) -> None:
-    encoded = (
+    encoded_plan = (
         b'{"plan": {"nodes": [{"id": "a", "tool": "echo", "arguments": {"x": ['
         + b",".join([b"1e15"] * 200_000)
         + b"]}}]}}"
     )
-    document = await runs.run_raw(raw_value(encoded))
+    document = await runs.run_raw(raw_value(encoded_plan))
     assert document["error"].startswith("too_large: ")
 
 
@@ -168,7 +168,7 @@ async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, un
     assert await asyncio.gather(*cancellations) == [True] * len(INVALID_SIGNAL_ARGUMENTS)
 
 
-async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_invalid_signals_add_notes_and_change_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique_name in bench.entered)
@@ -277,7 +277,7 @@ _INVALID_FIELDS: list[dict[str, Any]] = [
 _INVALID_QUEUES: list[Any] = ["/_sys/queue", "q" * 2_000, 5]
 
 _DEADLINE_S = 0.5
-"""Deadline of the runs, because some calls have no worker."""
+"""Deadline of each run: it ends the runs whose calls have no worker."""
 
 
 async def test_run_of_an_invalid_compiled_plan_ends(runs: Runs) -> None:
@@ -294,7 +294,7 @@ async def test_compiled_tool_on_an_invalid_queue_fails_the_run(runs: Runs) -> No
 
 
 async def _run_and_get_statuses(runs: Runs, *plans: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
-    """Run compiled plans of one node and some tools concurrently, and return the final status of each run."""
+    """Run compiled plans concurrently, each of one node and some tools, and return the final status of each run."""
 
     async def run_and_get_status(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}

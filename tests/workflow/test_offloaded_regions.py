@@ -41,7 +41,7 @@ REGION_NODE_COUNT = 500
 
 
 def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) -> Document:
-    """Return a plan with a region after an ordinary node; another ordinary node uses the result of n5."""
+    """Return a plan of an ordinary node, a region, extra nodes, and an ordinary node that uses the result of n5."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     members = [pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
     end_node = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}

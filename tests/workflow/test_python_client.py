@@ -207,7 +207,7 @@ async def test_invalid_plan_and_inputs_are_rejected_before_the_start(shop: Clien
     with pytest.raises(PlanInvalid) as error:
         await shop.start(LAMP_PLAN)
     assert [problem.code for problem in error.value.problems] == ["unknown_tool"]
-    # The declaration of a tool that another process serves is enough.
+    # A run can be started with the declaration of a tool that another process serves.
     await (await shop.start(LAMP_PLAN, tools=[stock])).cancel()
     with pytest.raises(PlanInvalid, match="no input 'net'"):
         await shop.start(LAMP_PLAN, tools=[stock], inputs={"net": 1})
@@ -235,9 +235,9 @@ async def test_misuse_of_clients_and_workers_raises_immediately(
         await cast("Any", shop).start(LAMP_PLAN, deadlin="2h")
     with pytest.raises(ClientClosed, match="the client is closed"):
         await closed_client.__aenter__()
-    for use in (lambda: closed_client.get_run("a"), lambda: Worker(closed_client)):
+    for create in (lambda: closed_client.get_run("a"), lambda: Worker(closed_client)):
         with pytest.raises(ClientClosed, match="the client is closed"):
-            use()
+            create()
 
     @tool(name="stock", effects="read")
     def second_stock(item: str) -> str:

@@ -263,7 +263,7 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(
     assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
 
 
-async def test_fork_reuses_results_that_its_change_does_not_affect(python_runs: PythonRuns) -> None:
+async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_runs: PythonRuns) -> None:
     nodes = [call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=10)]
     handle = await python_runs.runs.start(plan_of(*nodes, output="{{b.result}}"))
     run = python_runs.handle_of(handle)

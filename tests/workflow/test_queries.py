@@ -30,7 +30,7 @@ from tests.workflow.building import pure_node
 
 pytestmark = pytest.mark.server
 
-_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+_STATE_KEY = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 
 def _plan(gate_name: str) -> dict[str, Any]:
@@ -115,7 +115,7 @@ async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: B
     await document_of(rejected_handle)
     assert await _read_state_values(handle) == ["running", "completed"]
     assert await _read_state_values(rejected_handle) == ["failed"]
-    assert (await handle.describe()).typed_search_attributes.get(_STATE) == "completed"
+    assert (await handle.describe()).typed_search_attributes.get(_STATE_KEY) == "completed"
 
 
 async def _read_state_values(handle: Handle) -> list[str]:
@@ -123,7 +123,7 @@ async def _read_state_values(handle: Handle) -> list[str]:
     attributes_of_upserts = [
         event.upsert_workflow_search_attributes_event_attributes.search_attributes for event in upserts
     ]
-    return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in attributes_of_upserts]
+    return [json.loads(attributes.indexed_fields[_STATE_KEY.name].data) for attributes in attributes_of_upserts]
 
 
 # Explanations.

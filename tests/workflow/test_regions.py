@@ -30,8 +30,8 @@ pytestmark = pytest.mark.server
 
 def activity_ids_of(history: WorkflowHistory) -> list[str]:
     """Return the IDs of all activities, in order."""
-    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled]
+    scheduled_activities = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled_activities]
 
 
 async def read_activity_ids(handle: Handle) -> list[str]:

@@ -42,8 +42,8 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
         done_response(comparison=ref(5, "comparison")),
         "Maersk has 7 and Evergreen 11.",
     )
-    workers = WorkerTools()
-    async with rounds_runs(client, tmp_path, *script, worker_tools=workers) as (server, runs):
+    worker_tools = WorkerTools()
+    async with rounds_runs(client, tmp_path, *script, worker_tools=worker_tools) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs, synthesis="model")))
     assert (document["status"], document["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
     assert [*document["nodes"]] == [
@@ -65,7 +65,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
         ("plan#3", "planner"),
         ("answer", "answer"),
     ]
-    assert workers.calls == {"pick": 2, "add_up": 2, "compare": 1}
+    assert worker_tools.calls == {"pick": 2, "add_up": 2, "compare": 1}
     rounds = document["rounds"]
     assert (rounds["phase"], rounds["round"], rounds["max_rounds"]) == ("done", 3, 10)
     assert (rounds["question"], rounds["intention"]) == ("Compare Maersk and Evergreen.", INTENTION)
@@ -161,8 +161,8 @@ async def test_planner_receives_a_preview_of_a_large_slot_and_the_answer_has_the
     assert len(planner_prompt) < 20_000
     rows = [{"row": row, "text": "x" * 50} for row in range(9_000)]
     assert document["status"] == "completed"
-    start, _, end = document["output"].partition("```json\n")
-    assert (start, json.loads(end.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
+    text_before, _, json_block = document["output"].partition("```json\n")
+    assert (text_before, json.loads(json_block.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
 
 
 async def test_intention_prompt_has_the_earlier_turns(client: Client, tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ class ForeignWorkflow:
 @pytest.fixture
 async def separate_client(tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a separate server, which has only the runs of one test."""
-    async with live_server(tmp_path / "server") as live:
-        client = await live.start()
+    async with live_server(tmp_path / "server") as test_server:
+        client = await test_server.start()
         worker = Worker(
             client,
             task_queue=QUEUE,
@@ -80,7 +80,7 @@ async def separate_client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def _wait_for_runs(client: Client, count: int) -> list[ListedRun]:
-    """Wait until the server lists `count` runs, and return them by workflow ID and start."""
+    """Wait until the server lists `count` runs, and return them in the order of workflow ID and start."""
 
     async def are_listed() -> bool:
         return len([run async for run in client.list_workflows()]) == count
@@ -235,8 +235,10 @@ async def test_workers_that_start_concurrently_agree_on_one_store(client: Client
         *(publish_store(client, store, task_queue=queue) for store in stores), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes if outcome is not None] == [StoreMismatch] * 3
-    winner = stores[outcomes.index(None)]
-    assert await published_store(client, queue) == PublishedStore(await winner.identify(), winner.location)
+    accepted_store = stores[outcomes.index(None)]
+    assert await published_store(client, queue) == PublishedStore(
+        await accepted_store.identify(), accepted_store.location
+    )
 
 
 async def test_store_that_was_moved_with_its_id_is_accepted(client: Client, queue: str, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ async def short_history_runs(
         await runs.check_runs()
 
 
-def _long_chain() -> dict[str, Any]:
+def _long_chain_plan() -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     for number in range(_CHAIN_NODES):
         previous_result = f"{{{{n{number - 1}.result}}}}" if number else 0
@@ -163,7 +163,7 @@ def _long_chain() -> dict[str, Any]:
 
 
 async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
-    """Return all updates, each with the node statuses at its arrival."""
+    """Return all updates, each with the statuses that the nodes had when the update arrived."""
     updates = []
     async for update in subscriptions.subscribe(handle.id):
         scheduler = update.view.scheduler
@@ -175,7 +175,7 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     short_history_client: Client, short_history_runs: Runs
 ) -> None:
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(short_history_client, workflow_id))
-    handle = await short_history_runs.start(_long_chain())
+    handle = await short_history_runs.start(_long_chain_plan())
     subscription = asyncio.create_task(_collect_updates(subscriptions, handle))
     document = await document_of(handle)
     updates = await subscription
@@ -191,7 +191,7 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     assert len(execution_ids) > 2
     assert cursors == sorted(cursors)
     assert cursors[-1].run == len(execution_ids)
-    # When a new execution starts, no node returns to an earlier status, and the plan stays known.
+    # When a new execution starts, no node returns to an earlier status, and each view still has the plan.
     nonempty_statuses = [statuses for _, statuses in updates if statuses]
     assert [statuses for _, statuses in updates[len(updates) - len(nonempty_statuses) :]] == nonempty_statuses
     for earlier_statuses, later_statuses in pairwise(nonempty_statuses):
@@ -224,7 +224,9 @@ async def test_run_with_many_executions_is_listed_once(
 ) -> None:
     connection = Connection(short_history_client, Server("here", short_history_client.namespace), frozenset())
     runs = ClientRuns(connection, task_queue=short_history_runs.task_queue, store=open_store(str(tmp_path)))
-    started_run = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), short_history_runs.tools), {})))
+    started_run = await runs.start(
+        StartRequest(prepare_plan(check_plan(_long_chain_plan(), short_history_runs.tools), {}))
+    )
     await document_of(short_history_client.get_workflow_handle(started_run.workflow_id))
     first_execution = await short_history_client.get_workflow_handle(
         started_run.workflow_id, run_id=started_run.run_id

@@ -28,7 +28,7 @@ from tests.support.server import LiveServer, live_server
 
 pytestmark = pytest.mark.server
 
-_COMMAND = """
+_COMMAND_CODE = """
 import asyncio, sys
 from pathlib import Path
 from dagwright.server import open_connection
@@ -46,7 +46,7 @@ asyncio.run(main())
 
 async def _start_command(state_dir: Path) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-c", _COMMAND, str(state_dir), stdin=PIPE, stdout=PIPE
+        sys.executable, "-W", "error", "-c", _COMMAND_CODE, str(state_dir), stdin=PIPE, stdout=PIPE
     )
 
 
@@ -196,37 +196,37 @@ async def test_unknown_namespace_is_an_error_with_address_and_name(
 
 
 async def test_server_whose_port_is_occupied_starts_on_a_different_port(state_dir: Path) -> None:
-    async with live_server(state_dir) as live:
-        first_address = live.address
+    async with live_server(state_dir) as test_server:
+        first_address = test_server.address
     host, port = first_address.split(":")
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, int(port)))
         listener.listen()
-        async with live_server(state_dir) as live:
-            assert live.address != first_address
+        async with live_server(state_dir) as test_server:
+            assert test_server.address != first_address
 
 
 async def test_server_of_a_different_state_folder_is_not_used(
     server: LiveServer, state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with live_server(state_dir) as live:
-        first_server, path = live.server, state_dir / "server.json"
+    async with live_server(state_dir) as test_server:
+        first_server, path = test_server.server, state_dir / "server.json"
         path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "address": server.address}), "utf-8")
-        async with open_connection(live.settings) as connection:
+        async with open_connection(test_server.settings) as connection:
             assert connection.server.address != server.address
             assert connection.server.pid not in (first_server.pid, server.server.pid)
     assert f"the server process {first_server.pid} does not respond and is restarted" in capsys.readouterr().err
 
 
 async def test_recorded_port_of_the_web_interface_is_replaced_if_the_server_uses_this_port(state_dir: Path) -> None:
-    async with live_server(state_dir) as live:
-        address = live.address
+    async with live_server(state_dir) as test_server:
+        address = test_server.address
     record_file = state_dir / "server.json"
     record = {**json.loads(record_file.read_text(encoding="utf-8")), "ui_url": f"http://{address}"}
     record_file.write_text(json.dumps(record), encoding="utf-8")
-    async with live_server(state_dir) as live:
-        assert (live.address, live.server.ui_url == f"http://{address}") == (address, False)
+    async with live_server(state_dir) as test_server:
+        assert (test_server.address, test_server.server.ui_url == f"http://{address}") == (address, False)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -241,8 +241,8 @@ def _is_stopped(pid: int) -> bool:
 async def test_server_that_hangs_after_its_first_response_is_restarted(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with live_server(state_dir) as live:
-        first_pid = live.server.pid
+    async with live_server(state_dir) as test_server:
+        first_pid = test_server.server.pid
         assert first_pid is not None
         original_responds = local._responds
 
@@ -250,23 +250,23 @@ async def test_server_that_hangs_after_its_first_response_is_restarted(
 
         async def respond_and_hang(address: str) -> bool:
             is_responding = await original_responds(address)
-            if live.server.pid == first_pid:
+            if test_server.server.pid == first_pid:
                 monkeypatch.setattr(local, "_responds", original_responds)
                 os.kill(first_pid, signal.SIGSTOP)
                 await eventually(partial(_is_stopped, first_pid))
             return is_responding
 
         monkeypatch.setattr(local, "_responds", respond_and_hang)
-        await live.start()
-        assert live.server.pid != first_pid
+        await test_server.start()
+        assert test_server.server.pid != first_pid
 
 
 async def test_unresponsive_server_is_restarted_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.local._RESPONSE_TIMEOUT_S", 3.0)
-    async with live_server(state_dir) as live:
-        first_server = live.server
+    async with live_server(state_dir) as test_server:
+        first_server = test_server.server
         assert first_server.pid is not None
         os.kill(first_server.pid, signal.SIGSTOP)
         await eventually(partial(_is_stopped, first_server.pid))
-        await live.start()
-        assert (live.address, live.server.pid == first_server.pid) == (first_server.address, False)
+        await test_server.start()
+        assert (test_server.address, test_server.server.pid == first_server.pid) == (first_server.address, False)

@@ -41,7 +41,7 @@ async def cached_bench(client: Client, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
-    """Sessions of a worker that the tests share; the histories of each test are checked and replayed."""
+    """Sessions of a worker that the tests share. After each test, the histories are checked and replayed."""
     yield cached_bench
     await cached_bench.runs.check_runs()
 
@@ -52,7 +52,7 @@ def _fund_and_held_nodes(gate_name: str) -> tuple[Document, Document]:
 
 
 async def _start_session(bench: SessionBench, session_name: str, **options: Any) -> Handle:
-    """Start the workflow of a session that `check_runs` does not check."""
+    """Start the workflow of a session. `check_runs` does not check this workflow."""
     return await bench.client.start_workflow(
         wire.WORKFLOW_SESSION,
         {"session_id": session_name},
@@ -62,7 +62,7 @@ async def _start_session(bench: SessionBench, session_name: str, **options: Any)
     )
 
 
-async def test_turn_uses_the_name_that_an_earlier_turn_set(bench: SessionBench, unique_name: str) -> None:
+async def test_turn_uses_the_at_name_that_an_earlier_turn_set(bench: SessionBench, unique_name: str) -> None:
     first_turn = await bench.sessions.start_turn(
         unique_name, bench.turn(call("a", "name_fund", name="Apex"), request="Make it.")
     )
@@ -124,7 +124,7 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     await bench.close(unique_name)
 
 
-async def test_turns_run_in_sequence_with_the_names_of_earlier_turns(bench: SessionBench, unique_name: str) -> None:
+async def test_turns_run_in_sequence_with_the_at_names_of_earlier_turns(bench: SessionBench, unique_name: str) -> None:
     busy_requests: list[str] = []
     held_turn = bench.turn(call("a", "hold", name=unique_name), call("b", "name_fund", name="Apex"), request="First.")
     first_turn = await bench.sessions.start_turn(unique_name, held_turn)
@@ -183,7 +183,7 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
     async def start_turn(session_name: str, run_id: str = run_id) -> StartedRun:
         return await bench.sessions.start_turn(session_name, bench.turn(node), run=run_id, on_busy=lambda _: None)
 
-    # Two sessions at the same time: each tries to start the run before it sees the run of the other session.
+    # Two sessions start the same run concurrently, before either can see the run of the other session.
     outcomes = await asyncio.gather(*map(start_turn, session_names[:2]), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes].count(RunIdInUse) == 1, outcomes
     owner_name = session_names[[isinstance(outcome, StartedRun) for outcome in outcomes].index(True)]
@@ -213,7 +213,9 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
 
 
 @pytest.mark.parametrize("channel", ["signal", "temporal", "terminate"])
-async def test_cancelled_or_terminated_turn_frees_session(bench: SessionBench, unique_name: str, channel: str) -> None:
+async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
+    bench: SessionBench, unique_name: str, channel: str
+) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     handle = bench.client.get_workflow_handle(started_turn.workflow_id)
     await eventually(lambda: unique_name in bench.bench.entered)
@@ -304,7 +306,9 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
     await bench.close(unique_name)
 
 
-async def test_session_with_invalid_input_fails_with_the_expected_input(bench: SessionBench, unique_name: str) -> None:
+async def test_error_of_a_session_with_invalid_input_has_the_expected_input(
+    bench: SessionBench, unique_name: str
+) -> None:
     expected = f'expected {{"session_id": "{unique_name}"}}, got '
     inputs: list[tuple[list[Any], str]] = [
         *(([], "None"), ([None], "None"), ([{}], "{}"), ([{"session_id": "other"}], "{'session_id': 'other'}")),
@@ -377,7 +381,7 @@ async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_na
         await bench.sessions.find(unique_name)
 
 
-async def test_session_ends_after_its_turn_and_restarts_without_names(bench: SessionBench, unique_name: str) -> None:
+async def test_session_ends_after_its_turn_and_restarts_without_at_names(bench: SessionBench, unique_name: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
     ended_session = await bench.close(unique_name)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ending"
@@ -412,7 +416,7 @@ async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench
     await bench.client.get_workflow_handle(session_id(unique_name)).result()
 
 
-async def test_session_that_continues_as_new_between_turns_keeps_turns_and_names(
+async def test_session_that_continues_as_new_between_turns_keeps_turns_and_at_names(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
@@ -447,7 +451,7 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
 async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Longer than this test, so only the end of the turn stops the timer.
+    # The interval is longer than this test, so only the end of the turn stops the timer.
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
     started_turn = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
     session = (await bench.sessions.find(unique_name)).session

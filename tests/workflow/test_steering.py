@@ -170,7 +170,7 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench,
     assert bare_document(document)["nodes"] == {"n0": completed_node(unique_name)}
 
 
-async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
+async def test_error_of_a_run_at_its_lowered_deadline_has_the_limit_and_the_actor(
     runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     handle = await runs.start({**_plan_of_held_nodes(unique_name), "deadline": "1h"})

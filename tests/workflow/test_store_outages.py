@@ -67,7 +67,7 @@ def plan_with_held_region(gate_name: str) -> Document:
 
 
 async def read_store_notes(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
-    """Return node and message of each note about the unavailable store."""
+    """Return the node ID and the message of each note about the unavailable store."""
     view = await view_of(runs, handle)
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
@@ -220,10 +220,10 @@ async def full_store_runs(
 async def _read_store_waits(handle: Handle) -> list[dict[str, Any]]:
     """Return the inputs of the activities that waited for the store."""
     history = await handle.fetch_history()
-    scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
+    scheduled_activities = [event.activity_task_scheduled_event_attributes for event in history.events]
     return [
         json.loads(attributes.input.payloads[0].data)
-        for attributes in scheduled
+        for attributes in scheduled_activities
         if attributes.activity_type.name == ACTIVITY_AWAIT_STORE
     ]
 
@@ -241,7 +241,7 @@ async def test_call_whose_result_cannot_be_stored_fails_after_five_repeats(full_
     node = (await document_of(handle))["nodes"]["table"]
     assert (node["status"], node["error"]["code"], node["error"]["retryable"]) == ("failed", "store_unavailable", True)
     assert node["attempts"] == MAX_STORE_WAITS + 1
-    waits = await _read_store_waits(handle)
-    assert [wait["pause_s"] for wait in waits] == [0.0, 0.01, 0.02, 0.04, 0.08]
-    assert all(wait["size_bytes"] > 10_000 for wait in waits)
+    store_waits = await _read_store_waits(handle)
+    assert [store_wait["pause_s"] for store_wait in store_waits] == [0.0, 0.01, 0.02, 0.04, 0.08]
+    assert all(store_wait["size_bytes"] > 10_000 for store_wait in store_waits)
     assert (await full_store_runs.read_document(handle))["nodes"]["table"]["attempts"] == MAX_STORE_WAITS + 1

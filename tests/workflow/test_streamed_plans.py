@@ -31,8 +31,8 @@ _CLOCK_DIFFERENCE_S = 0.01
 
 def interrupted_answer(content: str, *, last_text: str) -> Any:
     """Return an answer whose stream ends with the chunk that contains the end of `last_text`."""
-    end = content.index(last_text) + len(last_text)
-    return slow(text(content), characters=CHUNK_CHARACTERS, cut_after=-(-end // CHUNK_CHARACTERS), each_s=0.01)
+    end_index = content.index(last_text) + len(last_text)
+    return slow(text(content), characters=CHUNK_CHARACTERS, cut_after=-(-end_index // CHUNK_CHARACTERS), each_s=0.01)
 
 
 def node_ids_of(document: Document) -> Sequence[str]:
@@ -228,7 +228,7 @@ async def test_no_node_starts_before_the_plan_is_approved(serve_script: ServeScr
     assert node_ids_of(document) == ["plan", "read", "approve", "a", "answer"]
 
 
-async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_script: ServeScript) -> None:
+async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_script: ServeScript) -> None:
     gate = asyncio.Event()
     node_ids = [f"n{number}" for number in range(40)]
     plan = plan_text(*[call(node_id, "echo") for node_id in node_ids], title="t" * 40)
@@ -246,13 +246,13 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_scr
         gate.set()
         document = await checked_document(runs, handle)
         messages = await read_node_messages(handle)
-        times = await read_signal_times(handle)
+        signal_times = await read_signal_times(handle)
     assert [message["from"] for message in messages] == [
         sum(len(message["nodes"]) for message in messages[:number]) for number in range(len(messages))
     ]
-    # The number of signals depends on the speed of the machine; their minimum distance does not.
+    # The number of signals depends on the speed of the machine, but their minimum interval does not.
     assert len(messages) > 1
-    assert min(later - earlier for earlier, later in pairwise(times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
+    assert min(later - earlier for earlier, later in pairwise(signal_times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
     assert node_ids_of(document) == ["plan", "read", *node_ids, "answer"]
 
 

@@ -90,7 +90,7 @@ class Shop:
     task_queue: str
     plugin: DagwrightPlugin
 
-    async def order(self, *arguments: Any, workflow: Any = OrderWorkflow) -> WorkflowHandle[Any, Any]:
+    async def start_order(self, *arguments: Any, workflow: Any = OrderWorkflow) -> WorkflowHandle[Any, Any]:
         return await self.client.start_workflow(
             workflow.run, args=arguments, id=f"order-{uuid4().hex}", task_queue=self.task_queue
         )
@@ -132,7 +132,7 @@ async def test_plan_of_an_encrypting_application_can_be_listed_explained_and_ans
     server: LiveServer, tmp_path: Path
 ) -> None:
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(PRICE_AND_APPROVAL_PLAN, {"item": "lamp"})
+        order = await shop.start_order(PRICE_AND_APPROVAL_PLAN, {"item": "lamp"})
         run_id, runs = f"{order.id}-plan", shop.services.runs
 
         async def is_in_the_inbox() -> bool:
@@ -188,7 +188,7 @@ async def test_worker_compiles_a_plan_in_the_given_dialect(server: LiveServer, t
 async def test_plan_in_yaml_with_a_large_output_completes(server: LiveServer, tmp_path: Path) -> None:
     plan = "nodes:\n- {id: all, tool: catalogue, arguments: {size: 400000}}\noutput: '{{all.result}}'\n"
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(plan, {})
+        order = await shop.start_order(plan, {})
         assert await order.result() == {"status": "completed", "output": "lamp " * 80_000}
         await shop.check_replay(order)
 
@@ -196,19 +196,19 @@ async def test_plan_in_yaml_with_a_large_output_completes(server: LiveServer, tm
 async def test_failed_plan_raises_its_typed_error(server: LiveServer, tmp_path: Path) -> None:
     failing_plan = {"nodes": [{"id": "broken", "tool": "fail"}]}
     async with open_shop(server, tmp_path, converter=DataConverter.default) as shop:
-        rejected_result = await (await shop.order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
+        rejected_result = await (await shop.start_order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
         assert rejected_result["problems"] == ["unknown_tool"]
-        failed_result = await (await shop.order(failing_plan, {})).result()
+        failed_result = await (await shop.start_order(failing_plan, {})).result()
         assert (failed_result["code"], failed_result["problems"]) == ("PlanFailed", [])
         with pytest.raises(WorkflowFailureError) as error:
-            await (await shop.order(failing_plan, workflow=FailingOrderWorkflow)).result()
+            await (await shop.start_order(failing_plan, workflow=FailingOrderWorkflow)).result()
         assert isinstance(error.value.cause, ApplicationError)
         assert "broken" in error.value.cause.message
 
 
 async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path: Path) -> None:
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(PRICE_AND_APPROVAL_PLAN, {"item": "lamp"})
+        order = await shop.start_order(PRICE_AND_APPROVAL_PLAN, {"item": "lamp"})
         child = shop.client.get_workflow_handle(f"{order.id}-plan")
         await eventually(lambda: shop.is_waiting(child.id))
         await order.cancel()
@@ -245,7 +245,7 @@ async def test_worker_with_a_different_payload_store_does_not_start(server: Live
 
 
 async def _check_order(shop: Shop, plan_queue: str) -> None:
-    order = await shop.order(PRICE_PLAN, plan_queue, workflow=NotifyingOrderWorkflow)
+    order = await shop.start_order(PRICE_PLAN, plan_queue, workflow=NotifyingOrderWorkflow)
     assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
 
 

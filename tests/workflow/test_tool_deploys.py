@@ -62,7 +62,7 @@ class Deployment:
             )
 
     async def read_view(self, handle: Handle) -> RunView:
-        """Return the view of a run that commands show."""
+        """Return the view of a run, which commands show."""
         return await RunReader(self._client, handle.id).read()
 
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:
@@ -140,7 +140,7 @@ async def test_renamed_tool_with_an_alias_serves_calls_of_the_old_name(deploymen
     assert [document["nodes"][node_id]["result"] for node_id in ("second", "third")] == ["hello ann", "hello ann"]
 
 
-async def test_call_with_a_renamed_parameter_fails_with_the_parameter(deployment: Deployment) -> None:
+async def test_call_with_a_renamed_parameter_fails_with_an_error_about_the_parameter(deployment: Deployment) -> None:
     handle = await deployment.start_run(_greet_node())
     changed_tool = _GREET_TOOL.replace("name: str", "person: str").replace("{name}", "{person}")
     async with deployment.serve(_BEGIN_TOOL, changed_tool):
@@ -188,8 +188,10 @@ async def test_worker_without_a_tool_compiles_plans_that_use_the_tool(
         handle = await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique_name, task_queue=unique_name)
 
         async def has_scheduled_the_call() -> bool:
-            scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-            names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
+            scheduled_activities = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+            names = [
+                event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_activities
+            ]
             return names == ["compile_plan", "later_greeting"]
 
         await eventually(has_scheduled_the_call)

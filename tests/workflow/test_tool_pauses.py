@@ -31,7 +31,7 @@ from tests.support.runs import Handle, Runs, bare_document, completed_node, docu
 
 pytestmark = pytest.mark.server
 
-_PAUSED = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
+_PAUSED_STATE = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
 
 
 class Service:
@@ -99,7 +99,7 @@ async def _wait_for_paused_calls(handle: Handle, count: int) -> None:
     """Wait until a run has exactly `count` open calls, and the server has paused all of them."""
 
     async def are_paused() -> bool:
-        return [call.state for call in await _read_pending_activities(handle)] == [_PAUSED] * count
+        return [call.state for call in await _read_pending_activities(handle)] == [_PAUSED_STATE] * count
 
     await eventually(are_paused)
 

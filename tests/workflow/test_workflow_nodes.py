@@ -87,7 +87,7 @@ async def test_node_runs_until_its_workflow_completes(shop_runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("target", ["run", "node", "workflow"])
-async def test_cancelled_run_node_or_workflow_cancels_node_and_workflow(shop_runs: Runs, target: str) -> None:
+async def test_cancellation_of_run_node_or_workflow_cancels_node_and_workflow(shop_runs: Runs, target: str) -> None:
     handle = await shop_runs.start({"nodes": [shipment_node(waits=True)]})
     child = await wait_for_running_shipment(shop_runs, handle)
     if target == "run":
@@ -112,7 +112,7 @@ async def test_terminated_workflow_of_a_write_has_an_unknown_outcome(shop_runs: 
 async def test_map_of_workflows_continues_as_new_and_completes(
     short_history_client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    # Each workflow adds at least four events; the number of workflow tasks between them depends on the load.
+    # Each workflow adds at least four events. The number of workflow tasks between these events depends on the load.
     items = [f"lamp {number}" for number in range(100)]
     node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
     async with (
