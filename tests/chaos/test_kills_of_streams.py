@@ -68,7 +68,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         await wait_until_all(event_clients, lambda client: ("sum", "completed") in client.node_statuses)
         await gateway.kill()
         await gateway.start()
-        await wait_until_all(answer_clients, lambda client: client.streams > 1 and bool(client.answer))
+        await wait_until_all(answer_clients, lambda client: client.stream_count > 1 and bool(client.answer))
         calls_before = count_answer_calls(model)
         await worker.kill()
         await worker.start_and_wait_until_ready()
@@ -88,7 +88,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         )
         assert [event.name for event in client.events].count("run.completed") == 1
     # Each client reconnected after the kill of its gateway, and after no other kill.
-    assert {client.streams for client in answer_clients} == {2}
+    assert {client.stream_count for client in answer_clients} == {2}
 
 
 async def test_requests_in_an_outage_start_nothing_and_succeed_afterwards(own_server: LiveServer, folder: Path) -> None:

@@ -86,7 +86,7 @@ class Terminal:
             while part := os.read(self._master, 65_536):
                 self._loop.call_soon_threadsafe(self._append, part.decode(errors="replace"))
         os.close(self._master)
-        self._loop.call_soon_threadsafe(self._end)
+        self._loop.call_soon_threadsafe(self._finish_reading)
 
     def _append(self, part: str) -> None:
         self.screen += part

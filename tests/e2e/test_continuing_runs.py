@@ -110,7 +110,7 @@ async def test_detached_run_completes_and_down_ends_all_processes(
     watch_result = await forked_commands("watch", "detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"], watch_result.stderr) == (0, {"only": "only"}, "")
 
-    # This process stands in for the search server, because `down` only ends it.
+    # This process replaces the search server, because `down` only ends it.
     search = Daemon(commands_that_start_a_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down_result = await forked_commands("down", "--json")

@@ -88,7 +88,7 @@ async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_
     options = RunStartOptions(fairness=Fairness("group", 2.5))
     started_run = await services.runs.start(StartRequest(plan, options=options))
     runs.include_in_checks(runs.client.get_workflow_handle(started_run.workflow_id))
-    run = PythonRuns(runs, bench, tmp_path).of(started_run.workflow_id)
+    run = PythonRuns(runs, bench, tmp_path).handle_of(started_run.workflow_id)
     await asyncio.wait_for(run.result(), 60)
     fork = await run.fork(rerun=["a"])
     runs.include_in_checks(runs.client.get_workflow_handle(fork.id))

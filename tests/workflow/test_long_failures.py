@@ -1,4 +1,4 @@
-"""Failures with long texts: history has the beginning, and the payload store has the full text and the traceback."""
+"""Failures with long texts: history has the first part, and the payload store has the full text and the traceback."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

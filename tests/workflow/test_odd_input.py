@@ -53,7 +53,7 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
         "invalid: the input must be an object",
     ),
 ]
-"""Arguments of a run -> the beginning of its error."""
+"""Arguments of a run -> the start of its error."""
 
 
 async def test_invalid_input_fails_the_run_with_the_reason(runs: Runs) -> None:

@@ -320,7 +320,7 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript
     )
     async with serve_script(*script) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))
-        run = PythonRuns(runs, bench, tmp_path).of(handle)
+        run = PythonRuns(runs, bench, tmp_path).handle_of(handle)
         first_text = ""
         async with aclosing(run.events(text=True)) as events:
             async for event in events:
@@ -329,7 +329,8 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript
                     break
         gate.set()
         remaining_events = [
-            event async for event in PythonRuns(runs, bench, tmp_path).of(handle).events(after=event.cursor, text=True)
+            event
+            async for event in PythonRuns(runs, bench, tmp_path).handle_of(handle).events(after=event.cursor, text=True)
         ]
         deltas = [event for event in remaining_events if isinstance(event, TextDelta)]
         assert first_text + "".join(delta.text for delta in deltas) == answer_text

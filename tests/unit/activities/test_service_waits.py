@@ -1,4 +1,4 @@
-"""Waits that services request: the failures that request a wait, and the limit of the total wait."""
+"""Delays that services request: the failures that request a wait, and the limit of the total wait."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Starts of runs from Python programs: plans, requests and options, up to the start request."""
+"""Start requests of Python programs: plans, requests and options, up to the start request."""
 
 import json
 import logging

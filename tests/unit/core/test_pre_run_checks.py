@@ -1,4 +1,4 @@
-"""Checks across nodes of a plan: inputs that conditions read, and types of results that arguments use."""
+"""Rules across nodes of a plan: inputs that conditions read, and types of results that arguments use."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date

@@ -16,7 +16,7 @@ def test_calls_over_the_rate_get_later_starts_and_calls_far_back_get_estimates()
     state, limit = LimitState(), parse_limit("2/s")
     answers = _request_starts(state, limit, 40)
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 37
-    # Starts are half a second apart, and may be a tenth of the period early.
+    # Calls start half a second apart; a start may be a tenth of the period early.
     # Deferred calls come back half a second before their starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
