@@ -93,7 +93,7 @@ DEADLOCK = "[TMPRL1101]"
 """The SDK's code for a workflow task of over two seconds. It measures elapsed time: on a busy machine, a task with half
 a second of work may fail. A task that always takes longer is retried without end, so its run never ends."""
 
-_STUCK_AFTER_S = 120.0
+_STUCK_AFTER_S = 300.0
 """Much longer than any run takes on a busy machine."""
 
 
