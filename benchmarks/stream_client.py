@@ -106,11 +106,13 @@ class Stream(asyncio.Protocol):
             if block.startswith(":"):
                 continue
             id, name, content = _parse_event(block)
-            self._record_event(id or "", name, content, received_at)
+            # Only the last event of an update has an ID, because a client cannot resume within an update.
+            if id:
+                self.stream_content.ids.append(id)
+            self._record_event(name, content, received_at)
 
-    def _record_event(self, id: str, name: str, content: Mapping[str, Any], received_at: float) -> None:
+    def _record_event(self, name: str, content: Mapping[str, Any], received_at: float) -> None:
         stream_content = self.stream_content
-        stream_content.ids.append(id)
         if name.startswith("node."):
             stream_content.statuses_by_node.setdefault(content["node_id"], []).append(content["status"])
             if self.opened_future.done() and content["status"] in _NODE_END_STATUSES:
