@@ -125,7 +125,7 @@ class ModelCaller:
         send: Callable[[ModelClient], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         if self._clients is None:
-            raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
+            raise ModelFailure(ModelError.MODEL_NOT_SET, "this worker has no model client")
         model_subjects = self._model_subjects(call, endpoint)
         admission = self._admission or await self._admit_nested_call(model_subjects)
         try:

@@ -69,7 +69,7 @@ def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, Too
         context = context_from_json(arguments.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
-    text, accepted_nodes = arguments.get("text"), arguments.get("accepted") or ()
+    text, accepted_nodes = arguments.get("text"), arguments.get("accepted_nodes") or ()
     text = text if isinstance(text, str) else ""
     profile: Profile = "intents" if arguments.get("profile") == "intents" else "plan"
     plan, inline_agents = arguments.get("plan"), arguments.get("inline_agents") is True

@@ -233,9 +233,7 @@ class RunExplainer:
                 continue
             child_chain = _with_path(await self._chain_of_run(child), f"{reason.node}/")
             omitted_count += child_chain.omitted
-            reasons[position] = replace(
-                reason, because=[start.node for start in child_chain.starts()] or reason.because
-            )
+            reasons[position] = replace(reason, causes=[start.node for start in child_chain.starts()] or reason.causes)
             reasons += child_chain.reasons
         return Chain(reasons[:MAX_REASONS], omitted_count + max(0, len(reasons) - MAX_REASONS))
 
@@ -262,7 +260,7 @@ class RunExplainer:
                 reasons.append(reason_of(view.scheduler, node_id, call=view.pending.get(node_id)))
             else:
                 continue
-            causes = [reason for reason in reasons[-1].because if reason not in visited]
+            causes = [reason for reason in reasons[-1].causes if reason not in visited]
             visited.update(causes)
             unvisited.extend(causes)
         return Chain(reasons, len(unvisited))
@@ -278,7 +276,7 @@ def _reason_of_inner(inner_node: InnerNode) -> Reason:
     message = {"completed": "completed", "failed": "failed", "group": "runs with other pure nodes in one call"}
     facts = {"tool": document["tool"], "attempts": document["attempts"]}
     text = message.get(kind, f"is {status.value}")
-    return Reason(inner_node.id, status, kind, text, detail, because=needs, facts=facts)
+    return Reason(inner_node.id, status, kind, text, detail, causes=needs, facts=facts)
 
 
 def _with_path(chain: Chain, path: str) -> Chain:
@@ -286,7 +284,7 @@ def _with_path(chain: Chain, path: str) -> Chain:
     if not path:
         return chain
     reasons = [
-        replace(reason, node=f"{path}{reason.node}", because=[f"{path}{name}" for name in reason.because])
+        replace(reason, node=f"{path}{reason.node}", causes=[f"{path}{name}" for name in reason.causes])
         for reason in chain.reasons
     ]
     return Chain(reasons, chain.omitted)

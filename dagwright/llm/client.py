@@ -202,10 +202,10 @@ class ModelClient:
         model = call.config.model or self._model or ""
         prepared_call = PreparedCall(call, model)
         if not has_extra("openai"):
-            raise ModelFailure(ModelError.MODEL_MISSING, str(MissingExtra("openai")))
+            raise ModelFailure(ModelError.MODEL_NOT_SET, str(MissingExtra("openai")))
         if not model:
             raise self._to_failure(
-                ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared_call
+                ServiceError("answer", "no model is named", error=ModelError.MODEL_NOT_SET), prepared_call
             )
         if self._endpoint.is_key_missing:
             raise self._to_failure(
@@ -219,7 +219,7 @@ class ModelClient:
             raise self._to_failure(ServiceError("answer", message, error=ModelError.KEY_REJECTED), prepared_call)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
             message = "cannot be called: this is not a URL such as https://models.example.com/v1"
-            raise self._to_failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared_call)
+            raise self._to_failure(ServiceError("answer", message, error=ModelError.ADDRESS_INVALID), prepared_call)
         return prepared_call
 
     async def _send_with_capabilities(

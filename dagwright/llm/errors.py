@@ -95,14 +95,14 @@ class CallTarget:
 
 _WORKER_ENVIRONMENT = "for the worker (`dagwright up` passes its environment to the workers that it starts)"
 _ADVICE: Mapping[ModelError, str] = {
-    ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
+    ModelError.QUOTA_EXCEEDED: "add credit or raise the limit of the account at {base_url}, then try again",
     ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_WORKER_ENVIRONMENT}, or "
     "OPENAI_BASE_URL for a service that needs no key",
     ModelError.KEY_REJECTED: "set OPENAI_API_KEY for the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
-    ModelError.MODEL_MISSING: f"name a model in the request, or set DAGWRIGHT_MODEL {_WORKER_ENVIRONMENT}",
+    ModelError.MODEL_NOT_SET: f"name a model in the request, or set DAGWRIGHT_MODEL {_WORKER_ENVIRONMENT}",
     ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
-    ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
+    ModelError.ADDRESS_INVALID: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
     ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",
     ModelError.REFUSED: "rephrase the request, or do this step without a model",
     ModelError.FILTERED: "rephrase the request, or change the filter of the service at {base_url}",
@@ -141,7 +141,7 @@ def model_error_of(service_error: ServiceError) -> ModelError:
         case "connection" | "timeout":
             return ModelError.UNAVAILABLE
         case "broken" | "answer":
-            return ModelError.ANSWER_BROKEN
+            return ModelError.RESPONSE_INVALID
     return _classify_body(service_error) or _classify_status(service_error.status)
 
 
@@ -175,7 +175,7 @@ def _classify_body(service_error: ServiceError) -> ModelError | None:
     description = f"{body.message or body.text}".lower()[:10_000]
     status = service_error.status or 0
     if codes & _QUOTA_CODES or status == 402 or _QUOTA.search(description):
-        return ModelError.QUOTA_SPENT
+        return ModelError.QUOTA_EXCEEDED
     if codes & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(description)):
         return ModelError.CONTEXT_EXCEEDED
     if codes & _FILTER_CODES or (status < 500 and _FILTER.search(description)):
@@ -196,7 +196,7 @@ def _classify_status(status: int | None) -> ModelError:
         case 403:
             return ModelError.FORBIDDEN
         case 404 | 405:
-            return ModelError.ADDRESS_WRONG
+            return ModelError.ADDRESS_INVALID
         case 429:
             return ModelError.BUSY
         case None | 408 | 409 | 425:
@@ -218,7 +218,7 @@ def _message(service_error: ServiceError, error: ModelError, target: CallTarget)
             else f"{endpoint} broke off its answer"
         )
         return f"{problem}: {server_text}" if server_text else problem
-    if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):
+    if error in (ModelError.KEY_MISSING, ModelError.MODEL_NOT_SET):
         return service_error.description
     return f"{endpoint} {_without_key(service_error.description, target)}"
 

@@ -140,7 +140,7 @@ async def test_up_is_idempotent_and_down_stops_the_server(
     )
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
         rejected_result = await commands_with_other_database(*command, "--json")
-        assert (rejected_result.code, rejected_result.document["status"]) == (2, "other_settings")
+        assert (rejected_result.code, rejected_result.document["status"]) == (2, "settings_differ")
         assert "another value of DAGWRIGHT_DATABASE_URL" in rejected_result.document["message"]
     # An ended run needs no worker.
     assert (await commands_with_other_database("watch", run_result.document["run_id"], "--json")).document[

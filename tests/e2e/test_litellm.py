@@ -105,7 +105,7 @@ async def test_request_rejected_by_the_proxied_service_is_sent_with_another_resp
     [
         (busy(retry_after=3), ModelError.BUSY),
         (HttpError(400, "maximum context length is 5", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
-        (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), ModelError.QUOTA_SPENT),
+        (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), ModelError.QUOTA_EXCEEDED),
         (HttpError(401, "Incorrect API key provided", code="invalid_api_key"), ModelError.KEY_REJECTED),
         (HttpError(500, "boom", type="server_error"), ModelError.UNAVAILABLE),
         (Reset(), ModelError.UNAVAILABLE),

@@ -41,7 +41,7 @@ async def test_prune_removes_only_unneeded_payloads(
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
     prune_without_worker = await commands_with_private_server("store", "prune", "--yes", "--json")
-    assert (prune_without_worker.code, prune_without_worker.document["status"]) == (1, "need_unknown")
+    assert (prune_without_worker.code, prune_without_worker.document["status"]) == (1, "needed_values_unknown")
     assert prune_without_worker.document["message"].startswith(
         "nothing is removed: no worker of the namespace default ("
     )
@@ -88,7 +88,7 @@ async def test_store_is_shown_even_if_no_server_is_reachable(command_line: Comma
     assert (show_result.code, prune_result.code) == (0, 1)
     assert first_line.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
     assert second_line.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
-    assert prune_result.document["status"] == "need_unknown"
+    assert prune_result.document["status"] == "needed_values_unknown"
     assert len(await _stored_refs(folder)) == 1
 
 
@@ -119,7 +119,7 @@ async def test_processes_with_another_store_are_rejected(
     gateway_result = await commands_with_private_server("serve", "--no-worker", "--port", "0", "--json")
     preview_result = await commands_with_private_server("store", "adopt", "--json")
     for each in (worker_result, gateway_result):
-        assert (each.code, each.document["status"]) == (2, "other_store")
+        assert (each.code, each.document["status"]) == (2, "store_differs")
         assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in each.document["message"]
     assert preview_result.document["before"]["store"] == str(commands_with_private_server.folder / "state" / "payloads")
 

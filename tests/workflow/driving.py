@@ -140,7 +140,13 @@ class LocalRun:
         requested_calls = response if isinstance(response, list) else []
         message = {"role": "assistant", "content": None if requested_calls else response, "tool_calls": requested_calls}
         self._conversations[f"ref{len(self.calls)}"] = [*messages, message]
-        result = {"message": message, "output": _parse_or_none(response), "model": "m", "usage": USAGE, "accepted": []}
+        result = {
+            "message": message,
+            "output": _parse_or_none(response),
+            "model": "m",
+            "usage": USAGE,
+            "accepted_nodes": [],
+        }
         return {**result, "finish_reason": "stop", "conversation": f"ref{len(self.calls)}"}
 
 

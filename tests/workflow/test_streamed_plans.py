@@ -283,5 +283,5 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
     assert_has_continuation_prompt(server.calls[1], first_node)
     assert [model_call.metadata["node_id"] for model_call in server.calls] == ["plan", "plan", "answer"]
     assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
-    assert document["nodes"]["plan"]["result"]["accepted"][0] == first_node
+    assert document["nodes"]["plan"]["result"]["accepted_nodes"][0] == first_node
     assert node_ids_of(document) == ["plan", "read", "a", "b", "answer"]

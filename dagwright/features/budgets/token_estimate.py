@@ -34,7 +34,9 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
                 size += inner.shape.size_bytes
     if task.node.tool != MODEL_TOOL:
         return size // BYTES_PER_TOKEN + DEFAULT_ANSWER_TOKENS
-    conversation_tokens = _conversation_tokens(state, task.node) if arguments.get("before") is not None else 0
+    conversation_tokens = (
+        _conversation_tokens(state, task.node) if arguments.get("previous_conversation") is not None else 0
+    )
     config = arguments.get("config")
     max_tokens = config.get("max_tokens") if isinstance(config, Mapping) else None
     return (

@@ -72,7 +72,7 @@ class Reason:
         detail: additional text, such as the prompt of a request or the error of a failed node.
         since: start of the state; for an ended node, the time of its end.
         until: time at which the state ends without any command: the next attempt, or the deadline of a request.
-        because: nodes and items that cause the state.
+        causes: nodes and items that cause the state.
         facts: additional JSON fields.
     """
 
@@ -83,7 +83,7 @@ class Reason:
     detail: str = ""
     since: float | None = None
     until: float | None = None
-    because: Sequence[str] = ()
+    causes: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Reason:
             "message": f"{self.message}: {self.detail}" if self.detail else self.message,
             "since": None if self.since is None else format_time(self.since),
             "until": None if self.until is None else format_time(self.until),
-            "because": list(self.because),
+            "causes": list(self.causes),
             **self.facts,
         }
 
@@ -154,7 +154,7 @@ def _pending_reason(scheduler: "RunScheduler", node: CompiledNode, task_id: str)
         message = f"waits for {required_count} of {len(dependency_ids)} nodes to be done; not done yet: {names}"
     else:
         message = f"waits for {names}"
-    return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ids)
+    return Reason(task_id, NodeStatus.PENDING, "dependency", message, causes=open_ids)
 
 
 def _status_of(scheduler: "RunScheduler", task_id: str) -> NodeStatus:
@@ -189,8 +189,8 @@ def _items_reason(node: CompiledNode, record: Record) -> Reason:
     open_ids = [*open_task_ids(record, node)]
     unit = "the runs of its items" if is_batched(record) else "its items"
     message = f"waits for {len(open_ids):,} of {unit}"
-    because = open_ids[:_MAX_CAUSING_ITEMS]
-    return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
+    causes = open_ids[:_MAX_CAUSING_ITEMS]
+    return Reason(node.id, record.status, "items", message, since=record.started_at, causes=causes)
 
 
 def _ready_reason(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> Reason:
@@ -289,12 +289,12 @@ class _EndedTask:
                 return self._failure_reason()
             case NodeStatus.BLOCKED:
                 blockers = [*self._record.blocked_by]
-                return self._reason("blocked", f"is blocked by {join_names(blockers)}", because=blockers)
+                return self._reason("blocked", f"is blocked by {join_names(blockers)}", causes=blockers)
             case NodeStatus.SKIPPED:
                 return self._skip_reason()
             case NodeStatus.CANCELLED:
-                because = [*self._record.blocked_by]
-                return self._reason("cancelled", "was cancelled", self._record.reason or "", because=because)
+                causes = [*self._record.blocked_by]
+                return self._reason("cancelled", "was cancelled", self._record.reason or "", causes=causes)
             case _:
                 error = self._record.error
                 if displayed_status(self._record) is NodeStatus.FAILED and error is not None:
@@ -304,12 +304,12 @@ class _EndedTask:
                 by_text = "" if newest_id == self._id else f" by {newest_id}"
                 return self._reason("superseded", f"was superseded{by_text}", self._record.reason or "")
 
-    def _reason(self, kind: ReasonKind, message: str, detail: str = "", *, because: Sequence[str] = ()) -> Reason:
+    def _reason(self, kind: ReasonKind, message: str, detail: str = "", *, causes: Sequence[str] = ()) -> Reason:
         status, ended_at = self._record.status, self._record.ended_at
-        return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
+        return Reason(self._id, status, kind, message, detail, since=ended_at, causes=causes, facts=self._facts())
 
     def _completion_reason(self) -> Reason:
-        because = [
+        causes = [
             self._scheduler.plan.nodes[number].id for number in self._scheduler.state.visible_dependencies(self._node)
         ]
         message = "completed"
@@ -319,34 +319,32 @@ class _EndedTask:
             message = "failed and continued with the value of its on_error"
         elif any(entry.get("command") == "set_result" for entry in self._override_commands()):
             # The result does not depend on other nodes.
-            message, because = "was given its result manually", []
+            message, causes = "was given its result manually", []
         elif (origin := self._record.reused or self._record.cached) is not None:
             message = f"reused the result of {origin['node_id']!r} in the run {origin['run_id']!r}"
         detail = self._record.error.message if self._record.error else ""
-        return self._reason("completed", message, detail, because=because)
+        return self._reason("completed", message, detail, causes=causes)
 
     def _failure_reason(self) -> Reason:
         error = self._record.error
         failed_items = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
-        because = [f"{self._node.id}[{item.key}]" for item in failed_items[:_MAX_CAUSING_ITEMS]]
-        return self._reason("failed", "failed", _error_message(error) if error else "", because=because)
+        causes = [f"{self._node.id}[{item.key}]" for item in failed_items[:_MAX_CAUSING_ITEMS]]
+        return self._reason("failed", "failed", _error_message(error) if error else "", causes=causes)
 
     def _skip_reason(self) -> Reason:
         node = self._node
         if self._id == node.id:
             causes = [node_id for node_id in self._dependency_ids() if self._skips_dependents(node_id)]
             if causes and node.join[0] in ("all", "any", "at_least"):
-                return self._reason("skipped", f"was skipped because of {join_names(causes)}", because=causes)
+                return self._reason("skipped", f"was skipped because of {join_names(causes)}", causes=causes)
         if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
-            because = [
-                node_id for node_id in self._ids_in_condition() if self._scheduler.record_of(node_id) is not None
-            ]
+            causes = [node_id for node_id in self._ids_in_condition() if self._scheduler.record_of(node_id) is not None]
             missing_text = "; ".join(missing_values(self._scheduler, node))
             detail = f"its condition is false: {node.when}{f' ({missing_text})' if missing_text else ''}"
-            detail = "; ".join([detail, *self._decisions(because)])
-            return self._reason("skipped", "was skipped", detail, because=because)
+            detail = "; ".join([detail, *self._decisions(causes)])
+            return self._reason("skipped", "was skipped", detail, causes=causes)
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
     def _decisions(self, node_ids: Sequence[str]) -> Iterator[str]:

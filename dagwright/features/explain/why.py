@@ -34,7 +34,7 @@ class Chain:
 
     def starts(self) -> Iterator[Reason]:
         """Yield the reasons that are not causes of other reasons."""
-        causes = {name for reason in self.reasons for name in reason.because}
+        causes = {name for reason in self.reasons for name in reason.causes}
         return (reason for reason in self.reasons if reason.node not in causes)
 
 
@@ -79,14 +79,14 @@ def sentence(chain: Chain, start: Reason, *, time_formatter: Callable[[float], s
     visited_ids = {start.node}
     while (cause := _first_cause(start, reasons, visited_ids)) is not None and cause.kind != "completed":
         visited_ids.add(cause.node)
-        subject = "which" if len(start.because) == 1 else cause.node
+        subject = "which" if len(start.causes) == 1 else cause.node
         clauses.append(f"{subject} {_clause(cause, time_formatter)}")
         start = cause
     return ", ".join(clauses)
 
 
 def _first_cause(start: Reason, reasons: Mapping[str, Reason], visited_ids: set[str]) -> Reason | None:
-    return next((reasons[cause] for cause in start.because if cause in reasons and cause not in visited_ids), None)
+    return next((reasons[cause] for cause in start.causes if cause in reasons and cause not in visited_ids), None)
 
 
 def _clause(reason: Reason, time_formatter: Callable[[float], str]) -> str:
@@ -120,9 +120,7 @@ def _chain_from(scheduler: "RunScheduler", start_ids: Iterable[str], *, calls: M
         task_id = queue.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)
-        causes = [
-            cause for cause in reason.because if cause not in known_ids and scheduler.record_of(cause) is not None
-        ]
+        causes = [cause for cause in reason.causes if cause not in known_ids and scheduler.record_of(cause) is not None]
         known_ids.update(causes)
         queue.extend(causes)
     return Chain(reasons, len(queue))

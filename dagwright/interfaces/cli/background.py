@@ -90,7 +90,7 @@ def reject_other_gateway(settings: Settings, address: str, *, port: int | None) 
         differences.append(f"--plans {settings.plans}")
     if differences:
         message = f"the gateway already runs at {address}, without {' and '.join(differences)}"
-        raise CommandError(f"{message}: end it with `dagwright down` first", status=ErrorStatus.OTHER_SETTINGS)
+        raise CommandError(f"{message}: end it with `dagwright down` first", status=ErrorStatus.SETTINGS_DIFFER)
 
 
 def _plans_path(settings: Settings) -> Path:

@@ -45,7 +45,7 @@ class SettingsDiffer(CommandError):
     """
 
     def __init__(self, difference: str, remedy: str, *, serves_other_runs: bool = False) -> None:
-        super().__init__(f"{difference}{remedy}", status=ErrorStatus.OTHER_SETTINGS)
+        super().__init__(f"{difference}{remedy}", status=ErrorStatus.SETTINGS_DIFFER)
         self.difference = difference
         self.serves_other_runs = serves_other_runs
 

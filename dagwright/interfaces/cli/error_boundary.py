@@ -33,7 +33,7 @@ _STATUS_OF_ERROR: Final = {
     "dagwright.tools.errors.ToolLoadError": ErrorStatus.UNREADABLE,
     "dagwright.plans.templates.TemplatesUnreadable": ErrorStatus.UNREADABLE,
     "dagwright.llm.prices.PricesUnreadable": ErrorStatus.BAD_USAGE,
-    "dagwright.store.errors.StoreMismatch": ErrorStatus.OTHER_STORE,
+    "dagwright.store.errors.StoreMismatch": ErrorStatus.STORE_DIFFERS,
     "dagwright.store.errors.StoreError": ErrorStatus.NO_STORE,
     "dagwright.server.errors.ServerUnreachable": ErrorStatus.NO_SERVER,
     "dagwright.history.executions.RunNotFound": ErrorStatus.NOT_FOUND,

@@ -115,8 +115,8 @@ class ErrorStatus(DescribedCode):
         "An input of the plan has no value.",
         "Give it with `--input`.",
     )
-    NEED_UNKNOWN = (
-        "need_unknown",
+    NEEDED_VALUES_UNKNOWN = (
+        "needed_values_unknown",
         ExitCode.FAILED,
         "It is unknown which stored values the runs need, so none is removed.",
         "Repeat the command when the server responds.",
@@ -198,14 +198,14 @@ class ErrorStatus(DescribedCode):
         "Send the message again.",
         _RETRYABLE,
     )
-    OTHER_SETTINGS = (
-        "other_settings",
+    SETTINGS_DIFFER = (
+        "settings_differ",
         ExitCode.REJECTED,
         "A background worker has other settings.",
         "Use the same settings, or end the worker with `dagwright down`.",
     )
-    OTHER_STORE = (
-        "other_store",
+    STORE_DIFFERS = (
+        "store_differs",
         ExitCode.REJECTED,
         "The workers of the task queue use another payload store.",
         "Use the settings of the workers.",

@@ -108,9 +108,7 @@ def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) 
 def _nodes_in_sentence(reason: Reason, reasons: Mapping[str, Reason]) -> set[str]:
     """Return the IDs of the nodes in the sentence of a reason: its node, its first cause, and so on."""
     visited_ids = {reason.node}
-    while next_cause := next(
-        (cause for cause in reason.because if cause in reasons and cause not in visited_ids), None
-    ):
+    while next_cause := next((cause for cause in reason.causes if cause in reasons and cause not in visited_ids), None):
         visited_ids.add(next_cause)
         reason = reasons[next_cause]
     return visited_ids
@@ -123,8 +121,8 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
         if planned_version := facts.get("planned_tool_version"):
             version_text += f" (the plan was compiled with version {planned_version})"
         yield f"tool {facts['tool']}{version_text}, {format_count(facts['attempts'], 'attempt')}"
-    if reason.because and reason.kind == "completed":
-        yield f"from {', '.join(reason.because)}"
+    if reason.causes and reason.kind == "completed":
+        yield f"from {', '.join(reason.causes)}"
     for name, value in facts.get("inputs", {}).items():
         yield f"input {name}: {value_as_text(value)}"
     for lookup in facts.get("lookups", ()):

@@ -82,7 +82,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         report = await _store_report(settings, output)
         if report.removal_limit is None:
-            raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEED_UNKNOWN)
+            raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEEDED_VALUES_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed_payloads = await remove_payloads(store, report.removal_limit) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()

@@ -44,8 +44,8 @@ class ErrorCode(DescribedCode):
         error_type = type or _STATUS_TYPES.get(status) or (SERVER_ERROR if status >= 500 else INVALID_REQUEST_ERROR)
         return cls.create_member(code, meaning=meaning, remedy=remedy, type=error_type, **facts)
 
-    ADDRESS_WRONG = (
-        "address_wrong",
+    ADDRESS_INVALID = (
+        "address_invalid",
         503,
         "The address of the model service is wrong.",
         "Correct `OPENAI_BASE_URL` of the gateway.",
@@ -152,13 +152,13 @@ class ErrorCode(DescribedCode):
         "Use a method of the header `Allow`.",
     )
     MODEL_ANSWER_BROKEN = (
-        "model_answer_broken",
+        "model_response_invalid",
         502,
         "The model service returned an invalid answer.",
         "Retry.",
         _IS_RETRYABLE,
     )
-    MODEL_MISSING = ("model_missing", 400, "The request names no model.", "List the models with `GET /v1/models`.")
+    MODEL_NOT_SET = ("model_not_set", 400, "The request names no model.", "List the models with `GET /v1/models`.")
     MODEL_NOT_FOUND = ("model_not_found", 404, "The model is unknown.", "List the models with `GET /v1/models`.")
     MODEL_OUTPUT_INVALID = (
         "model_output_invalid",

@@ -63,7 +63,7 @@ def target_of(context: "GatewayContext", model: str | None) -> Target:
     model_id = (model or context.settings.model or "").strip()
     if not model_id:
         message = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
-        raise ApiError(ErrorCode.MODEL_MISSING, message, param="model")
+        raise ApiError(ErrorCode.MODEL_NOT_SET, message, param="model")
     kind, slash, name = model_id.partition("/")
     for kind_name in get_args(Kind):
         if slash and kind == kind_name and kind_name != "model":

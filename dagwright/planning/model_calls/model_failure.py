@@ -46,8 +46,8 @@ class ModelError(DescribedCode):
         "The service responds with 5xx, too late or not at all, or closes the connection.",
         "Wait, or correct `OPENAI_BASE_URL`.",
     )
-    ANSWER_BROKEN = (
-        "model_answer_broken",
+    RESPONSE_INVALID = (
+        "model_response_invalid",
         Action.RETRY,
         "The answer is empty, ends too early, or is not a valid response, such as an HTML page.",
         "See the message; correct `OPENAI_BASE_URL` if it happens each time.",
@@ -58,8 +58,8 @@ class ModelError(DescribedCode):
         "The JSON of the answer is missing, too long, or does not match its schema.",
         "Use a larger model, or a simpler schema.",
     )
-    QUOTA_SPENT = (
-        "model_quota_spent",
+    QUOTA_EXCEEDED = (
+        "model_quota_exceeded",
         Action.ASK_PERSON,
         "The credit of the account is used up (402, `insufficient_quota`).",
         "Add credit, then retry the node.",
@@ -77,8 +77,8 @@ class ModelError(DescribedCode):
         "The key may not do this (403).",
         "Use another key or another model.",
     )
-    MODEL_MISSING = (
-        "model_missing",
+    MODEL_NOT_SET = (
+        "model_not_set",
         Action.GIVE_UP,
         "No model is set.",
         "Use `--model`, or set `DAGWRIGHT_MODEL` of the worker.",
@@ -89,8 +89,8 @@ class ModelError(DescribedCode):
         "The service does not have the model.",
         "Use a model of the service.",
     )
-    ADDRESS_WRONG = (
-        "model_address_wrong",
+    ADDRESS_INVALID = (
+        "model_address_invalid",
         Action.GIVE_UP,
         "The address of the service is wrong (404, 405).",
         "Correct `OPENAI_BASE_URL` of the worker; it usually ends in `/v1`.",

@@ -306,7 +306,7 @@ def request_to_json(request: ModelRequest) -> Json:
     if call.output is not None:
         encoded["output"] = call.output.to_json()
     if request.previous_conversation is not None:
-        encoded["before"] = request.previous_conversation
+        encoded["previous_conversation"] = request.previous_conversation
     if request.is_continued:
         encoded["is_continued"] = True
     if request.endpoint is not None:
@@ -316,12 +316,12 @@ def request_to_json(request: ModelRequest) -> Json:
     if request.planning is not None:
         encoded["planning"] = {
             "tools": [dict(tool) for tool in request.planning.tools],
-            "accepted": [dict(node) for node in request.planning.accepted_nodes],
+            "accepted_nodes": [dict(node) for node in request.planning.accepted_nodes],
         }
         if request.planning.replan_context is not None:
             encoded["planning"]["replan_context"] = REPLAN_CONTEXTS.encode(request.planning.replan_context)
     if request.round_context is not None:
-        encoded["round"] = ROUND_CONTEXTS.encode(request.round_context)
+        encoded["round_context"] = ROUND_CONTEXTS.encode(request.round_context)
     if request.streamed_field is not None:
         encoded["streamed_field"] = request.streamed_field
     return {**encoded, "messages": messages_to_json(call.messages)}
@@ -348,12 +348,12 @@ def request_from_json(encoded: Any) -> ModelRequest:
         )
         return ModelRequest(
             call,
-            previous_conversation=encoded.get("before"),
+            previous_conversation=encoded.get("previous_conversation"),
             is_continued=encoded.get("is_continued", False),
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(index): int(characters) for index, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
-            round_context=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
+            round_context=ROUND_CONTEXTS.decode(encoded["round_context"]) if "round_context" in encoded else None,
             streamed_field=_streamed_field_from_json(encoded.get("streamed_field")),
         )
     except ValidationError as error:
@@ -375,7 +375,7 @@ def _streamed_field_from_json(encoded: Any) -> str | None:
 def _planning_from_json(encoded: Any) -> Planning | None:
     if encoded is None:
         return None
-    accepted_nodes = encoded["accepted"]
+    accepted_nodes = encoded["accepted_nodes"]
     if not isinstance(accepted_nodes, list) or not all(isinstance(node, Mapping) for node in accepted_nodes):
         raise ValueError("the accepted nodes must be a list of nodes")
     return Planning(
@@ -395,9 +395,9 @@ def response_to_json(response: ModelResponse) -> Json:
     if response.conversation is not None:
         encoded["conversation"] = response.conversation
     if response.accepted_nodes is not None:
-        encoded["accepted"] = [dict(node) for node in response.accepted_nodes]
+        encoded["accepted_nodes"] = [dict(node) for node in response.accepted_nodes]
     if response.parsed_round is not None:
-        encoded["read"] = dict(response.parsed_round)
+        encoded["parsed_round"] = dict(response.parsed_round)
     return encoded
 
 

@@ -28,9 +28,9 @@ ANSWER_FIELD = "answer"
 """Field with the text, in the JSON of an answer to a request."""
 ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Projections of an answer to a request: its text and its missing information."""
-ACCEPTED_NODES_PROJECTION: Projection = (("accepted",), "value")
+ACCEPTED_NODES_PROJECTION: Projection = (("accepted_nodes",), "value")
 """Projection of a streamed plan: the nodes that were sent to the run while the model wrote the plan."""
-PARSED_ROUND_PROJECTION: Projection = (("read",), "whole")
+PARSED_ROUND_PROJECTION: Projection = (("parsed_round",), "whole")
 """Projection of a response of the rounds planner: the answer as the activity has parsed it."""
 MARKER_PROJECTION: Projection = (("marker",), "value")
 """Projection of a large response with a request to a person: its marker (`planning.agent_loop.feedback_markers`)."""

@@ -165,7 +165,7 @@ def _replan_reasons(run: GoalState, steps: Sequence[Step], answer_number: int | 
         node_id
         for plan in run.numbers_with_role(PLAN)
         if run.is_replan_call(plan) and (replan_context := run.replan_context_at(plan)) is not None
-        for node_id in replan_context.because
+        for node_id in replan_context.cause_ids
     }
     reasons = reasons_of(steps, handled_ids=handled_ids)
     if answer_number is None or run.state.plan.nodes[answer_number].id in handled_ids:

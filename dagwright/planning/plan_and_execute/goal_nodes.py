@@ -117,8 +117,8 @@ def parser_node(
     arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **parser_options(goal)}
     arguments |= encoded_replan_context(replan_context)
     if goal.streams:
-        arguments["accepted"] = None
-        bindings.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
+        arguments["accepted_nodes"] = None
+        bindings.append((("accepted_nodes",), (ResultOf(plan_id, "result", ("accepted_nodes",)),)))
     return CompiledNode(
         node_id,
         title="reading the plan",

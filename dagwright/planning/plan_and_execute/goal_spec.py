@@ -54,7 +54,7 @@ READ_MODEL_PLAN = ToolDeclaration(
             "plan": {},
             "text": {"type": ["string", "null"]},
             "tools": {"type": "array"},
-            "accepted": {"type": "array"},
+            "accepted_nodes": {"type": "array"},
             "replan_context": {"type": "object"},
             "inline_agents": {"type": "boolean"},
             "profile": {"type": "string"},

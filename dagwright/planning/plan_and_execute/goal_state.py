@@ -132,7 +132,7 @@ class GoalState:
         if replan_context is None:
             return None
         state = self.state
-        numbers = [number for node_id in replan_context.because if (number := state.number_of(node_id)) is not None]
+        numbers = [number for node_id in replan_context.cause_ids if (number := state.number_of(node_id)) is not None]
         if not all(state.records[number].status.is_final for number in numbers):
             return Stage.OPEN
         is_needed = any(

@@ -151,7 +151,7 @@ def skip_unreachable(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Extens
     replan_context = run.replan_context
     if replan_context is None or is_empty(parsed_plan):
         return None
-    failed_ids = replan_context.ended.get(NodeStatus.FAILED.value, ())
+    failed_ids = replan_context.ids_by_status.get(NodeStatus.FAILED.value, ())
     has_failed_nodes = any(
         node.id in failed_ids and record.status is NodeStatus.FAILED and node.on_error != "skip"
         for node, record in run.plan_steps()

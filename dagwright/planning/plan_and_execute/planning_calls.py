@@ -59,14 +59,14 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
         plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), previous_conversation=""
     )
     conversation = ResultOf(run.state.plan.nodes[last_call].id, "result", ("conversation",))
-    bindings: list[Binding] = [(("before",), (conversation,))]
+    bindings: list[Binding] = [(("previous_conversation",), (conversation,))]
     if "repair" in parsed_plan:
         repair = ResultOf(run.state.plan.nodes[parser_number].id, "result", ("repair",))
         bindings.append((("messages", 0, "content"), (repair,)))
     # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
     if run.goal.streams and "repair" in parsed_plan:
-        accepted_nodes = ResultOf(run.state.plan.nodes[last_call].id, "result", ("accepted",))
-        bindings.append((("planning", "accepted"), (accepted_nodes,)))
+        accepted_nodes = ResultOf(run.state.plan.nodes[last_call].id, "result", ("accepted_nodes",))
+        bindings.append((("planning", "accepted_nodes"), (accepted_nodes,)))
     return _planning_extension(
         run,
         request,
@@ -95,7 +95,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     )
     previous_id = run.state.plan.nodes[run.state.plan.nodes[last_parser].dependencies[0]].id
     conversation = ResultOf(previous_id, "result", ("conversation",))
-    bindings: list[Binding] = [(("before",), (conversation,)), *prompt.bindings]
+    bindings: list[Binding] = [(("previous_conversation",), (conversation,)), *prompt.bindings]
     title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
     # Completed nodes are never replaced, so these edges never form a cycle.
     last_numbers = run.last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])

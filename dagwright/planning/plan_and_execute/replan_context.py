@@ -22,24 +22,24 @@ class ReplanContext:
     """State of the run at a replan.
 
     Args:
-        because: IDs of the nodes that caused the replan: nodes that failed, nodes with guidance from a person, or an
+        cause_ids: IDs of the nodes that caused the replan: nodes that failed, nodes with guidance from a person, or an
             answer that reports missing information.
-        ended: state -> IDs of the plan's nodes in that state.
+        ids_by_status: state -> IDs of the plan's nodes in that state.
     """
 
-    because: Sequence[str]
-    ended: Mapping[str, Sequence[str]]
+    cause_ids: Sequence[str]
+    ids_by_status: Mapping[str, Sequence[str]]
 
     @property
     def referable_ids(self) -> Sequence[str]:
         """IDs of the nodes that new nodes may refer to."""
-        return [node_id for status in REFERABLE_STATUSES for node_id in self.ended.get(status.value, ())]
+        return [node_id for status in REFERABLE_STATUSES for node_id in self.ids_by_status.get(status.value, ())]
 
     @property
     def not_referable_ids(self) -> Sequence[str]:
         """IDs of the nodes that new nodes may not refer to."""
         referable_ids = frozenset(self.referable_ids)
-        return [node_id for ids in self.ended.values() for node_id in ids if node_id not in referable_ids]
+        return [node_id for ids in self.ids_by_status.values() for node_id in ids if node_id not in referable_ids]
 
     def stand_ins(self) -> Sequence[Mapping[str, str]]:
         """Return placeholder nodes, in plan syntax, for the nodes that new nodes may refer to."""

@@ -106,7 +106,7 @@ def repair_node(
     request = replace(
         _planner_request(spec, [user(text)], purpose=REPAIR, known_goals=known_goals), previous_conversation=""
     )
-    bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
+    bindings: list[Binding] = [(("previous_conversation",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: repairing the plan"
     return _planner_call(node_id, request, title=title, dependencies=(call.number,), bindings=bindings)
 

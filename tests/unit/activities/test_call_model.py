@@ -179,7 +179,7 @@ async def test_missing_or_invalid_conversation_is_a_lost_value_and_store_outage_
         (unavailable_store, request_json(previous_conversation=missing_ref), "store_retry"),
         (unavailable_store, request_json(is_continued=True), "store_retry"),
     ):
-        async with ModelServer(*["Hi"] * ("before" not in encoded_request)) as server:
+        async with ModelServer(*["Hi"] * ("previous_conversation" not in encoded_request)) as server:
             failure = await Bench(server, used_store).failure(encoded_request)
         assert (failure.type, failure.non_retryable) == (code, True), encoded_request
 

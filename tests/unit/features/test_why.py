@@ -45,7 +45,7 @@ def run_with_requests(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
 
 def reasons_in(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
     return {
-        reason.node: (reason.kind, f"{reason.message}|{reason.detail}", [*reason.because]) for reason in chain.reasons
+        reason.node: (reason.kind, f"{reason.message}|{reason.detail}", [*reason.causes]) for reason in chain.reasons
     }
 
 
@@ -186,7 +186,7 @@ def test_result_is_reported_with_its_sources() -> None:
 
     use_reason, ask_reason = (reason.to_json() for reason in chain.reasons)
     assert use_reason == {
-        **{"node_id": "use", "status": "completed", "kind": "completed", "message": "completed", "because": ["ask"]},
+        **{"node_id": "use", "status": "completed", "kind": "completed", "message": "completed", "causes": ["ask"]},
         **{"since": "1970-01-01T00:00:07.000Z", "until": None, "started_at": "1970-01-01T00:00:06.000Z"},
         **{"tool": "any", "tool_version": "v1", "effects": "read", "attempts": 2},
         **{"inputs": {"year": 2026}, "result": {"ok": True}},

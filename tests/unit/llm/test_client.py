@@ -152,7 +152,7 @@ async def failure_of_call(endpoint: Endpoint, call: ModelCall | None = None) -> 
 async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
     failure = await failure_of(model=None)
     assert (failure.error, str(failure)) == (
-        ModelError.MODEL_MISSING,
+        ModelError.MODEL_NOT_SET,
         "no model is named; name a model in the request, or set DAGWRIGHT_MODEL for the worker "
         "(`dagwright up` passes its environment to the workers that it starts)",
     )
@@ -170,7 +170,7 @@ async def test_key_that_is_invalid_in_a_header_is_rejected_and_hidden(key: str) 
 @pytest.mark.parametrize("address", ["not a url", "ftp://models.example.com", "localhost:4000", "http://"])
 async def test_invalid_address_is_not_retried(address: str) -> None:
     failure = await failure_of_call(Endpoint(address, KEY))
-    assert (failure.error, "OPENAI_BASE_URL" in str(failure)) == (ModelError.ADDRESS_WRONG, True)
+    assert (failure.error, "OPENAI_BASE_URL" in str(failure)) == (ModelError.ADDRESS_INVALID, True)
 
 
 async def test_complete_response_is_accepted_for_a_stream_request() -> None:

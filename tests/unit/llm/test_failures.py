@@ -69,9 +69,9 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (openai_error(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
     (html_response(b"<html>504</html>", status=504), E.UNAVAILABLE, "504"),
     (openai_error(409, "try again"), E.UNAVAILABLE, "answered 409"),
-    (openai_error(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_SPENT, "add credit"),
-    (error_response(402, "Insufficient credits", 402), E.QUOTA_SPENT, "credit"),
-    (BUDGET_EXCEEDED, E.QUOTA_SPENT, "raise the limit"),
+    (openai_error(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_EXCEEDED, "add credit"),
+    (error_response(402, "Insufficient credits", 402), E.QUOTA_EXCEEDED, "credit"),
+    (BUDGET_EXCEEDED, E.QUOTA_EXCEEDED, "raise the limit"),
     (openai_error(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REJECTED, "OPENAI_API_KEY"),
     (NO_DB, E.KEY_REJECTED, "OPENAI_API_KEY"),
     (openai_error(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
@@ -80,8 +80,8 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (json_response(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
     (error_response(400, "Invalid model name passed in model=small", "400"), E.MODEL_UNKNOWN, "Invalid model name"),
     (error_response(404, "The API deployment does not exist", "DeploymentNotFound"), E.MODEL_UNKNOWN, "deployment"),
-    (text_response(b"404 page not found", 404), E.ADDRESS_WRONG, "OPENAI_BASE_URL"),
-    (json_response(405, {"detail": "Method Not Allowed"}), E.ADDRESS_WRONG, "Method Not Allowed"),
+    (text_response(b"404 page not found", 404), E.ADDRESS_INVALID, "OPENAI_BASE_URL"),
+    (json_response(405, {"detail": "Method Not Allowed"}), E.ADDRESS_INVALID, "Method Not Allowed"),
     (
         openai_error(400, "maximum context length is 8192 tokens", "context_length_exceeded"),
         E.CONTEXT_EXCEEDED,
@@ -98,14 +98,14 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     # Transport errors.
     (Reset(), E.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
     (Silence(), E.UNAVAILABLE, "did not answer in time"),
-    (html_response(b"<html>hello</html>"), E.ANSWER_BROKEN, ""),
-    (Raw(b'{"choices": ['), E.ANSWER_BROKEN, ""),
-    (Raw(b"\xff\xfe\xfa"), E.ANSWER_BROKEN, ""),
-    (json_response(200, {"choices": []}), E.ANSWER_BROKEN, ""),
-    (json_response(200, None), E.ANSWER_BROKEN, ""),
-    (text(""), E.ANSWER_BROKEN, "returned an empty answer"),
-    (tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, but no tools were offered"),
-    (text(" \n "), E.ANSWER_BROKEN, "returned an empty answer"),
+    (html_response(b"<html>hello</html>"), E.RESPONSE_INVALID, ""),
+    (Raw(b'{"choices": ['), E.RESPONSE_INVALID, ""),
+    (Raw(b"\xff\xfe\xfa"), E.RESPONSE_INVALID, ""),
+    (json_response(200, {"choices": []}), E.RESPONSE_INVALID, ""),
+    (json_response(200, None), E.RESPONSE_INVALID, ""),
+    (text(""), E.RESPONSE_INVALID, "returned an empty answer"),
+    (tool_call("mail", to="ann"), E.RESPONSE_INVALID, "called a tool, but no tools were offered"),
+    (text(" \n "), E.RESPONSE_INVALID, "returned an empty answer"),
     # Unusable responses.
     (Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; rephrase"),
     (text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
@@ -148,7 +148,7 @@ async def test_failure_names_the_address_without_its_secrets() -> None:
 
 def test_only_temporary_failures_are_retried() -> None:
     retried_errors = {error for error in ModelError if error.action is Action.RETRY}
-    assert retried_errors == {E.BUSY, E.UNAVAILABLE, E.ANSWER_BROKEN}
+    assert retried_errors == {E.BUSY, E.UNAVAILABLE, E.RESPONSE_INVALID}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ STREAMED_TEXT = text("one two three", tokens=Tokens(5, 3))
 
 
 @pytest.mark.parametrize(
-    ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)]
+    ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.RESPONSE_INVALID)]
 )
 async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
     pieces = []
@@ -213,12 +213,12 @@ FIRST_CHUNK = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
     [
         (sse(FIRST_CHUNK, {"error": {"message": "overloaded", "type": "server_error"}}), E.UNAVAILABLE),
         (sse(FIRST_CHUNK, {"error": {"message": "slow down", "code": 429}}), E.BUSY),
-        (sse(FIRST_CHUNK, {"error": {"message": "no", "code": "insufficient_quota"}}), E.QUOTA_SPENT),
-        (sse(FIRST_CHUNK, ["odd"]), E.ANSWER_BROKEN),
-        (Raw(b"data: {\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
-        (Raw(b"data: \xff\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
-        (Raw(b"", content_type="text/event-stream"), E.ANSWER_BROKEN),
-        (json_response(200, {"choices": [{"delta": {"content": "whole"}}]}), E.ANSWER_BROKEN),
+        (sse(FIRST_CHUNK, {"error": {"message": "no", "code": "insufficient_quota"}}), E.QUOTA_EXCEEDED),
+        (sse(FIRST_CHUNK, ["odd"]), E.RESPONSE_INVALID),
+        (Raw(b"data: {\n\n", content_type="text/event-stream"), E.RESPONSE_INVALID),
+        (Raw(b"data: \xff\n\n", content_type="text/event-stream"), E.RESPONSE_INVALID),
+        (Raw(b"", content_type="text/event-stream"), E.RESPONSE_INVALID),
+        (json_response(200, {"choices": [{"delta": {"content": "whole"}}]}), E.RESPONSE_INVALID),
     ],
 )
 async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:

@@ -151,7 +151,7 @@ def test_replan_context_survives_serialization() -> None:
         ["a"],
         None,
     )
-    invalid_contexts: list[Any] = [3, {}, {"because": [], "ended": []}]
+    invalid_contexts: list[Any] = [3, {}, {"cause_ids": [], "ids_by_status": []}]
     for invalid in invalid_contexts:
         with pytest.raises(ValueError, match="invalid replan context"):
             REPLAN_CONTEXTS.decode(invalid)

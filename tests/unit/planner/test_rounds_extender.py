@@ -97,9 +97,9 @@ class Question:
         message, self.planner_answers = self.planner_answers[0], self.planner_answers[1:]
         if isinstance(message, NodeError):
             return message
-        context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
+        context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round_context"])))
         self.known_ids[node] = [sub_goal.id for sub_goal in context.known]
-        return {**_model_response(message), "read": parse_round(None, message, context)}
+        return {**_model_response(message), "parsed_round": parse_round(None, message, context)}
 
     @staticmethod
     def _default_outputs(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ async def test_a_secret_is_not_sent_to_a_model() -> None:
 
 async def test_worker_without_a_model_client_fails_with_model_missing() -> None:
     failure = await Bench(count, None).failure({"words": "?"})
-    assert (failure.type, failure.message) == ("model_missing", "this worker has no model client")
+    assert (failure.type, failure.message) == ("model_not_set", "this worker has no model client")
 
 
 async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_plan_allows_it() -> None:

@@ -102,7 +102,7 @@ async def test_command_with_another_setting_is_rejected(
         async with open_start_connection(settings, load_toolset(settings)):
             pass
     status = (error.value.status, error.value.status.exit_code)
-    assert (str(error.value), status) == (expected, ("other_settings", ExitCode.REJECTED))
+    assert (str(error.value), status) == (expected, ("settings_differ", ExitCode.REJECTED))
     # The tools of the command make no difference.
     with pytest.raises(CommandError) as error:
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))

@@ -178,7 +178,7 @@ NO_RETRY = {"x-should-retry": "false"}
         (TurnRejected("session_ending", "x"), 409, "session_ending", {}),
         (PlanInvalid([Problem("too_large", "x")]), 400, "too_large", {}),
         (ModelFailure(ModelError.BUSY, "x", delay=SEVEN_S), 429, "rate_limit_exceeded", {"Retry-After": "7"}),
-        (ModelFailure(ModelError.QUOTA_SPENT, "x"), 429, "insufficient_quota", NO_RETRY),
+        (ModelFailure(ModelError.QUOTA_EXCEEDED, "x"), 429, "insufficient_quota", NO_RETRY),
     ],
 )
 def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
