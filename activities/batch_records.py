@@ -99,7 +99,7 @@ class StoreRecords:
 
     def __init__(self, store: PayloadStore, info: activity.Info, *, delete_later: Callable[[str], None]) -> None:
         self._store, self._attempt, self._delete_later = store, info.attempt, delete_later
-        # Two batches of a run that start from the same call have the same activity ID.
+        # Two batches of a run that start from the same call have the same activity ID, but different scheduled times.
         identity = [info.namespace, info.workflow_run_id, info.activity_id, info.scheduled_time.isoformat()]
         self._key = hashlib.sha256(pydantic_core.to_json(["call batch", *identity])).hexdigest()
         self._is_deletion_scheduled = False

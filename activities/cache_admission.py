@@ -16,7 +16,7 @@ _LOOKUPS_PER_SLOW_CALL = 2
 """Number of allowed lookups that a slow call adds."""
 _MAX_LOOKUPS = 8
 _MAX_GIL_WAIT_S = 0.25
-"""Longest time that a thread waits for the interpreter lock; a longer call waited for something else."""
+"""A longer call is counted with its whole duration: no thread waits this long for the interpreter lock."""
 _TICK_S = 0.002
 
 
@@ -36,7 +36,7 @@ class CacheAdmission:
         return self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) > 0
 
     def should_query_store(self, tool: str) -> bool:
-        """Return whether to look in the store, which may be slower than the tool."""
+        """Return whether to look in the store: not if the store is slower than the tool."""
         call_s = self._call_s.get(tool)
         return call_s is None or call_s > self._store_s
 
@@ -93,7 +93,7 @@ class CpuClock:
         self._mark(now)
 
     def cpu_seconds(self, started_at: float, now: float) -> float:
-        """Return an upper bound of a call's CPU time in seconds; for a call over 0.25 s, return the whole duration."""
+        """Return a lower bound of a call's CPU time in seconds; for a call over 0.25 s, return the whole duration."""
         took_s = now - started_at
         # Before the call, the thread cannot have used more CPU time than the time that elapsed.
         cpu_s = time.thread_time() - self._marked_cpu_s - max(started_at - self._marked_at, 0.0)

@@ -1,9 +1,10 @@
-"""The activity `call_batch`: make short calls of tools that declare `batch`, with the results of separate activities.
+"""The activity `call_batch`: make short calls of tools that declare `batch`.
 
-Each result is recorded before a call that depends on it starts (`batch_records`). The next attempt continues from
-the records: after the death of a worker, only calls without a record are repeated, with their idempotency keys. A
-failed or slow call leaves the batch and gets a separate activity. The first attempt of that activity reports the call's
-failure, or continues the slow call. This module must not import workflows.
+The results are the same as those of separate activities. Each result is recorded before a call that depends on it
+starts (`batch_records`). The next attempt continues from the records: after the death of a worker, only calls without a
+record are repeated, with their idempotency keys. A failed or slow call leaves the batch and gets a separate activity.
+The first attempt of that activity reports the call's failure, or continues the slow call. This module must not import
+workflows.
 """
 
 import asyncio
@@ -208,11 +209,11 @@ class CallBatch:
         """Number of results that are recorded."""
         self._recorded_at = time.monotonic()
         self._is_record_due = False
-        """Whether calls may start once the results are recorded."""
+        """Whether to record at once, because calls wait for the record."""
         self._record_task: asyncio.Task[bool] | None = None
         self._recording_count = 0
         """Number of results that are recorded when `_record_task` has ended."""
-        self._detached_calls: dict[str, str | None] = {}
+        self._detached_failures: dict[str, str | None] = {}
         """ID of a task that left the batch -> the encoded failure of its call; `None` if the call did not fail."""
         self._separate_tools: dict[str, None] = {}
         """Tools whose later calls must not be batched."""
@@ -241,7 +242,7 @@ class CallBatch:
 
     def _continue_from(self, earlier: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
-        self._call_ends, self._detached_calls, self._recorded_count = (
+        self._call_ends, self._detached_failures, self._recorded_count = (
             [*earlier.call_ends],
             dict(earlier.detached_failures),
             len(earlier.call_ends),
@@ -254,7 +255,7 @@ class CallBatch:
                 if call.task_id in recorded_payloads:
                     self._followers.count_result(call.task_id)
                     self._followers.apply_result(call.task_id, recorded_payloads[call.task_id])
-                elif call.task_id not in self._detached_calls:
+                elif call.task_id not in self._detached_failures:
                     self._ready_calls.append(call)
             calls = self._followers.next_calls()
         if self._info.attempt > 1:
@@ -288,7 +289,7 @@ class CallBatch:
             # A call that must wait needs a separate activity. A call of a tool that this worker lacks goes to another
             # worker.
             if tool is None or must_leave:
-                self._detached_calls[call.task_id] = None
+                self._detached_failures[call.task_id] = None
                 self._separate_tools[call.tool] = None
                 continue
             heartbeats = BatchHeartbeats(self._info)
@@ -337,7 +338,7 @@ class CallBatch:
             self._wake.set_result(None)
 
     async def _wait(self) -> None:
-        """Wait until a call or a record ends, or a call is slow."""
+        """Wait until a call or the recording ends, or a call is slow."""
         slow_at = (
             min((in_flight.started_at for in_flight in self._running_calls.values()), default=time.monotonic())
             + SLOW_CALL_S
@@ -357,9 +358,9 @@ class CallBatch:
             task, task_id = ended.running_call.task, ended.call.task_id
             del self._running_calls[task_id]
             if task.cancelled():
-                self._detached_calls[task_id] = None
+                self._detached_failures[task_id] = None
             elif (error := task.exception()) is not None:
-                self._detached_calls[task_id] = encode_failure(_failure_of(error))
+                self._detached_failures[task_id] = encode_failure(_failure_of(error))
             else:
                 payload = task.result().payload
                 self._call_ends.append(CallEnd(task_id, payload))
@@ -375,7 +376,7 @@ class CallBatch:
         ]:
             call = in_flight.call
             del self._running_calls[call.task_id]
-            self._detached_calls[call.task_id] = None
+            self._detached_failures[call.task_id] = None
             self._close()
             if self._is_cancelled:
                 in_flight.running_call.task.cancel()
@@ -411,7 +412,7 @@ class CallBatch:
         self._ready_calls += self._followers.next_calls()
 
     def _result(self) -> CallBatchResult:
-        return CallBatchResult([*self._call_ends], {**self._detached_calls}, [*self._separate_tools])
+        return CallBatchResult([*self._call_ends], {**self._detached_failures}, [*self._separate_tools])
 
 
 def _json_payload(value: Any) -> Payload:

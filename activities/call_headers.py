@@ -128,8 +128,8 @@ def allowed_attempts() -> int | None:
     return attempts if isinstance(attempts, int) and not isinstance(attempts, bool) else None
 
 
-def given_model() -> ModelConfig:
-    """Return the model configuration of the run; options that the run does not set are empty."""
+def model_config_of_run() -> ModelConfig:
+    """Return the model configuration of the run; an option that the run does not set is `None`."""
     header = _header(HEADER_MODEL)
     if header is None:
         return DEFAULT_CONFIG
@@ -161,13 +161,13 @@ def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
     return Effects.IDEMPOTENT if is_declared_idempotent else effects
 
 
-def given_owner() -> str | None:
+def owner_of_run() -> str | None:
     """Return the owner of the API key that the run was started with; `None` if it was started without an API key."""
     owner = _header(HEADER_OWNER)
     return owner if owner is None or isinstance(owner, str) else ""
 
 
-def given_template() -> str | None:
+def template_of_run() -> str | None:
     """Return the template that the run was started from, if there is one."""
     template = _header(HEADER_TEMPLATE)
     return template if isinstance(template, str) else None
@@ -175,7 +175,7 @@ def given_template() -> str | None:
 
 def limited_subjects(tool: str | None = None) -> list[Subject]:
     """Return the subjects whose limits apply to the current call: the owner and template of its run, and the tool."""
-    owner, template = given_owner(), given_template()
+    owner, template = owner_of_run(), template_of_run()
     return [
         *([Subject("owner", owner)] if owner else []),
         *([Subject("template", template)] if template else []),
@@ -183,12 +183,12 @@ def limited_subjects(tool: str | None = None) -> list[Subject]:
     ]
 
 
-def given_answers() -> tuple[Any, ...]:
+def answers_of_call() -> tuple[Any, ...]:
     """Return people's answers to earlier requests of this call, in order."""
     return tuple(answer.get("answer") for answer in _answers())
 
 
-def given_checkpoint() -> Any:
+def checkpoint_of_call() -> Any:
     """Return the latest checkpoint that this call saved with a request; `None` if it saved none."""
     return next((answer["checkpoint"] for answer in reversed(_answers()) if "checkpoint" in answer), None)
 
@@ -198,7 +198,7 @@ def _answers() -> list[dict[str, Any]]:
     return [answer for answer in header if isinstance(answer, dict)] if isinstance(header, list) else []
 
 
-def given_bindings() -> list[Any]:
+def bindings_of_call() -> list[Any]:
     """Return the bindings that only a worker can fill in: secrets and stored values."""
     return list(_header(HEADER_BINDINGS) or ())
 

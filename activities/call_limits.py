@@ -1,5 +1,8 @@
 """Admit calls under the limits across all runs, before the calls have any effect.
 
+A limit has a subject: a tool, model, owner or template. A hold stops all calls of a subject after its service asked to
+wait.
+
 A worker knows all limits from one cached list, so calls without a limit cost no request. A call that may start within a
 second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it without a
 slot. Each limit is a workflow. If the workflow does not respond, the calls of the limit are deferred: no call starts
@@ -45,17 +48,17 @@ _MAX_WAIT_IN_SLOT_S = 60.0
 _LEASE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
 """Shares of an attempt's timeout: longest wait in its slot for a lease, and for its start time."""
 MAX_HELD_SUBJECTS = 100
-"""Maximum number of subjects that one worker holds at a time: each subject needs a workflow, and a plan may call many
-hosts."""
+"""Maximum number of subjects whose calls one worker holds at a time. Each hold needs a workflow, and a plan may call
+many hosts."""
 _SAME_HOLD_S = 0.5
-"""Requests to wait whose ends differ by less are one hold: several calls in flight receive the same request."""
+"""Requests to wait whose ends differ by less than this are one hold, because every call in flight receives one."""
 _DEFERRING_LIMITS, _LEADS = "waited", "leads"
-"""Fields of the state of a deferred attempt: the limits that have deferred the call, and the lead of its
-next request to each limit."""
+"""Fields of the state of a deferred attempt: the limits that have deferred the call, and for each limit the lead of the
+next request (the minimum seconds until the start)."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
-"""Order in which a call requests its limits: while a call waits for its tool's limit, it may hold a lease of its
-owner's limit. A deferred call first requests the limit that deferred it, so that it uses up no starts of the other
-limits.
+"""Order in which a call sends requests to its limits. While a call waits for its tool's limit, it may have a lease of
+its owner's limit. A deferred call first sends a request to the limit that deferred it, so that it uses up no starts of
+the other limits.
 """
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
@@ -86,7 +89,7 @@ class CallLimits:
         """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
 
     async def limiters(self, subjects: Collection[Subject]) -> Sequence[Limiter]:
-        """Return the limits of a call, in the order in which the call requests them.
+        """Return the limits of a call, in the order in which the call sends requests to them.
 
         Raises:
             CallDeferred: the server has not responded yet.
@@ -153,7 +156,7 @@ class CallLimits:
         return admission
 
     async def hold(self, subject: Subject, wait: RequestedWait) -> None:
-        """Hold the other calls of a subject on all workers; if the server does not respond, only on this worker."""
+        """Hold the calls of a subject on all workers; if the server does not respond, only on this worker."""
         self._drop_ended_holds()
         hold_s, now = min(wait.delay.total_seconds(), MAX_HOLD_S), time.monotonic()
         if hold_s <= 0 or self._hold_ends.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
@@ -281,8 +284,8 @@ class _AdmissionRequest:
         """Limits that have deferred the call, the latest first."""
         leads = state.get(_LEADS) if isinstance(state, Mapping) else None
         self._leads: dict[str, float] = dict(leads) if isinstance(leads, Mapping) else {}
-        """Limit -> lead of the next request: minimum seconds until the start. The next attempt of a deferred call keeps
-        the leads; otherwise a call whose answers are late would miss each start and, at a low rate, never run."""
+        """Limit -> lead of the next request: minimum seconds until the start. A call whose answers are late needs a
+        lead, or it would miss every start. The next attempt of a deferred call keeps the leads."""
         last_limit = self._deferring_limits[0] if self._deferring_limits else None
         self._limiters = sorted(limiters, key=lambda limiter: _subject_text(limiter) != last_limit)
         self._kind: RequestKind = kind

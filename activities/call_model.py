@@ -25,12 +25,12 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.call_headers import (
     attempt_details,
     attempt_metadata,
-    given_bindings,
-    given_model,
+    bindings_of_call,
+    model_config_of_run,
     requested_projections,
 )
 from dagwright.activities.call_limits import CallLimits
-from dagwright.activities.deferral import Deferrals, counted_backoff
+from dagwright.activities.deferral import Deferrals, backoff_of_counted_attempts
 from dagwright.activities.errors import CallDeferred, RetryDecision, WorkerStopped, activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.model_caller import ModelCaller, failure_details
@@ -86,7 +86,7 @@ def model_activity(
 
     Args:
         limits: limits of calls across all runs; `None` if calls have no limits.
-        deferrals: ends attempts without counting them; `None` if every attempt counts.
+        deferrals: records deferred attempts, which do not count; `None` if every attempt counts.
     """
     pace = HeartbeatPace()
 
@@ -117,7 +117,8 @@ class _Attempt:
         self._models = models
         self._values = values
         self._deferrals = deferrals
-        # The attempt number counts deferred attempts too: the text of an attempt replaces all earlier texts.
+        # Temporal's attempt number, which includes deferred attempts: the streamed text of an attempt replaces the
+        # text of every attempt with a lower number.
         self._info = info = activity.info()
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
@@ -146,7 +147,7 @@ class _Attempt:
 
     async def _get_response(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
-            response = await self._store_conversation(request, await self._call(request))
+            response = await self._check_and_store(request, await self._call(request))
             if request.round_context is None:
                 return response
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
@@ -164,7 +165,7 @@ class _Attempt:
             request = replace(request, call=replace(call, messages=messages))
         async with plan_stream:
             response = await self._models.stream_call(request.call, request.endpoint, feed=plan_stream.feed)
-        return replace(await self._store_conversation(request, response), accepted_nodes=plan_stream.accepted)
+        return replace(await self._check_and_store(request, response), accepted_nodes=plan_stream.accepted_nodes)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
         if request.streamed_field is None:
@@ -178,7 +179,7 @@ class _Attempt:
         """Load the stored values and the earlier conversation of the request, and return the complete request."""
         hydrated_input = await self._values.hydrate_input(
             arguments,
-            given_bindings(),
+            bindings_of_call(),
             shape_error=f"{ACTIVITY_CALL_MODEL} takes one request",
             secrets_error="a secret must not be sent to a model",
         )
@@ -189,7 +190,7 @@ class _Attempt:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
         if not messages:
             raise InvalidArguments("Invalid arguments: the request has no messages")
-        config = request.call.config.with_defaults(given_model())
+        config = request.call.config.with_defaults(model_config_of_run())
         return replace(request, call=replace(request.call, messages=tuple(messages), config=config))
 
     async def _earlier_messages(self, request: ModelRequest) -> tuple[Any, ...]:
@@ -201,7 +202,8 @@ class _Attempt:
         except (ValueError, TypeError) as error:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
-    async def _store_conversation(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+    async def _check_and_store(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        """Check the size of the tool calls, and store the conversation if another call continues from it."""
         calls = pydantic_core.to_json([call.model_dump() for call in response.message.tool_calls])
         if len(calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(
@@ -273,7 +275,7 @@ class _Attempt:
         if isinstance(error, CallDeferred) and self._deferrals is not None:
             await self._deferrals.record(error, self._heartbeats)
         elif not decision.is_final and decision.delay is None:
-            decision = replace(decision, delay=counted_backoff(self._heartbeats))
+            decision = replace(decision, delay=backoff_of_counted_attempts(self._heartbeats))
         failure = activity_failure_of(error, decision, details=details, redaction=Redaction())
         if decision.code == ERROR_RATE_LIMITED:
             return failure

@@ -23,25 +23,25 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.cached_results import CachedResult, result_key
 from dagwright.activities.call_headers import (
     allowed_attempts,
+    answers_of_call,
     attempt_details,
     attempt_metadata,
     batch_failure,
+    bindings_of_call,
     cache_seconds,
     call_effects,
     checked_version,
-    given_answers,
-    given_bindings,
-    given_checkpoint,
-    given_model,
-    given_owner,
+    checkpoint_of_call,
     idempotency_key,
     limited_subjects,
+    model_config_of_run,
+    owner_of_run,
     requested_projections,
     values_of_secrets,
 )
 from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits
 from dagwright.activities.call_starts import CallStarts, CallStopped
-from dagwright.activities.deferral import Deferrals, counted_backoff
+from dagwright.activities.deferral import Deferrals, backoff_of_counted_attempts
 from dagwright.activities.detached_calls import DetachedCalls
 from dagwright.activities.errors import (
     CallDeferred,
@@ -122,7 +122,7 @@ class CallGuards:
         paused_calls: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
         detached_calls: slow calls that left their batch; `None` if the worker runs no batches.
-        deferrals: ends attempts without counting them; `None` if every attempt counts.
+        deferrals: records deferred attempts, which do not count; `None` if every attempt counts.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
@@ -265,7 +265,8 @@ class ToolAttempt:
         self._cached_result: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
-        # Not the whole context: it refers to this attempt, and only the garbage collector could free such a cycle.
+        # Not the whole context of the call: the context refers to this attempt, and only the garbage collector could
+        # free such a cycle.
         self._locations: Sequence[str] = ()
 
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
@@ -295,13 +296,13 @@ class ToolAttempt:
         is_pure = self._effects is Effects.PURE
         uses_cache = is_pure if max_age_s is None else max_age_s > 0
         # The cache key does not include people's answers.
-        uses_cache = uses_cache and not given_answers() and self._effects in (Effects.PURE, Effects.READ)
+        uses_cache = uses_cache and not answers_of_call() and self._effects in (Effects.PURE, Effects.READ)
         if not uses_cache or self._fingerprint is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
             return None
         # The result of a read may differ between owners; the result of a pure tool does not.
-        owner = None if is_pure else given_owner()
+        owner = None if is_pure else owner_of_run()
         key = result_key(
-            self._spec.name, self._fingerprint, arguments=arguments[0], bindings=given_bindings(), owner=owner
+            self._spec.name, self._fingerprint, arguments=arguments[0], bindings=bindings_of_call(), owner=owner
         )
         if key is None:
             return None
@@ -333,7 +334,7 @@ class ToolAttempt:
             admission.release()
 
     async def _admit(self) -> Admission:
-        """Wait for the limits of the call; pure tools have no limits, and calls with a limit leave their batch."""
+        """Wait for the limits of the call. Pure tools have no limits; in a batch, a limited call has left the batch."""
         if self._limits is None or self._effects is Effects.PURE:
             return NO_LEASES
         kind: RequestKind = "call_with_models" if self._spec.declaration.uses_models else "call"
@@ -364,11 +365,11 @@ class ToolAttempt:
             workflow_id=self._info.workflow_id or "",
             attempt=self._info.attempt,
             last_heartbeat=self._heartbeats.last_details,
-            answers=given_answers(),
-            checkpoint=given_checkpoint(),
+            answers=answers_of_call(),
+            checkpoint=checkpoint_of_call(),
             checked_version=checked_version(),
-            model=given_model(),
-            owner=given_owner(),
+            model=model_config_of_run(),
+            owner=owner_of_run(),
             effects=self._effects.value,
             secret_hosts=self._secret_hosts,
         )
@@ -412,14 +413,14 @@ class ToolAttempt:
             for message in call.messages
         ]
         return await self._models.call(
-            replace(call, messages=tuple(messages), config=call.config.with_defaults(given_model()))
+            replace(call, messages=tuple(messages), config=call.config.with_defaults(model_config_of_run()))
         )
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {self._spec.name!r} takes one JSON object")
         keywords = arguments[0]
-        bindings = given_bindings()
+        bindings = bindings_of_call()
         if bindings:
             secrets = values_of_secrets(bindings, self._spec.declaration, self._environment)
             self._redaction = Redaction(secrets.values())
@@ -542,7 +543,7 @@ class ToolAttempt:
         if isinstance(error, CallDeferred) and not decision.is_final:
             details |= await self._record_deferral(error)
         elif not decision.is_final and decision.delay is None:
-            decision = replace(decision, delay=counted_backoff(self._heartbeats))
+            decision = replace(decision, delay=backoff_of_counted_attempts(self._heartbeats))
         return error, decision
 
     async def _record_deferral(self, deferral: CallDeferred) -> dict[str, Any]:
@@ -555,7 +556,7 @@ class ToolAttempt:
         return {}
 
     def _unstored_bytes(self, error: BaseException) -> int | None:
-        """Return the size of a result that the store rejected, 0 if the store returned no argument, else `None`."""
+        """Return the size of a result that the store did not accept, 0 if an argument was not loaded, else `None`."""
         if isinstance(error, ResultNotStored):
             # A tool can also raise this error, but without a size.
             return error.size_bytes or None

@@ -89,7 +89,7 @@ class Deferrals:
             await asyncio.sleep(_RETRY_PAUSE_S)
 
 
-def counted_backoff(heartbeats: Heartbeats) -> timedelta | None:
+def backoff_of_counted_attempts(heartbeats: Heartbeats) -> timedelta | None:
     """Return the retry delay for the number of counted attempts; `None` if the server computes the same delay."""
     policy = activity.info().retry_policy
     if heartbeats.deferral_count == 0 or policy is None:

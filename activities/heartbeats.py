@@ -45,7 +45,7 @@ MIN_INTERVAL_S = 2.0
 """Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
 
 LATE_S = 1.0
-"""A heartbeat that is later than this is logged; a third of the shortest heartbeat timeout."""
+"""A heartbeat that is later than this is logged. A third of the shortest heartbeat timeout."""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 

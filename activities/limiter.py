@@ -1,6 +1,7 @@
 """A worker's client of one limit of calls across all runs.
 
-The requests, releases and renewals of all calls of a worker share a message. This module must not import workflows.
+One message contains the requests of all calls of the worker, and the releases and renewals of their leases. This module
+must not import workflows.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.limiter")
 
 
 class Limiter:
-    """A worker's client of one limit; it combines the messages of all calls of the worker.
+    """A worker's client of one limit.
 
     Args:
         settings: newest known settings.

@@ -127,7 +127,7 @@ class _ResultPart:
 
     Args:
         results: incomplete until the stored values are filled in.
-        bindings: paths in `results` at which a stored value must be filled in, each with this value.
+        bindings: (path in `results`, stored value that must be filled in there).
         size_bytes: JSON size, including the stored values.
     """
 

@@ -1,8 +1,8 @@
 """Send each node of a plan to the run as soon as the node is complete, while the model still writes the plan.
 
-Sent nodes are final: a later attempt, or a later call of the same node after a failure, finds them in the history of
-the run, adds them to the prompt, and lets the model write the rest. Nodes that are not sent here are read with the
-complete plan, so sending is optional. This module must not import workflows.
+Sent nodes are final: a later attempt or call of the planning node finds the sent nodes in the history of the run, adds
+them to the prompt, and lets the model write the rest. Nodes that are not sent here are read with the complete plan, so
+sending is optional. This module must not import workflows.
 """
 
 import asyncio
@@ -68,12 +68,15 @@ class PlanStream:
         self._sender: asyncio.Task[None] | None = None
 
     @property
-    def accepted(self) -> Sequence[Node]:
+    def accepted_nodes(self) -> Sequence[Node]:
         """Return the accepted nodes, as the model wrote them."""
         return tuple(self._accepted_nodes.values())
 
     async def resume(self) -> Sequence[Node]:
-        """Return the nodes that earlier attempts and calls have sent; from now on the run ignores their messages."""
+        """Return the nodes that earlier attempts and calls have sent.
+
+        First send an empty message: after it, the run ignores messages of earlier attempts and calls.
+        """
         if self._info.attempt == 1 and self._info.activity_id == self._node_id:
             return ()
         accepted_ids = set(self._accepted_nodes)
@@ -103,8 +106,9 @@ class PlanStream:
         self._node_count += len(new_steps)
         if not new_steps or self._steps.key != _NODES_KEY:
             return
-        restored_response = stream.restore({_NODES_KEY: new_steps})
-        for node in restored_response[_NODES_KEY] if isinstance(restored_response, dict) else ():
+        # Models may write the nodes in a strict schema.
+        response = stream.restore({_NODES_KEY: new_steps})
+        for node in response[_NODES_KEY] if isinstance(response, dict) else ():
             if len(self._candidates) < _MAX_CANDIDATES and self._is_candidate(node):
                 self._candidates.append(without_nulls(node))
         self._new_nodes_event.set()
@@ -139,7 +143,8 @@ class PlanStream:
                 return
             try:
                 await self._send()
-            # Sending early is optional: it must neither lose a paid response nor hide the reason for its failure.
+            # Sending early is optional: an error here must neither discard the response nor replace an error of the
+            # model call.
             except Exception as error:
                 # The complete plan will contain everything that was not sent.
                 structlog.get_logger("dagwright.activities").warning(

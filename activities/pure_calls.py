@@ -1,4 +1,4 @@
-"""Call pure tools of a region directly: the same steps as the activity wrapper, without an activity.
+"""Call pure tools of a region directly: the same steps as the wrapper of `call_tool`, without an activity.
 
 Every call catches all exceptions, because a tool may raise anything. This module must not import workflows.
 """

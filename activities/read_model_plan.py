@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_bindings
+from dagwright.activities.call_headers import attempt_details, attempt_metadata, bindings_of_call
 from dagwright.activities.errors import RetryDecision, activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.values import LargeValues
@@ -45,7 +45,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
             try:
                 hydrated_input = await values.hydrate_input(
                     arguments,
-                    given_bindings(),
+                    bindings_of_call(),
                     shape_error=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
                     secrets_error="a plan must not contain secrets",
                 )

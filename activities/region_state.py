@@ -1,4 +1,4 @@
-"""Regions whose nodes are offloaded to the store, cached between batches and read again after a cache miss.
+"""Cache of regions whose nodes are offloaded to the store. After a cache miss, a region is read from the store.
 
 Every batch report is also in the store and refers to the previous report, so any worker can continue a region.
 This module must not import workflows.
@@ -26,7 +26,7 @@ from dagwright.store import PayloadStore
 MAX_NODES = 1_200_000
 """Cache limit in nodes, a few KB each; the least recently used regions are evicted. A million nodes fit."""
 CACHE_TIME_S = 300.0
-"""How long a region stays cached for its next batch; a terminated run starts no further batch."""
+"""How long a region stays cached for its next batch. If the run was terminated, there is no next batch."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class OffloadedRegionState:
         region: the nodes of the region.
         scheduler: the states of its nodes.
         last_report: reference of the previous batch report; `None` before the first report.
-        first_input: input of the first batch, which the first report contains for other workers; `None` after the
-            first batch.
+        first_input: input of the first batch; `None` after the first batch. The first report contains this input for
+            other workers.
         reported_count: how many of the nodes that ended in the scheduler have been reported.
         counts: status -> number of reported nodes of the region.
-        completed_end_count: number of completed nodes without dependents.
+        completed_end_node_count: number of completed nodes without dependents.
     """
 
     region: OffloadedRegion
@@ -50,43 +50,45 @@ class OffloadedRegionState:
     first_input: Mapping[str, Any] | None
     reported_count: int = 0
     counts: Counter[NodeStatus] = field(default_factory=Counter)
-    completed_end_count: int = 0
+    completed_end_node_count: int = 0
 
     def count_ended(self, numbers: Iterable[int]) -> None:
         """Count nodes that have ended; counting all nodes each time would cost more than running them."""
         records = self.scheduler.records
         for number in numbers:
             self.counts[records[number].status] += 1
-            self.completed_end_count += number in self.region.ends and records[number].status is NodeStatus.COMPLETED
+            self.completed_end_node_count += (
+                number in self.region.ends and records[number].status is NodeStatus.COMPLETED
+            )
 
     def report(self, batch: RegionBatch) -> bytes:
         """Return the report of a batch, for the store."""
-        ended = batch.ended_node_numbers()
-        report = ends_to_json(self.scheduler, ended, batch.tool_versions(ended))
+        ended_numbers = batch.ended_node_numbers()
+        report = ends_to_json(self.scheduler, ended_numbers, batch.tool_versions(ended_numbers))
         return pydantic_core.to_json({**report, "before": self.last_report, "outside": self.first_input})
 
     def result(self, batch: RegionBatch, ref: str) -> bytes:
         """Return the result of a batch whose report has the given reference."""
         scheduler, region = self.scheduler, self.region
-        ended = batch.ended_node_numbers()
-        self.count_ended(ended)
-        exported = [number for number in ended if number in region.exports]
+        ended_numbers = batch.ended_node_numbers()
+        self.count_ended(ended_numbers)
+        exported_numbers = [number for number in ended_numbers if number in region.exports]
         result = {
             "batch": ref,
             "counts": {status.value: count for status, count in self.counts.items()},
             "open": len(region.member_numbers) - self.counts.total(),
-            "ends": self.completed_end_count,
+            "ends": self.completed_end_node_count,
             "node_ends": [
-                [region.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in exported
+                [region.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in exported_numbers
             ],
-            "versions": batch.tool_versions(exported),
+            "versions": batch.tool_versions(exported_numbers),
             "error": scheduler.state.error.to_json() if scheduler.state.error else None,
         }
         return pydantic_core.to_json(result)
 
 
 class RegionCache:
-    """Cache of this process's regions between two of their batches. Use it on one event loop only."""
+    """The regions of this process between two batches. Use this object on one event loop only."""
 
     def __init__(self) -> None:
         self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
@@ -190,14 +192,14 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
 
 
 def _resume(
-    scheduler: RunScheduler, outside_ends: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]
+    scheduler: RunScheduler, outside_ends: Sequence[tuple[str, Record]], member_ends: Sequence[tuple[int, Record]]
 ) -> None:
     records = [Record() for _ in scheduler.plan.nodes]
     for node_id, record in outside_ends:
         number = scheduler.state.number_of(node_id)
         if number is not None:
             records[number] = record
-    for number, record in ended:
+    for number, record in member_ends:
         records[number] = record
     scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.ACTIVE)
     scheduler.reconcile(time.time())

@@ -1,4 +1,4 @@
-"""The activity that loads a run's output for the user's workflow that started the run."""
+"""The activity with which a workflow of the user loads the output of a run that it started."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

@@ -106,7 +106,7 @@ class _Attempt:
         self._store_retry = StoreRetry(self._heartbeats, self._cancellation)
         load = self._store_retry.loader(values, asyncio.get_running_loop())
         self._calls = PureCalls(self._workflow_id, environment, load=load, cancellation=self._cancellation, cache=cache)
-        self._region: RegionBatch | None = None
+        self._batch: RegionBatch | None = None
 
     async def run_batch(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
         """Run a batch and return its result; send heartbeats all the time, even while the store does not respond."""
@@ -124,12 +124,12 @@ class _Attempt:
         def run_nodes() -> None:
             scheduler = start_scheduler(read_batch(message))
             self._check_tools(scheduler.plan)
-            self._region = RegionBatch(scheduler, self._tools, calls=self._calls)
-            self._region.run()
+            self._batch = RegionBatch(scheduler, self._tools, calls=self._calls)
+            self._batch.run()
 
         await self._run_in_thread(run_nodes)
-        assert self._region is not None
-        return pydantic_core.to_json(self._region.result())
+        assert self._batch is not None
+        return pydantic_core.to_json(self._batch.result())
 
     async def _run_offloaded_batch(
         self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore
@@ -152,24 +152,24 @@ class _Attempt:
                 region_state = restore_region(stored_region, batch_input)
                 self._check_tools(region_state.region.plan)
             region_states.append(region_state)
-            self._region = RegionBatch(
+            self._batch = RegionBatch(
                 region_state.scheduler,
                 self._tools,
                 calls=self._calls,
                 inline_nodes=region_state.region.exports,
                 reported_count=region_state.reported_count,
             )
-            self._region.run()
-            reports.append(region_state.report(self._region))
+            self._batch.run()
+            reports.append(region_state.report(self._batch))
 
         await self._run_in_thread(run_nodes)
-        region_state, region = region_states[0], self._region
-        assert region is not None
+        region_state, batch = region_states[0], self._batch
+        assert batch is not None
         # If the batch has large results, the report from the thread contains them inline and is built again.
-        is_usable = bool(reports) and not (region.large_result_nodes or region.long_failures)
-        content = reports[0] if is_usable else region_state.report(region)
+        is_usable = bool(reports) and not (batch.large_result_nodes or batch.long_failures)
+        content = reports[0] if is_usable else region_state.report(batch)
         ref = await self._store_retry.retry(lambda: store.put(content))
-        result = region_state.result(region, ref)
+        result = region_state.result(batch, ref)
         if not self._cancellation.is_requested:
             # A cancelled batch may have stopped inside a node, so this process does not continue the region.
             regions.put(self._workflow_id, batch_input, region_state, ref=ref)
@@ -183,8 +183,8 @@ class _Attempt:
     async def _run_in_thread(self, run_nodes: BatchFunction) -> None:
         """Run a batch in a thread, and end it on cancellation."""
         await self._wait_for_batch(_start_thread(run_nodes, self._calls))
-        if self._region is not None:
-            await self._region.store_large(self._store_result, self._values.store_failure)
+        if self._batch is not None:
+            await self._batch.store_large(self._store_result, self._values.store_failure)
             await self._calls.flush()
 
     async def _store_result(self, result: Any, node: CompiledNode) -> StoredValue:
@@ -203,15 +203,15 @@ class _Attempt:
                 done, _ = await asyncio.wait({future}, timeout=_POLL_INTERVAL_S)
                 if done:
                     return future.result()
-                if self._region is not None and self._region.fail_overdue():
+                if self._batch is not None and self._batch.fail_overdue():
                     return None
-                if give_up_at is not None and loop.time() > give_up_at and self._region and self._region.abandon():
+                if give_up_at is not None and loop.time() > give_up_at and self._batch and self._batch.abandon():
                     return None
             except asyncio.CancelledError:
                 # Do not raise: the result with the completed nodes is still returned.
                 self._cancellation.request()
-                if self._region is not None:
-                    self._region.stop()
+                if self._batch is not None:
+                    self._batch.stop()
                 give_up_at = give_up_at or loop.time() + SHUTDOWN_WAIT_S
 
 

@@ -24,7 +24,7 @@ MAX_WAIT_S = MAX_DELAY_S
 _MAX_BACKOFF_S = 60.0
 """Maximum of the delay, which grows if a service repeatedly requests short delays."""
 _JITTER = 0.1
-"""Maximum random extension, as a share of the delay: calls then do not return at the same moment."""
+"""Maximum random extension as a share of the delay, so that not all calls continue at the same moment."""
 _STATE_FIELD = "asked_to_wait"
 _RANDOM = random.Random()
 

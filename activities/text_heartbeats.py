@@ -1,7 +1,7 @@
 """Report the text of a model's response while it is written, in the heartbeats of the call (docs/decisions/0060).
 
-The first words are reported at once, later text at a rate that falls with this process's number of concurrent
-responses. This module must not import workflows.
+The first words are reported at once. Later text is reported less often if the process receives many responses at the
+same time. This module must not import workflows.
 """
 
 import asyncio
