@@ -6,18 +6,18 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitC
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import STANDARD_INPUT
 from dagwright.interfaces.cli.process_exit import end_process_at_once
-from dagwright.interfaces.cli.shared_options import Json, NoColor, PlainGroup, PlainHelp
+from dagwright.interfaces.cli.shared_options import DocumentedCommand, DocumentedGroup, Json, NoColor
 
 __all__ = [
     "STANDARD_INPUT",
     "CommandError",
+    "DocumentedCommand",
+    "DocumentedGroup",
     "ErrorStatus",
     "ExitCode",
     "Json",
     "NoColor",
     "Output",
-    "PlainGroup",
-    "PlainHelp",
     "call",
     "end_process",
     "end_process_at_once",

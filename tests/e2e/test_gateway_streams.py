@@ -164,7 +164,7 @@ async def test_stopping_gateway_ends_streams_but_cancels_no_run(serve: Serve) ->
         )
         async with request as response:
             run_id = response.headers["x-run-id"]
-            gateway.context.stopping.set()
+            gateway.context.stop_event.set()
             received_text = (await response.aread()).decode()
         assert "[DONE]" not in received_text
         assert (await gateway.context.runs.reader(run_id).read()).status == "running"

@@ -189,7 +189,7 @@ async def scripted_gateway(
     listener = open_socket("127.0.0.1", 0)
     async with (
         scripted_context(run, folder, plans=plans) as context,
-        listening(create_app(context), listener, stop_event=context.stopping),
+        listening(create_app(context), listener, stop_event=context.stop_event),
         httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
     ):
         yield http

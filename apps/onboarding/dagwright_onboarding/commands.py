@@ -4,17 +4,17 @@ from typing import Annotated
 
 import typer
 
-from dagwright.plugins.commands import Json, NoColor, Output, PlainGroup, PlainHelp, call
+from dagwright.plugins.commands import DocumentedCommand, DocumentedGroup, Json, NoColor, Output, call
 
 _ACTIONS = "dagwright_onboarding.party_commands"
 entities = typer.Typer(
-    cls=PlainGroup,
+    cls=DocumentedGroup,
     help="Manage the parties that onboarding plans look up.",
     rich_markup_mode=None,
 )
 
 
-@entities.command("load", cls=PlainHelp)
+@entities.command("load", cls=DocumentedCommand)
 def load_entities(
     file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line; - is standard input.")],
     *,
@@ -25,7 +25,7 @@ def load_entities(
     return call(_ACTIONS, "load", file, Output(is_json=json, has_color=not no_color))
 
 
-@entities.command("find", cls=PlainHelp)
+@entities.command("find", cls=DocumentedCommand)
 def find_entities(
     text: Annotated[
         str,
@@ -47,7 +47,7 @@ def find_entities(
     return call(_ACTIONS, "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color))
 
 
-@entities.command("migrate", cls=PlainHelp)
+@entities.command("migrate", cls=DocumentedCommand)
 def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
     """Migrate the database and the search index to this version."""
     return call(_ACTIONS, "migrate", None, Output(is_json=json, has_color=not no_color))

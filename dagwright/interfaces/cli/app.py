@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.error_boundary import open_standard_streams, run_g
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plugin_groups import PluginGroup, program_options
-from dagwright.interfaces.cli.shared_options import PassThroughCommand, PlainHelp
+from dagwright.interfaces.cli.shared_options import DocumentedCommand, PassThroughCommand
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -93,7 +93,7 @@ def _create_app() -> typer.Typer:
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name, rich_help_panel=panel)
             else:
-                cls = PassThroughCommand if name == "temporal" else PlainHelp
+                cls = PassThroughCommand if name == "temporal" else DocumentedCommand
                 app.command(name, cls=cls, rich_help_panel=panel)(command)
     return app
 

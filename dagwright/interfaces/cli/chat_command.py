@@ -50,7 +50,7 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_request import prepare_turn
 from dagwright.interfaces.cli.process_exit import end_process_at_once
 from dagwright.interfaces.cli.request_text import Request, answer_command
-from dagwright.interfaces.cli.round_text import round_lines
+from dagwright.interfaces.cli.round_text import final_round_lines
 from dagwright.interfaces.cli.run_and_watch import continues_message
 from dagwright.interfaces.cli.run_host import open_start_connection, serving_toolset
 from dagwright.interfaces.cli.run_summary import intent_result_lines, print_answer, print_answer_end
@@ -454,7 +454,7 @@ class Chat:
         if isinstance(answer, str) and next(intent_result_lines(document), None) is None:
             if self._output.is_terminal:
                 # The final progress on a terminal omits the rounds; without a terminal they were logged earlier.
-                for line in round_lines(document):
+                for line in final_round_lines(document):
                     self._output.print(line)
                 self._output.print("")
             self._output.answer(answer)

@@ -20,7 +20,7 @@ class ShowRequest:
 
     workflow_id: str
     is_full: bool = False
-    is_serving: bool = True
+    has_worker: bool = True
     format: str = "mermaid"
     node: str = ""
     lists_all_items: bool = False

@@ -6,23 +6,23 @@ import typer
 
 from dagwright.interfaces.cli.command_dispatch import call
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.shared_options import Json, NoColor, PlainGroup, PlainHelp
+from dagwright.interfaces.cli.shared_options import DocumentedCommand, DocumentedGroup, Json, NoColor
 
-store = typer.Typer(cls=PlainGroup, help="Manage the store of large values.", rich_markup_mode=None)
-agents = typer.Typer(cls=PlainGroup, help="Manage the agents in the database.", rich_markup_mode=None)
-new = typer.Typer(cls=PlainGroup, help="Create files from templates.", rich_markup_mode=None)
-keys = typer.Typer(cls=PlainGroup, help="Manage the keys of the HTTP API.", rich_markup_mode=None)
+store = typer.Typer(cls=DocumentedGroup, help="Manage the store of large values.", rich_markup_mode=None)
+agents = typer.Typer(cls=DocumentedGroup, help="Manage the agents in the database.", rich_markup_mode=None)
+new = typer.Typer(cls=DocumentedGroup, help="Create files from templates.", rich_markup_mode=None)
+keys = typer.Typer(cls=DocumentedGroup, help="Manage the keys of the HTTP API.", rich_markup_mode=None)
 
 AgentName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")]
 
 
-@store.command("show", cls=PlainHelp)
+@store.command("show", cls=DocumentedCommand)
 def show_store(*, json: Json = False) -> int:
     """Show the content of the store and how much can be removed."""
     return call("store_command", "show", None, Output(is_json=json))
 
 
-@store.command("prune", cls=PlainHelp)
+@store.command("prune", cls=DocumentedCommand)
 def prune_store(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Remove the values; by default, only report them.")] = False,
@@ -32,7 +32,7 @@ def prune_store(
     return call("store_command", "prune", yes, Output(is_json=json))
 
 
-@store.command("adopt", cls=PlainHelp)
+@store.command("adopt", cls=DocumentedCommand)
 def adopt_store(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Make the change; by default, only report it.")] = False,
@@ -47,7 +47,7 @@ def _store() -> None:
     """Manage the store of large values."""
 
 
-@agents.command("add", cls=PlainHelp)
+@agents.command("add", cls=DocumentedCommand)
 def add_agents(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML, JSON or .py file with agents.")],
     *,
@@ -57,13 +57,13 @@ def add_agents(
     return call("agents_command", "add", file, Output(is_json=json), extra="database")
 
 
-@agents.command("list", cls=PlainHelp)
+@agents.command("list", cls=DocumentedCommand)
 def list_agents(*, json: Json = False, no_color: NoColor = False) -> int:
     """List the agents."""
     return call("agents_command", "list_agents", None, Output(is_json=json, has_color=not no_color), extra="database")
 
 
-@agents.command("show", cls=PlainHelp)
+@agents.command("show", cls=DocumentedCommand)
 def show_agent(
     name: AgentName,
     *,
@@ -73,7 +73,7 @@ def show_agent(
     return call("agents_command", "show", name, Output(is_json=json), extra="database")
 
 
-@agents.command("remove", cls=PlainHelp)
+@agents.command("remove", cls=DocumentedCommand)
 def remove_agent(
     name: AgentName,
     *,
@@ -88,7 +88,7 @@ def _agents() -> None:
     """Manage the agents in the database."""
 
 
-@new.command("worker", cls=PlainHelp)
+@new.command("worker", cls=DocumentedCommand)
 def new_worker(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the worker tool: letters, digits and _.")],
     *,
@@ -103,7 +103,7 @@ def _new() -> None:
     """Create files from templates."""
 
 
-@keys.command("add", cls=PlainHelp)
+@keys.command("add", cls=DocumentedCommand)
 def add_key(
     owner: Annotated[str, typer.Argument(metavar="OWNER", help="Owner whose runs the key can see; * for all runs.")],
     *,
@@ -129,13 +129,13 @@ def add_key(
     return call("keys_command", "add", (owner, scopes or [], weight), Output(is_json=json), extra="gateway")
 
 
-@keys.command("list", cls=PlainHelp)
+@keys.command("list", cls=DocumentedCommand)
 def list_keys(*, json: Json = False, no_color: NoColor = False) -> int:
     """List the keys without their secrets."""
     return call("keys_command", "list_keys", None, Output(is_json=json, has_color=not no_color), extra="gateway")
 
 
-@keys.command("remove", cls=PlainHelp)
+@keys.command("remove", cls=DocumentedCommand)
 def remove_key(
     id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, see `keys list`.")],
     *,

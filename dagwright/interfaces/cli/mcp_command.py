@@ -40,7 +40,7 @@ def mcp(request: McpRequest, output: Output) -> int:
     listener = _open_listener(request) if request.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with open_start_connection(settings, toolset, is_serving=False) as connection, AsyncExitStack() as stack:
+        async with open_start_connection(settings, toolset, has_worker=False) as connection, AsyncExitStack() as stack:
             is_serving = not request.no_worker
             if is_serving:
                 worker = serve_unless_served_elsewhere(connection.client, toolset, settings=settings, report=output.log)

@@ -9,12 +9,12 @@ import typer.main
 
 from dagwright import __version__
 from dagwright.core.plugins import InstalledPlugin, PluginError, contributions
-from dagwright.interfaces.cli.shared_options import PlainGroup, summary_of
+from dagwright.interfaces.cli.shared_options import DocumentedGroup, summary_of
 
 _PLUGIN_PANEL = "Other"
 
 
-class PluginGroup(PlainGroup):
+class PluginGroup(DocumentedGroup):
     """The commands of the engine, followed by the command groups of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:

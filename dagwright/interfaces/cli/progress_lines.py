@@ -14,7 +14,7 @@ from dagwright.interfaces.cli.node_text import closing_text, explain_failure, lo
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, lost_text
 from dagwright.interfaces.cli.request_text import Request, answer_command, option_lines, request_line
-from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
+from dagwright.interfaces.cli.round_text import new_round_lines, round_times_of, rounds_of
 
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NOT_STARTED_STATES = (NodeStatus.PENDING, NodeStatus.READY)
 """States of a node that has not started; no line is written for these states."""
 
-_EVENT_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
+_LABEL_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
 """Rank of events among events with the same time; the default is 0."""
 
 
@@ -55,8 +55,8 @@ class LineWriter:
                 for item in listed_items(record):
                     self._show_task(view, f"{node.id}[{item.key}]", item.record)
                 self._show_task(view, node.id, record, tool_text=node_tool_text(node.tool, node.title, kind=node.kind))
-        times = times_of(view)
-        for label, text in new_lines(rounds_of(view), self._written_rounds):
+        times = round_times_of(view)
+        for label, text in new_round_lines(rounds_of(view), self._written_rounds):
             self._add_line(times.get(label), label, text)
         for note in view.notes:
             message = str(note.get("message", ""))
@@ -146,7 +146,7 @@ class LineWriter:
 
     def _add_line(self, at: float | None, label: str, text: str) -> None:
         at = at or time.time()
-        self._lines.append((at, _EVENT_RANKS.get(label, 0), f"{local_time(at)}  {label:<9}  {text}"))
+        self._lines.append((at, _LABEL_RANKS.get(label, 0), f"{local_time(at)}  {label:<9}  {text}"))
 
 
 def _end_text(record: Record) -> str:

@@ -26,7 +26,7 @@ LOST = "lost"
 LOST_FINAL = "lost_final"
 """Like `LOST`, but the call will not be retried: it is a `write` call, or this was its last attempt."""
 
-_IMPORTANCE = (
+_STATES_BY_IMPORTANCE = (
     NodeStatus.FAILED,
     NodeStatus.RUNNING,
     NodeStatus.WAITING,
@@ -122,7 +122,7 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_ro
     omitted_counts = counts - Counter(row.status for row in node_rows)
     groups = [
         Row(status, 0, f"{omitted_counts[status]:,} more", detail=status.value)
-        for status in _IMPORTANCE
+        for status in _STATES_BY_IMPORTANCE
         if omitted_counts[status]
     ]
     item_rows = _item_rows(view, selected_nodes, now=now, max_rows=max_rows - len(node_rows) - len(groups))
@@ -145,8 +145,8 @@ def _select_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, max_ro
     tree_nodes = list(enumerate(tree))
     if len(tree_nodes) <= max_rows:
         return tree_nodes
-    rank = {status: number for number, status in enumerate(_IMPORTANCE)}
-    limit = max(1, max_rows - len(_IMPORTANCE) // 2)
+    rank = {status: number for number, status in enumerate(_STATES_BY_IMPORTANCE)}
+    limit = max(1, max_rows - len(_STATES_BY_IMPORTANCE) // 2)
 
     def priority(entry: tuple[int, TreeNode]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]

@@ -1,6 +1,6 @@
 """Text about a question that is answered in rounds: its interpretation, and the results of each round.
 
-`lines_of_rounds` decodes the part `rounds` of a document, for the live progress, the progress lines and the final text.
+`decode_rounds` decodes the part `rounds` of a document, for the live progress, the progress lines and the final text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ MAX_TEXT_CHARACTERS = 600
 """Maximum length of a text of a planner or worker tool."""
 OMITTED = "omitted"
 """Status of a line with the number of omitted results."""
-NO_CALLS: Mapping[str, str] = MappingProxyType({})
+NO_CALL_TEXTS: Mapping[str, str] = MappingProxyType({})
 _OPEN_STATUSES = ("pending", "running")
 _END_TEXTS = {"pending": "never started", OMITTED: ""}
 """Status -> its text at the end of a run, if that differs from the name of the status."""
@@ -75,7 +75,7 @@ def call_texts_of(view: "RunView", *, now: float) -> Mapping[str, str]:
     return call_texts
 
 
-def times_of(view: "RunView") -> Mapping[str, float]:
+def round_times_of(view: "RunView") -> Mapping[str, float]:
     """Return when the lines of a question became known: key of a line -> seconds since the epoch."""
     scheduler = view.scheduler
     if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):
@@ -91,7 +91,7 @@ def times_of(view: "RunView") -> Mapping[str, float]:
     }
 
 
-def lines_of_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
+def decode_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     """Yield the interpretation of a question, and its rounds with their results and open sub-goals.
 
     Args:
@@ -121,12 +121,12 @@ def lines_of_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
                 yield _sub_goal_line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 
-def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def final_round_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text about the rounds of a run that has ended; nothing for other runs."""
     rounds_part = document.get("rounds")
     if not isinstance(rounds_part, Mapping):
         return
-    for line in lines_of_rounds(rounds_part):
+    for line in decode_rounds(rounds_part):
         if line.status:
             yield ": ".join(filter(None, [f"  {line.name}", _END_TEXTS.get(line.status, line.status), line.text]))
         else:
@@ -137,7 +137,7 @@ def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the interpretation and the reason of each round, without sub-goals."""
     rounds_part = document.get("rounds")
     yield from (
-        (_reason_text(line) for line in lines_of_rounds(rounds_part) if not line.status)
+        (_reason_text(line) for line in decode_rounds(rounds_part) if not line.status)
         if isinstance(rounds_part, Mapping)
         else ()
     )
@@ -169,7 +169,7 @@ def phase_text(rounds_part: Mapping[str, Any]) -> str:
     return text if phase != "failed" else rounds_part.get("planner_reasoning") or text
 
 
-def new_lines(rounds_part: Mapping[str, Any] | None, printed_keys: set[str]) -> Sequence[tuple[str, str]]:
+def new_round_lines(rounds_part: Mapping[str, Any] | None, printed_keys: set[str]) -> Sequence[tuple[str, str]]:
     """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
     Sub-goals are omitted, because their nodes have lines. Before the plan of a round is accepted, the lines have the
@@ -181,7 +181,7 @@ def new_lines(rounds_part: Mapping[str, Any] | None, printed_keys: set[str]) -> 
     """
     lines = [
         line
-        for line in (lines_of_rounds(rounds_part) if rounds_part is not None else ())
+        for line in (decode_rounds(rounds_part) if rounds_part is not None else ())
         if line.text and not line.status
     ]
     new_texts = []

@@ -9,10 +9,10 @@ from rich.text import Text
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.round_text import (
     MAX_TEXT_CHARACTERS,
-    NO_CALLS,
+    NO_CALL_TEXTS,
     OMITTED,
     RoundLine,
-    lines_of_rounds,
+    decode_rounds,
     phase_text,
 )
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN
@@ -28,7 +28,9 @@ _MARKS = {
 """State of a sub-goal -> mark and style."""
 
 
-def rounds_table(rounds_part: Mapping[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALLS) -> Table:
+def rounds_table(
+    rounds_part: Mapping[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALL_TEXTS
+) -> Table:
     """Return the newest lines about the rounds of a run, as many as fit.
 
     Args:
@@ -50,7 +52,7 @@ def rounds_table(rounds_part: Mapping[str, Any], *, max_rows: int, call_texts: M
 
 
 def _rows(rounds_part: Mapping[str, Any], call_texts: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
-    for line in lines_of_rounds(rounds_part):
+    for line in decode_rounds(rounds_part):
         if line.status:
             yield _row(line, call_texts.get(line.key, "") if line.status == "running" else "")
         elif line.action:

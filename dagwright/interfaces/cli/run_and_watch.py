@@ -203,11 +203,11 @@ def watch(request: ShowRequest, output: Output) -> int:
         async with open_command_connection(settings, output) as connection:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
-            if request.is_serving:
+            if request.has_worker:
                 interrupt_handling.text = interrupt_message(request.workflow_id, connection, settings)
             else:
                 interrupt_handling.text = continues_message(request.workflow_id)
-            toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
+            toolset = _toolset_of_run(settings, references, output) if request.has_worker else None
             presentation = RunPresentation(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
             followed_run = FollowedRun(request.workflow_id)
             return await follow_to_end(followed_run, connection, settings, toolset=toolset, presentation=presentation)

@@ -81,7 +81,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
             is_valid = False
             _print_problems(source, invalid, output)
     if is_valid:
-        is_valid = _print_unused_inputs(request, lines, output)
+        is_valid = _check_unused_inputs(request, lines, output)
     if not is_valid:
         output.log("no run was started")
         return ExitCode.REJECTED
@@ -96,7 +96,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
     )
 
 
-def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
+def _check_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
     """Report inputs that no plan of the batch has; return whether the batch can start.
 
     Unused inputs of a file are ignored; unused inputs of `--input` are errors.

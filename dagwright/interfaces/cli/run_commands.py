@@ -190,7 +190,7 @@ def watch(
     no_color: NoColor = False,
 ) -> int:
     """Follow a run until it ends, with a worker for its tools."""
-    request = ShowRequest(workflow_id, is_serving=not no_worker)
+    request = ShowRequest(workflow_id, has_worker=not no_worker)
     return call("run_and_watch", "watch", request, Output(is_json=json, has_color=not no_color))
 
 

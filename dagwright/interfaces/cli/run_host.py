@@ -20,14 +20,14 @@ from dagwright.worker.serving import serving
 
 @asynccontextmanager
 async def open_start_connection(
-    settings: Settings, toolset: Toolset, *, is_serving: bool = True
+    settings: Settings, toolset: Toolset, *, has_worker: bool = True
 ) -> AsyncIterator[Connection]:
     """Connect for a command that starts runs with these tools.
 
     Problems that would prevent every worker from serving a run are reported before the run starts.
 
     Args:
-        is_serving: the command serves runs, so its settings must be those of the other processes that serve runs.
+        has_worker: the command serves runs, so its settings must be those of the other processes that serve runs.
 
     Raises:
         SettingsDiffer: another process that serves runs of the folder has other settings.
@@ -37,7 +37,7 @@ async def open_start_connection(
         StoreUnavailable: large values cannot be stored.
     """
     toolset.models.prices()
-    if is_serving:
+    if has_worker:
         reject_other_settings(settings)
     async with open_connection(settings) as connection:
         await prepare_to_start(connection, settings, toolset)

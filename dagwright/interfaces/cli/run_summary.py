@@ -13,7 +13,7 @@ from dagwright.history.offloaded_regions import REGION_UNREADABLE
 from dagwright.interfaces.cli.node_text import displayed_counts, has_default_result, node_text, usage_lines
 from dagwright.interfaces.cli.output import Output, indented_value_text, one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import value_as_text
-from dagwright.interfaces.cli.round_text import round_lines
+from dagwright.interfaces.cli.round_text import final_round_lines
 from dagwright.planning.plan_and_execute.goal_spec import (
     APPROVE,
     LOW_CONFIDENCE,
@@ -45,7 +45,7 @@ _INTENT_PREFIX = "@result_"
 
 _DONE_STATES = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
 """States of the nodes if a run was cancelled after its last node had ended."""
-_INCOMPLETE_NOTES = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
+_MISSING_PART_CODES = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
 
@@ -86,15 +86,15 @@ def _print_rounds_and_output(document: Mapping[str, Any], output: Output, *, wri
     Args:
         write: writes the output if it is text; by default, the text is written unchanged.
     """
-    lines_of_rounds = [*round_lines(document)]
-    for line in lines_of_rounds:
+    round_lines = [*final_round_lines(document)]
+    for line in round_lines:
         output.print(line)
-    if lines_of_rounds and output.is_terminal:
+    if round_lines and output.is_terminal:
         output.print("")
-    lines_of_intents = [*intent_result_lines(document)]
-    for line in lines_of_intents:
+    intent_lines = [*intent_result_lines(document)]
+    for line in intent_lines:
         output.print(line)
-    if not lines_of_intents:
+    if not intent_lines:
         for line in _lookup_lines(document):
             output.print(line)
         _print_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
@@ -198,7 +198,7 @@ def print_result(view: "RunView", document: Mapping[str, Any], output: Output) -
 
 def _print_missing_parts(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
-        if note["code"] in _INCOMPLETE_NOTES:
+        if note["code"] in _MISSING_PART_CODES:
             node = f"{note['node_id']}: " if note.get("node_id") else ""
             output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
     if (loss_reason := output_loss_reason(document["notes"])) is not None:

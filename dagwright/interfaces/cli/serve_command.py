@@ -47,30 +47,30 @@ def _check_key_file(settings: Settings) -> None:
         raise CommandError(f"the file of keys {settings.api_keys} does not exist: {fix}", status=ErrorStatus.UNREADABLE)
 
 
-def _check_address(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
+def _check_address(listener: socket.socket, keys: KeyFile, *, requires_auth: bool) -> None:
     """Check that keys are required on an address that other machines can reach.
 
     Raises:
         CommandError: there are no keys, or they cannot be read.
     """
     try:
-        are_required = keys.are_required()
+        has_keys = keys.are_required()
     except KeysUnreadable as error:
         raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
-    if needs_keys and not are_required and not is_local(listener):
+    if requires_auth and not has_keys and not is_local(listener):
         raise CommandError(
             f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "
             "`dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
         )
 
 
-def _check_origins(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
+def _check_origins(settings: Settings, keys: KeyFile, *, requires_auth: bool) -> None:
     """Check that the API needs keys if pages of all origins may use it.
 
     Raises:
         CommandError: all origins are allowed, and there are no keys.
     """
-    if needs_keys and ALL in split_at_commas(settings.api_origins) and not keys.are_required():
+    if requires_auth and ALL in split_at_commas(settings.api_origins) and not keys.are_required():
         raise CommandError(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
@@ -80,7 +80,7 @@ def _check_origins(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> No
 async def _serve(
     request: ServeRequest, settings: Settings, toolset: Toolset, templates: TemplateFolder | None, *, output: Output
 ) -> int:
-    stop_event = create_stop_event()
+    signal_event = create_stop_event()
     try:
         listener = open_socket(request.host, request.port)
     except PortTaken as error:
@@ -88,12 +88,12 @@ async def _serve(
     with listener, closing(ExitWatchdog()) as exit_watchdog:
         _check_key_file(settings)
         keys = KeyFile(settings.api_keys)
-        _check_address(listener, keys, needs_keys=not request.no_auth)
-        _check_origins(settings, keys, needs_keys=not request.no_auth)
+        _check_address(listener, keys, requires_auth=not request.no_auth)
+        _check_origins(settings, keys, requires_auth=not request.no_auth)
         worker_toolset = None if request.no_worker else toolset
         async with (
-            open_start_connection(settings, toolset, is_serving=not request.no_worker) as connection,
-            open_context(settings, connection, toolset, plan_folder=templates) as context,
+            open_start_connection(settings, toolset, has_worker=not request.no_worker) as connection,
+            open_context(settings, connection, toolset, template_folder=templates) as context,
             listening(
                 create_app(context, host=request.host),
                 listener,
@@ -113,7 +113,7 @@ async def _serve(
             else:
                 output.print(append_link(f"API at {address}/v1", connection.server.runs_url()))
                 output.print(f"console at {address}{CONSOLE}/")
-            await stop_event.wait()
+            await signal_event.wait()
             context.stopping.set()
             exit_watchdog.start(ExitCode.COMPLETED)
     return ExitCode.COMPLETED

@@ -16,7 +16,7 @@ SITE = "https://dagwright.github.io/dagwright/"
 """Address of the documentation."""
 
 
-class PlainHelp(TyperCommand):
+class DocumentedCommand(TyperCommand):
     """A command whose help shows the metavar of an option without the Python type, and links to the documentation."""
 
     def get_help(self, ctx: Any) -> str:
@@ -28,14 +28,14 @@ class PlainHelp(TyperCommand):
         formatter.write(f"\nDocumentation: {SITE}reference/commands/#{ctx.command_path.replace(' ', '-')}\n")
 
 
-class PassThroughCommand(PlainHelp):
+class PassThroughCommand(DocumentedCommand):
     """A command that passes its arguments and options to another program."""
 
     ignore_unknown_options = True
     allow_interspersed_args = False
 
 
-class PlainGroup(TyperGroup):
+class DocumentedGroup(TyperGroup):
     """A group of commands whose help shows whole summaries and links to the documentation."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -15,10 +15,20 @@ from dagwright.interfaces.cli.command_arguments import (
 from dagwright.interfaces.cli.command_dispatch import call, command
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.shared_options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
+from dagwright.interfaces.cli.shared_options import (
+    Budget,
+    By,
+    DocumentedCommand,
+    DocumentedGroup,
+    Json,
+    Node,
+    Reason,
+    RunId,
+    Tools,
+)
 
-tool = typer.Typer(cls=PlainGroup, help="Pause and resume tools in all runs.", rich_markup_mode=None)
-call_limits = typer.Typer(cls=PlainGroup, help="Limit calls across all runs.", rich_markup_mode=None)
+tool = typer.Typer(cls=DocumentedGroup, help="Pause and resume tools in all runs.", rich_markup_mode=None)
+call_limits = typer.Typer(cls=DocumentedGroup, help="Limit calls across all runs.", rich_markup_mode=None)
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="tool:NAME, model:NAME, owner:NAME or template:NAME.")]
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
 
@@ -174,7 +184,7 @@ def add_nodes(
     return call("run_changes", "add_nodes", AddNodesRequest(workflow_id, file, by), Output(is_json=json))
 
 
-tool.command("pause", cls=PlainHelp)(
+tool.command("pause", cls=DocumentedCommand)(
     command(
         PauseToolRequest,
         "tool_command",
@@ -183,7 +193,7 @@ tool.command("pause", cls=PlainHelp)(
         output_options={"json": Json},
     )
 )
-tool.command("resume", cls=PlainHelp)(
+tool.command("resume", cls=DocumentedCommand)(
     command(
         ResumeToolRequest,
         "tool_command",
@@ -194,8 +204,8 @@ tool.command("resume", cls=PlainHelp)(
 )
 
 
-@tool.command("list", cls=PlainHelp)
-def list_tools(*, json: Json = False) -> int:
+@tool.command("list", cls=DocumentedCommand)
+def list_paused_tools(*, json: Json = False) -> int:
     """List the paused tools."""
     return call("tool_command", "list_pauses", None, Output(is_json=json))
 
@@ -205,7 +215,7 @@ def _tool() -> None:
     """Pause and resume tools in all runs."""
 
 
-call_limits.command("set", cls=PlainHelp)(
+call_limits.command("set", cls=DocumentedCommand)(
     command(
         CallLimitRequest,
         "call_limit_command",
@@ -216,13 +226,13 @@ call_limits.command("set", cls=PlainHelp)(
 )
 
 
-@call_limits.command("remove", cls=PlainHelp)
+@call_limits.command("remove", cls=DocumentedCommand)
 def remove_limit(subject: Subject, *, json: Json = False) -> int:
     """Remove a limit that was set at run time; a declared limit applies again."""
     return call("call_limit_command", "remove_call_limit", subject, Output(is_json=json))
 
 
-@call_limits.command("list", cls=PlainHelp)
+@call_limits.command("list", cls=DocumentedCommand)
 def list_limits(*, json: Json = False) -> int:
     """List the limits, and how many calls run and wait."""
     return call("call_limit_command", "list_call_limits", None, Output(is_json=json))

@@ -65,7 +65,7 @@ def show(_: None, output: Output) -> int:
         if output.is_json:
             output.document(report.to_json())
         else:
-            _print_clean_up(report, output)
+            _print_report(report, output)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -102,7 +102,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
                 output.print(f"removed from the cache: {_cached_text(removed_results)}, expired")
             output.print(_retention_line(report.removal_limit))
         else:
-            _print_clean_up(report, output)
+            _print_report(report, output)
             if report.usage.removable != Amount() or report.cache_usage.expired.count:
                 output.print("nothing was removed; `dagwright store prune --yes` removes these values")
         return ExitCode.COMPLETED
@@ -164,7 +164,7 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     )
 
 
-def _print_clean_up(report: _StoreReport, output: Output) -> None:
+def _print_report(report: _StoreReport, output: Output) -> None:
     usage = report.usage
     oldest_text = (
         f", the oldest written or renewed on {_minute_text(usage.oldest_renewed_at)}" if usage.oldest_renewed_at else ""

@@ -35,18 +35,18 @@ class AccessMiddleware:
     Args:
         keys: keys of the API.
         usage: usage of each key at this gateway.
-        stopping: set when the gateway drains: from then on it rejects requests.
+        stop_event: set when the gateway drains; from then on, the gateway rejects requests.
         hosts: hosts and origins that browsers may send. Checked only if no key is required.
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: KeyFile, usage: KeyUsage, hosts: AllowedHosts, stopping: asyncio.Event
+        self, app: ASGIApp, *, keys: KeyFile, usage: KeyUsage, hosts: AllowedHosts, stop_event: asyncio.Event
     ) -> None:
         self._app = app
         self._keys = keys
         self._usage = usage
         self._hosts = hosts
-        self._stopping = stopping
+        self._stop_event = stop_event
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -55,7 +55,7 @@ class AccessMiddleware:
             return
         try:
             caller = self._caller(scope)
-            if self._stopping.is_set() and not _is_public(scope["path"]):
+            if self._stop_event.is_set() and not _is_public(scope["path"]):
                 raise draining_error()
             self._enforce_request_rate(caller)
             max_bytes = self._usage.limits.body_limit(scope["method"], scope["path"]).max_bytes

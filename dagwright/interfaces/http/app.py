@@ -124,7 +124,7 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
         keys=context.keys,
         usage=context.usage,
         hosts=AllowedHosts(hosts, origins, listening_host=host),
-        stopping=context.stopping,
+        stop_event=context.stop_event,
     )
     app.origins = origins
 

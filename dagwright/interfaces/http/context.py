@@ -49,13 +49,13 @@ class GatewayContext:
         keys: keys of the API.
         usage: usage of each key at this gateway.
         heartbeat_s: interval of heartbeats in streams.
-        stopping: set when the gateway stops: streams end then, and their clients reconnect to another gateway.
+        stop_event: set when the gateway stops. Streams then end, and their clients reconnect to another gateway.
         caller: the caller of the current request.
         stream_reservation: reservation for a stream of the current request; `None` if no key is required.
         run_quotas: owner -> quota of open runs.
         plan_checks: checks of plans that callers send.
         active_starts: runs that this gateway is starting, including those that wait for their sessions.
-        plan_folder: folder of the templates; `None` if the templates do not change.
+        template_folder: folder of the templates; `None` if the templates do not change.
         plan_problems: name of an unusable template -> problems, as in `PublishedTemplates.problems`.
     """
 
@@ -70,12 +70,12 @@ class GatewayContext:
     keys: KeyFile
     usage: KeyUsage
     heartbeat_s: float = HEARTBEAT_S
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    stop_event: asyncio.Event = field(default_factory=asyncio.Event)
     caller: Caller = ANYONE
     stream_reservation: StreamReservation | None = None
     run_quotas: dict[str, RunQuota] = field(default_factory=dict)
     active_starts: list[ActiveStart] = field(default_factory=list)
-    plan_folder: TemplateFolder | None = None
+    template_folder: TemplateFolder | None = None
     plan_problems: Mapping[str, list[str]] = field(default_factory=dict)
     plan_checks: PlanChecks = field(default_factory=PlanChecks)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
@@ -158,14 +158,14 @@ async def open_context(
     toolset: Toolset,
     *,
     templates: Templates | None = None,
-    plan_folder: TemplateFolder | None = None,
+    template_folder: TemplateFolder | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncIterator[GatewayContext]:
     """Open the gateway context.
 
     Args:
         templates: published plans by name.
-        plan_folder: folder of published plans, read again when its files change; replaces `templates`.
+        template_folder: folder of published plans, read again when its files change; replaces `templates`.
 
     Raises:
         PricesUnreadable: the user's price table is invalid.
@@ -188,12 +188,12 @@ async def open_context(
             keys,
             KeyUsage(key_limits(settings), time.monotonic),
             heartbeat_s,
-            plan_folder=plan_folder,
+            template_folder=template_folder,
         )
         try:
             yield context
         finally:
-            context.stopping.set()
+            context.stop_event.set()
             await context.plan_checks.close()
             await context.finish()
 
@@ -221,9 +221,9 @@ ContextDep = Annotated[GatewayContext, Depends(context_of)]
 
 def context_with_plans(context: ContextDep) -> GatewayContext:
     """Return the context with the current templates. FastAPI calls this function in a thread, as it reads files."""
-    if context.plan_folder is None:
+    if context.template_folder is None:
         return context
-    published_templates = context.plan_folder.read()
+    published_templates = context.template_folder.read()
     return replace(context, templates=published_templates.templates, plan_problems=published_templates.problems)
 
 

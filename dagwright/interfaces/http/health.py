@@ -20,7 +20,7 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
     async def check_store() -> None:
         await context.toolset.store.check()
 
-    readiness = Readiness({"temporal": check_temporal, "store": check_store}, stop_event=context.stopping)
+    readiness = Readiness({"temporal": check_temporal, "store": check_store}, stop_event=context.stop_event)
 
     @app.get(
         LIVEZ,

@@ -342,7 +342,7 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
     """
     if run_start.abandoned.is_set():
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
-    if context.stopping.is_set():
+    if context.stop_event.is_set():
         session_id = public_session_id(context.caller, run_start.session)
         message = f"the gateway stops while the request waits for the session {session_id!r}; nothing was started"
         raise unavailable_error(f"{message}, send the request again")

@@ -98,7 +98,7 @@ class _EventStream(StreamingResponse):
     ) -> None:
         super().__init__(events, media_type="text/event-stream", headers={**_HEADERS, **headers})
         self._events = events
-        self._stopping = context.stopping
+        self._stop_event = context.stop_event
         self._heartbeat_s = context.heartbeat_s
         self._on_disconnect = on_disconnect
         self._is_silent = True
@@ -109,7 +109,7 @@ class _EventStream(StreamingResponse):
         events_task = asyncio.create_task(self._send_events(send))
         heartbeat_task = asyncio.create_task(self._send_heartbeats(send))
         disconnect_task = asyncio.create_task(_wait_for_disconnect(receive))
-        stop_task = asyncio.create_task(self._stopping.wait())
+        stop_task = asyncio.create_task(self._stop_event.wait())
         is_connected = True
         try:
             await asyncio.wait({events_task, disconnect_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +118,7 @@ class _EventStream(StreamingResponse):
             is_connected = False
             raise
         finally:
-            if not (is_connected or self._stopping.is_set()):
+            if not (is_connected or self._stop_event.is_set()):
                 self._on_disconnect()
             tasks = (events_task, heartbeat_task, disconnect_task, stop_task)
             for task in tasks:
@@ -132,7 +132,7 @@ class _EventStream(StreamingResponse):
     async def _send_events(self, send: Send) -> None:
         async for text in self._events:
             # The event may be caused by the stop of the gateway; clients must not take it for the end of the run.
-            if self._stopping.is_set():
+            if self._stop_event.is_set():
                 return
             self._is_silent = False
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

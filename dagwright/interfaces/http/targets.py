@@ -109,6 +109,6 @@ def reject_unusable(context: "GatewayContext", name: str, *, param: str) -> None
 def _no_plan_message(context: "GatewayContext", name: str) -> str:
     if folder_problems := context.plan_problems.get(""):
         return "; ".join(folder_problems)
-    if context.plan_folder is None and not context.templates:
+    if context.template_folder is None and not context.templates:
         return "the gateway publishes no plans; start it with --plans FOLDER"
     return f"the --plans folder has no file {name:.80}.json, {name:.80}.yaml or {name:.80}.yml"

@@ -28,7 +28,7 @@ from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import end_process_at_once
-from dagwright.interfaces.cli.round_text import NO_CALLS, new_lines, reason_lines, round_lines
+from dagwright.interfaces.cli.round_text import NO_CALL_TEXTS, final_round_lines, new_round_lines, reason_lines
 from dagwright.interfaces.cli.rounds_display import rounds_table
 from dagwright.interfaces.cli.session_command import turn_lines
 from dagwright.protocol.sessions import SessionRecord, Turn
@@ -121,7 +121,9 @@ def _document(round_count: int) -> dict[str, Any]:
     return {"phase": "planning", "max_rounds": 10, "intention": "All of\nit.", **parts}
 
 
-def _table_lines(document: dict[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALLS) -> list[str]:
+def _table_lines(
+    document: dict[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALL_TEXTS
+) -> list[str]:
     console = Console(width=100)
     with console.capture() as capture:
         console.print(rounds_table(document, max_rows=max_rows, call_texts=call_texts))
@@ -170,18 +172,18 @@ def _with_rejected_last_round(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
     written_keys: set[str] = set()
-    assert new_lines(None, written_keys) == []
-    assert new_lines(_document(1), written_keys) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_with_rejected_last_round(_document(2)), written_keys) == [
+    assert new_round_lines(None, written_keys) == []
+    assert new_round_lines(_document(1), written_keys) == [("meant", "All of it."), ("round 1", "Because 1.")]
+    assert new_round_lines(_with_rejected_last_round(_document(2)), written_keys) == [
         ("round 2", "rejected: No such worker.")
     ]
-    assert new_lines(_with_rejected_last_round(_document(2)), written_keys) == []
-    assert new_lines(_document(2), written_keys) == [("round 2", "Because 2.")]
+    assert new_round_lines(_with_rejected_last_round(_document(2)), written_keys) == []
+    assert new_round_lines(_document(2), written_keys) == [("round 2", "Because 2.")]
     assert (
         "Round 2 of 10, rejected: No such worker."
         in _table_lines(_with_rejected_last_round(_document(2)), max_rows=20)[3]
     )
-    assert [*round_lines({"rounds": _with_rejected_last_round(_document(2))})][3:] == [
+    assert [*final_round_lines({"rounds": _with_rejected_last_round(_document(2))})][3:] == [
         "Round 2 (no plan): No such worker."
     ]
 
@@ -191,7 +193,7 @@ def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
     document["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
     document["rounds"][0] |= {"results": [], "omitted_results": 1}
     document["rounds"][1]["sub_goals"].append(3)
-    assert [*round_lines({"rounds": document})] == [
+    assert [*final_round_lines({"rounds": document})] == [
         *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results omitted: 1"),
         *("Round 2 (continue): Because 2.", f"  sg2 look: success: {ESCAPED_MESSAGE}", "  sg3 show: never started"),
     ]

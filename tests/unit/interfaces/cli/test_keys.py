@@ -88,7 +88,7 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(
 
 
 @pytest.mark.parametrize(
-    ("host", "has_key", "needs_keys", "is_rejected"),
+    ("host", "has_key", "requires_auth", "is_rejected"),
     [
         ("127.0.0.1", False, True, False),
         ("0.0.0.0", False, True, True),
@@ -96,8 +96,8 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(
         ("0.0.0.0", False, False, False),
     ],
 )
-def test_public_address_needs_keys(
-    key_path: Path, host: str, *, has_key: bool, needs_keys: bool, is_rejected: bool
+def test_public_address_requires_auth(
+    key_path: Path, host: str, *, has_key: bool, requires_auth: bool, is_rejected: bool
 ) -> None:
     if has_key:
         KeyFile(key_path).add("ann", [])
@@ -105,10 +105,10 @@ def test_public_address_needs_keys(
         socket.create_server((host, 0)) as listener,
         _expect_rejection(r"dagwright keys add OWNER.*--no-auth", is_rejected),
     ):
-        _check_address(listener, KeyFile(key_path), needs_keys=needs_keys)
+        _check_address(listener, KeyFile(key_path), requires_auth=requires_auth)
     key_path.write_text("{", encoding="utf-8")
     with socket.create_server((host, 0)) as listener, pytest.raises(CommandError, match="cannot be read"):
-        _check_address(listener, KeyFile(key_path), needs_keys=False)
+        _check_address(listener, KeyFile(key_path), requires_auth=False)
 
 
 def _expect_rejection(message: str, is_rejected: bool) -> Any:
@@ -125,16 +125,16 @@ def test_configured_file_of_keys_must_exist(key_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("host", "needs_keys", "is_rejected"),
+    ("host", "requires_auth", "is_rejected"),
     [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
 )
 def test_public_address_for_mcp_needs_no_keys(
-    key_path: Path, host: str, *, needs_keys: bool, is_rejected: bool
+    key_path: Path, host: str, *, requires_auth: bool, is_rejected: bool
 ) -> None:
     # The MCP server does not use the keys of the gateway.
     KeyFile(key_path).add("ann", [])
     with _expect_rejection("--no-auth", is_rejected):
-        _open_listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
+        _open_listener(McpRequest(is_http=True, host=host, port=0, no_auth=not requires_auth)).close()
 
 
 def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
         settings = Settings(state_dir=tmp_path / origins[0], api_origins=origins)
         keys = KeyFile(settings.api_keys)
         with pytest.raises(CommandError, match=r"DAGWRIGHT_API_ORIGINS is \*.*dagwright keys add OWNER"):
-            _check_origins(settings, keys, needs_keys=True)
-        _check_origins(settings, keys, needs_keys=False)
-        _check_origins(settings.model_copy(update={"api_origins": "https://a.example.com"}), keys, needs_keys=True)
+            _check_origins(settings, keys, requires_auth=True)
+        _check_origins(settings, keys, requires_auth=False)
+        _check_origins(settings.model_copy(update={"api_origins": "https://a.example.com"}), keys, requires_auth=True)
         keys.add("ann", [])
-        _check_origins(settings, keys, needs_keys=True)
+        _check_origins(settings, keys, requires_auth=True)
 
 
 def test_ui_that_cannot_be_closed_is_reported(

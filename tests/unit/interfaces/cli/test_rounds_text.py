@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.explain_command import explanation_lines
 from dagwright.interfaces.cli.graph_drawing import mermaid
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.progress_lines import LineWriter
-from dagwright.interfaces.cli.round_text import call_texts_of, lines_of_rounds, round_lines, rounds_of
+from dagwright.interfaces.cli.round_text import call_texts_of, decode_rounds, final_round_lines, rounds_of
 from dagwright.interfaces.cli.run_summary import failure_lines
 from dagwright.interfaces.cli.show_commands import _print_node, _print_status
 from dagwright.planner import RoundsOptions
@@ -121,7 +121,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
 def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:
     question = Question("No.", "Still no.", NodeError("model_refused_request", "answered 400"))
     question.run()
-    (line,) = (line for line in round_lines(_view(question).document()) if line.startswith("Round 1"))
+    (line,) = (line for line in final_round_lines(_view(question).document()) if line.startswith("Round 1"))
     assert (line[:19], "no reason given" in line) == ("Round 1 (no plan): ", False)
 
 
@@ -191,7 +191,7 @@ def test_graph_has_a_group_for_each_round() -> None:
 def test_round_without_a_plan_names_the_problem() -> None:
     question = Question(*[continue_with(sub_goal(1, "absent"), reasoning="Again.")] * 4)
     question.run()
-    (line,) = [line for line in lines_of_rounds(_document_of(question)) if line.key == "round 1"]
+    (line,) = [line for line in decode_rounds(_document_of(question)) if line.key == "round 1"]
     assert (line.text.startswith("Again. — "), "absent" in line.text) == (True, True)
     assert "plan_problems" not in _document_of(_started_question())["rounds"][0]
 

@@ -25,7 +25,7 @@ class GuardedGateway:
     """Gateway with the access middleware and three endpoints."""
 
     def __init__(self, folder: Path) -> None:
-        self.stopping = asyncio.Event()
+        self.stop_event = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
         self.usage = KeyUsage(
             KeyLimits(requests_per_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
@@ -33,7 +33,11 @@ class GuardedGateway:
         app = FastAPI()
         install_error_handlers(app)
         app.add_middleware(
-            AccessMiddleware, keys=self.keys, usage=self.usage, hosts=AllowedHosts(["gateway"]), stopping=self.stopping
+            AccessMiddleware,
+            keys=self.keys,
+            usage=self.usage,
+            hosts=AllowedHosts(["gateway"]),
+            stop_event=self.stop_event,
         )
 
         @app.post("/body")
@@ -106,11 +110,11 @@ async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None
 async def test_gateway_that_drains_or_cannot_read_its_keys_rejects_all_requests(
     guarded_gateway: GuardedGateway, tmp_path: Path
 ) -> None:
-    guarded_gateway.stopping.set()
+    guarded_gateway.stop_event.set()
     response = await guarded_gateway.http.post("/body", json={})
     assert (*error_of(response), response.headers["retry-after"]) == (503, "draining", "2")
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
-    guarded_gateway.stopping.clear()
+    guarded_gateway.stop_event.clear()
     (tmp_path / "keys.json").write_text("{", encoding="utf-8")
     assert error_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
 

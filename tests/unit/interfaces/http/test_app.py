@@ -284,7 +284,7 @@ async def test_second_cancellation_reports_the_state_of_the_run(
 async def test_draining_gateway_is_not_ready(
     offline_gateway: OfflineGateway, http_without_temporal: httpx.AsyncClient
 ) -> None:
-    offline_gateway[2].stopping.set()
+    offline_gateway[2].stop_event.set()
     assert [error_of(await http_without_temporal.get(path)) for path in ("/readyz", "/v1/runs")] == [
         (503, "draining")
     ] * 2

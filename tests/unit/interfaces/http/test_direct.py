@@ -47,7 +47,7 @@ async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.
         url = address_of(listener)
         async with (
             open_context(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as context,
-            listening(create_app(context), listener, stop_event=context.stopping),
+            listening(create_app(context), listener, stop_event=context.stop_event),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             yield http, models

@@ -182,7 +182,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
         context = replace(opened_context, runs=server, sessions=server, steering=server)
         app = _CountingApp(create_app(context))
         async with (
-            listening(app, listener, stop_event=context.stopping),
+            listening(app, listener, stop_event=context.stop_event),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             try:
@@ -332,7 +332,7 @@ async def _finish_without_started_runs(gateway: _Gateway) -> None:
 async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: str) -> None:
     request_task = asyncio.create_task(gateway.send(path, stream=False))
     await eventually(lambda: gateway.server.received_count > 0)
-    gateway.context.stopping.set()
+    gateway.context.stop_event.set()
     response = await request_task
     await _finish_without_started_runs(gateway)
     assert error_of(response) == (503, "unavailable")
@@ -345,7 +345,7 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
 async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as response:
         await eventually(lambda: gateway.server.received_count > 0)
-        gateway.context.stopping.set()
+        gateway.context.stop_event.set()
         text = (await response.aread()).decode()
     await _finish_without_started_runs(gateway)
     assert response.status_code == 200

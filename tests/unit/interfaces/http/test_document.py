@@ -23,7 +23,7 @@ from dagwright.settings import Settings
 from tests.unit.interfaces.http.conftest import OfflineGateway, error_of
 
 _USAGE = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
-_CONTEXT = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_USAGE, stopping=asyncio.Event())
+_CONTEXT = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_USAGE, stop_event=asyncio.Event())
 DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _CONTEXT)).openapi()
 
 

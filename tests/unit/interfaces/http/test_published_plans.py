@@ -29,7 +29,10 @@ async def published_folder(tmp_path: Path) -> AsyncIterator[PublishedFolder]:
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", OfflineTemporalClient()), Server("nowhere", "default"), frozenset())
     plans = TemplateFolder(folder, toolset.declarations())
-    async with open_context(settings, connection, toolset, plan_folder=plans) as context, client_of(context) as http:
+    async with (
+        open_context(settings, connection, toolset, template_folder=plans) as context,
+        client_of(context) as http,
+    ):
         yield http, folder
 
 
