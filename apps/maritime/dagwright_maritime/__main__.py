@@ -60,7 +60,10 @@ def _parser(prefix: str) -> argparse.ArgumentParser:
     )
     load_command.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the shipments (%(default)s)")
     load_command.add_argument(
-        "--today", type=_day, default=datetime.now(UTC).date(), help="day of the generated data, such as 2026-03-31"
+        "--today",
+        type=_day,
+        default=datetime.now(UTC).date(),
+        help="day that decides which shipments have left and arrived, such as 2026-03-31",
     )
     prefix_help = f"prefix of the index names ({prefix})"
     load_command.add_argument("--prefix", type=_indices, default=Indices(prefix), help=prefix_help)

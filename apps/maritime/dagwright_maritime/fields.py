@@ -13,9 +13,9 @@ from dagwright_maritime.slots import EsQuery, FieldDescription
 
 NUMBER_TYPES = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 MAX_VALUES = 500
-"""Maximum number of distinct values read per field; a field with more values contains names, not categories."""
+"""Maximum number of distinct values read per field. A field with more values contains names, not categories."""
 _FIELDS_PER_QUERY = 15
-"""Fields per query: half of the aggregations that a query may have, each with the maximum number of values."""
+"""Fields per query. With `MAX_VALUES` values each, they stay below the limit of 10,000 groups per query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,7 @@ async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]
 
     Raises:
         GiveUp: the index does not exist, or access is denied.
-        RetryLater: the server is unavailable, or searched only a part of the index, so neither figures nor missing
-            names could be trusted.
+        RetryLater: the server is unavailable, or searched only a part of the index, so the result may be wrong.
     """
     query = check_internal_query(search, EsQuery(index=index, body=dict(body)))
     result = await run_query(search, query)

@@ -136,7 +136,7 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
 def aggregations_of(definition: Any) -> Mapping[str, Any]:
     """Return the top-level aggregations of a query or aggregation: name -> definition.
 
-    Any other value has no aggregations: the query of a result may come from a planner.
+    A malformed definition has no aggregations; a planner may have written it.
     """
     for name in ("aggs", "aggregations") if isinstance(definition, Mapping) else ():
         if isinstance(aggregations := definition.get(name), Mapping):
@@ -219,6 +219,7 @@ def _number(value: Any) -> Number | None:
 
 
 def _comparison(first_value: Value, other_value: Value) -> list[Number | None]:
+    """Return the difference, and the first value as a percentage of the other value."""
     if not isinstance(first_value, int | float) or not isinstance(other_value, int | float):
         return [None, None]
     return [_round(first_value - other_value), _round(100 * first_value / other_value) if other_value else None]
@@ -374,7 +375,7 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
             values,
             grouping.document_count,
             omitted_count=grouping.omitted_count,
-            grand_total=grouping.grouped_count + grouping.omitted_count,
+            total_value=grouping.grouped_count + grouping.omitted_count,
         )
     elif (
         _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS
@@ -382,7 +383,7 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
         and grouping.covers_all_documents
     ):
         total = _round(sum(numbers))
-        yield from _columns_with_shares(name, values, total, omitted_count=0, grand_total=total)
+        yield from _columns_with_shares(name, values, total, omitted_count=0, total_value=total)
     else:
         yield _ColumnValues(Column(name), values)
     if 1 < len(values) <= _MAX_COMPARED and len(numbers) + values.count(None) == len(values):
@@ -390,14 +391,17 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
 
 
 def _columns_with_shares(
-    name: str, values: Sequence[Value], total: Number | None, *, omitted_count: int, grand_total: Number
+    name: str, values: Sequence[Value], share_base: Number | None, *, omitted_count: int, total_value: Number
 ) -> Iterator[_ColumnValues]:
-    """Yield a column with the values of a figure, and a column with their shares of the total."""
-    yield _ColumnValues(Column(name), values, omitted_count or None, grand_total)
-    if total:
-        shares = [_share(value, total) for value in values]
+    """Yield a column with the values of a figure, and a column with their shares of `share_base`."""
+    yield _ColumnValues(Column(name), values, omitted_count or None, total_value)
+    if share_base:
+        shares = [_share(value, share_base) for value in values]
         yield _ColumnValues(
-            Column(f"share of {name}", "%"), shares, _share(omitted_count or None, total), _share(grand_total, total)
+            Column(f"share of {name}", "%"),
+            shares,
+            _share(omitted_count or None, share_base),
+            _share(total_value, share_base),
         )
 
 

@@ -141,7 +141,8 @@ _SHIPMENT_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
 
 _NAME_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
     "kind": _KEYWORD,
-    # `folded` converts to lower case and removes accents, so that a term query finds a whole name without them.
+    # `folded` converts to lower case and removes accents, so that a term query finds a name that is
+    # written without accents.
     "name": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED_KEYWORD}},
     "aliases": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED_KEYWORD}},
     "code": _KEYWORD,

@@ -9,7 +9,7 @@ from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_searc
 from dagwright_maritime.fields import IndexFields, read_fields, read_values
 from dagwright_maritime.metadata_prompt import TASK, answer_schema
 from dagwright_maritime.model_answers import data_lines, request_answer, validate_question
-from dagwright_maritime.name_finding import Name, NameMatch, find_name
+from dagwright_maritime.name_finding import NameCandidate, NameMatch, find_name
 from dagwright_maritime.question_parsing import KIND_FIELDS, Mention, ParsedQuestion, apply_resolved_names, parse_answer
 from dagwright_maritime.slots import Entity, Filter, MetadataResults, ValueResult
 from dagwright_maritime.value_finding import ValueMatch, match_values
@@ -136,7 +136,7 @@ class _ResolvedNames:
             for name in (match.meanings or match.similar_names)[:_MAX_VALUES]
         ]
 
-    def resolved_matches(self) -> list[tuple[str, str, Name]]:
+    def resolved_matches(self) -> list[tuple[str, str, NameCandidate]]:
         """Return the text, field and value of each resolved name."""
         return [
             (match.text, field, match.meanings[0])

@@ -94,7 +94,7 @@ def _line(field: IndexField, count: int, total: int) -> str:
     return f"- `{field.name}` ({field.type}): {meaning} ({coverage})"
 
 
-def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *, numbers: Sequence[int]) -> str:
+def _parse(answer: Mapping[str, Any], index_fields: Mapping[str, IndexField], *, numbers: Sequence[int]) -> str:
     """Return the explanation.
 
     Raises:
@@ -106,12 +106,12 @@ def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *,
     field_like_names = [
         name
         for name in _BACKTICKED_TEXT.findall(text)
-        if "_" in name and name.isidentifier() and name not in known_fields
+        if "_" in name and name.isidentifier() and name not in index_fields
     ]
     # A value such as `in_transit` may also be in backticks, if the description of its field lists the value.
-    descriptions = " ".join(field.description for field in known_fields.values())
+    descriptions = " ".join(field.description for field in index_fields.values())
     if unknown_names := [name for name in field_like_names if name not in descriptions]:
-        raise InvalidAnswer(f"there is no field {unknown_names[0]!r} among: {', '.join(known_fields)}")
-    if unsupported_figures := find_unsupported_numbers(text, numbers, [descriptions, *known_fields]):
+        raise InvalidAnswer(f"there is no field {unknown_names[0]!r} among: {', '.join(index_fields)}")
+    if unsupported_figures := find_unsupported_numbers(text, numbers, [descriptions, *index_fields]):
         raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported_figures[:10])}")
     return text

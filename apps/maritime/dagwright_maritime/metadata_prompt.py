@@ -1,7 +1,7 @@
 """The prompt and answer schema for the analysis of a question about shipments.
 
-The model identifies names, conditions, figures and periods in the question, and their fields. Values of names, values
-of fields, and days of periods are looked up or computed, not asked of the model.
+The model identifies names, conditions, figures and periods in the question, and their fields. The values of names and
+fields are then looked up, and the days of periods are computed.
 """
 
 from collections.abc import Mapping

@@ -33,8 +33,8 @@ _COMPANY_FORMS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    """A company or port that shipments refer to.
+class NameCandidate:
+    """A company or port that a name may mean.
 
     Args:
         score: 1 for a whole name, alias or code; lower for a part of a name; lowest for a similar name.
@@ -56,8 +56,8 @@ class NameMatch:
     """
 
     text: str
-    meanings: Sequence[Name]
-    similar_names: Sequence[Name] = ()
+    meanings: Sequence[NameCandidate]
+    similar_names: Sequence[NameCandidate] = ()
 
     @property
     def is_clear(self) -> bool:
@@ -76,7 +76,7 @@ class NameMatch:
         return f"no shipper, carrier or port is called {self.text!r}{suggestion}"
 
 
-def _labels_of(names: Sequence[Name]) -> list[str]:
+def _labels_of(names: Sequence[NameCandidate]) -> list[str]:
     is_mixed = len({name.kind for name in names}) > 1
     return [f"{name.name} ({name.kind})" if is_mixed else name.name for name in names]
 
@@ -111,7 +111,10 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
         kind: preferred kind; ignored if no meaning has it.
     """
     scored_candidates = [(_candidate_score(text, candidate), candidate) for candidate in candidates]
-    names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored_candidates]
+    names = [
+        NameCandidate(document["kind"], document["name"], document["code"], score)
+        for score, document in scored_candidates
+    ]
     best_score = max((name.score for name in names), default=0.0)
     if best_score == _EXACT:
         matches = [name for name in names if name.score == _EXACT]

@@ -1,8 +1,8 @@
 """The worker tool in which a model writes a query. It returns only checked queries.
 
-The query is checked against the allowed subset and the fields of the index, then by the server, which validates the
-conditions and runs aggregations and sort order without returning documents. Problems are sent back to the model, which
-writes the query again.
+First, the query is checked against the allowed subset and the fields of the index. Then the server validates the
+conditions, and runs the aggregations and the sort without returning documents. Problems are sent back to the model,
+which writes the query again.
 """
 
 import json
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ParsedQuery(NamedTuple):
-    """A valid answer of the model."""
+    """The query of a valid answer, and the question that the model leaves open."""
 
     query: CheckedQuery
     ambiguity: Ambiguity | None

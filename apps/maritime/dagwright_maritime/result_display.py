@@ -28,7 +28,8 @@ def show_results(
     """Show results of a query in Markdown tables: documents, groups and figures, and how many more there are.
 
     Args:
-        es_results: result of es_query_exec, or the `page_results` of page_query; a list shows one after the other
+        es_results: result of es_query_exec, or the `page_results` of page_query; several results are shown one after
+            the other
         rows: maximum number of rows of each table
     """
     all_results = es_results if isinstance(es_results, list) else [es_results]

@@ -1,4 +1,4 @@
-"""Settings of the search server, in addition to the engine's."""
+"""Settings of the search server, added to the settings of Dagwright."""
 
 import re
 

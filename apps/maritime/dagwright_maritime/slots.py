@@ -97,7 +97,7 @@ class MetadataResults(_Slot):
 
 
 class ValueResult(_Slot):
-    """A possible value of a word of the question in the data; the slot `value_results` is a list of them."""
+    """A value in the data that a word of the question may mean. The slot `value_results` is a list of such values."""
 
     text: str
     field: str
@@ -145,7 +145,7 @@ class EsResults(_Slot):
     index: str = ""
     missing_values: list[MissingValues] = Field(default_factory=list)
     query: dict[str, Any] = Field(default_factory=dict)
-    """Body of the query: it defines the figures and the subject of the result."""
+    """Body of the query: it defines which figures the result has, and for which documents."""
     has_more: bool | None = None
     """Whether more documents follow on the next page; `None` if the result is not a page."""
 

@@ -1,4 +1,4 @@
-"""Clients of search servers: one for a block, and the shared clients of a process."""
+"""Clients of search servers: a client for a `with` block, and the shared clients of a process."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -16,7 +16,8 @@ _CONNECTIONS = 100
 time."""
 
 _CLIENT_LOGGER = "opensearch"
-"""Logger that logs a warning with a traceback for every failed request. The caller already reports the failure."""
+"""Logger that logs a warning with a traceback for every failed request. Its warnings are off, because the caller
+already reports the failure."""
 
 
 class SearchClients:

@@ -93,7 +93,7 @@ def _check_term(check: Check, value: Any, path: Path, depth: int) -> Json:  # no
     name, body, location = field_and_body
     checked_body: Json = {"value": check.scalar(body["value"], location)}
     if "case_insensitive" in body:
-        checked_body["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
+        checked_body["case_insensitive"] = check.boolean(body["case_insensitive"], (*location, "case_insensitive"))
     return {name: present_members(checked_body)}
 
 
@@ -121,7 +121,7 @@ def _check_pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  #
         check.add_problem(location, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
     checked_body: Json = {"value": check.scalar(pattern, location)}
     if "case_insensitive" in body:
-        checked_body["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
+        checked_body["case_insensitive"] = check.boolean(body["case_insensitive"], (*location, "case_insensitive"))
     return {name: present_members(checked_body)}
 
 
@@ -142,7 +142,7 @@ def _check_match_phrase(check: Check, value: Any, path: Path, depth: int) -> Jso
     name, body, location = field_and_body
     checked_body: Json = {"query": check.scalar(body["query"], location)}
     if "slop" in body:
-        checked_body["slop"] = check.count(body["slop"], (*location, "slop"), maximum=10)
+        checked_body["slop"] = check.integer(body["slop"], (*location, "slop"), maximum=10)
     return {name: present_members(checked_body)}
 
 

@@ -108,7 +108,7 @@ def _check_terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=keys)
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
     if "size" in body:
-        checked_body["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=check.limits.buckets)
+        checked_body["size"] = check.integer(body["size"], (*path, "size"), minimum=1, maximum=check.limits.buckets)
     if "missing" in body:
         checked_body["missing"] = check.scalar(body["missing"], (*path, "missing"))
     for name in ("include", "exclude"):
@@ -190,7 +190,7 @@ def _check_filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         if check.scalar(name, location) is not None:
             checked_body["filters"][name] = check_condition(check, condition, (*location, name))
     if "other_bucket" in body:
-        checked_body["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
+        checked_body["other_bucket"] = check.boolean(body["other_bucket"], (*path, "other_bucket"))
     if "other_bucket_key" in body:
         checked_body["other_bucket_key"] = check.scalar(body["other_bucket_key"], (*path, "other_bucket_key"))
     return present_members(checked_body), len(filters) + 1
@@ -219,7 +219,9 @@ def _check_order(check: Check, body: Json, path: Path) -> Json:
 def _check_explicit_min_doc_count(check: Check, body: Json, path: Path) -> Json:
     if "min_doc_count" not in body:
         return {}
-    return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), minimum=1, maximum=2**31 - 1)}
+    return {
+        "min_doc_count": check.integer(body["min_doc_count"], (*path, "min_doc_count"), minimum=1, maximum=2**31 - 1)
+    }
 
 
 def _check_min_doc_count(check: Check, body: Json, path: Path) -> Json:
@@ -247,7 +249,7 @@ def _check_cardinality(check: Check, value: Any, path: Path, enclosing_groups: i
     checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "precision_threshold" in body:
         location = (*path, "precision_threshold")
-        checked_body["precision_threshold"] = check.count(body["precision_threshold"], location, maximum=40_000)
+        checked_body["precision_threshold"] = check.integer(body["precision_threshold"], location, maximum=40_000)
     return present_members(checked_body)
 
 
@@ -268,7 +270,7 @@ def _check_top_hits(check: Check, value: Any, path: Path, enclosing_groups: int)
     body = check.allowed_members(value, path, keys=("size", "sort", "_source"))
     checked_body: Json = {"size": 3}
     if "size" in body:
-        checked_body["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_MAX_TOP_HITS)
+        checked_body["size"] = check.integer(body["size"], (*path, "size"), minimum=1, maximum=_MAX_TOP_HITS)
     if "sort" in body:
         checked_body["sort"] = check_sort(check, body["sort"], (*path, "sort"))
     if "_source" in body:

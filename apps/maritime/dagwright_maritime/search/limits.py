@@ -155,14 +155,14 @@ class Check:
         self.add_problem(path, f"expected {' or '.join(choices)}, got {_short_json(value)}")
         return None
 
-    def flag(self, value: Any, path: Path) -> bool | None:
+    def boolean(self, value: Any, path: Path) -> bool | None:
         """Return a boolean."""
         if isinstance(value, bool):
             return value
         self.add_problem(path, f"expected true or false, got {_short_json(value)}")
         return None
 
-    def count(self, value: Any, path: Path, *, minimum: int = 0, maximum: int) -> int | None:
+    def integer(self, value: Any, path: Path, *, minimum: int = 0, maximum: int) -> int | None:
         """Return an integer within two inclusive bounds."""
         if type(value) is int and minimum <= value <= maximum:
             return value
@@ -170,7 +170,11 @@ class Check:
         return None
 
     def count_clause(self, path: Path, depth: int) -> bool:
-        """Count a condition at a depth, 1 for the outermost; return whether it may be processed."""
+        """Count a condition or aggregation; return whether it may be processed.
+
+        Args:
+            depth: nesting depth, 1 for the outermost condition or aggregation.
+        """
         self.clauses += 1
         if depth > self.limits.depth:
             self.add_problem(path, f"nested more than {self.limits.depth} levels deep")

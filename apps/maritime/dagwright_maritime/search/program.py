@@ -1,4 +1,4 @@
-"""Install the search server: download it from Maven Central, and compile its launcher, once, into the user's cache.
+"""Install the search server once into the user's cache: download it from Maven Central and compile its launcher.
 
 The files in `apps/maritime/search-server` of the checkout define the server. The name of the cache folder has the
 digest of these files, so each version has its own folder.
@@ -98,7 +98,7 @@ async def _install(target: Path, sources: Path) -> None:
         for leftover in cache_folder.glob(".search-server-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".search-server-") as name:
-            build_folder = Path(name) / "made"
+            build_folder = Path(name) / "build"
             (build_folder / "config").mkdir(parents=True)
             for file in ("log4j2.properties", "opensearch.yml"):
                 shutil.copy(sources / file, build_folder / "config" / file)

@@ -52,7 +52,7 @@ def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQ
 
     Args:
         prefix: prefix of the allowed indices, `{prefix}-…`.
-        check: the limits and the known fields; new for every query.
+        check: the limits and the field types; create a new object for every query.
 
     Raises:
         QueryRejected: a part of the query is not allowed; the error lists all problems.
@@ -109,8 +109,8 @@ def _check_body(check: Check, body: Json) -> Json:
 
 
 def _check_window(check: Check, body: Json, *, default_size: int) -> Json:
-    size = check.count(body.get("size", min(default_size, check.limits.rows)), ("size",), maximum=check.limits.rows)
-    start = check.count(body.get("from", 0), ("from",), maximum=check.limits.window)
+    size = check.integer(body.get("size", min(default_size, check.limits.rows)), ("size",), maximum=check.limits.rows)
+    start = check.integer(body.get("from", 0), ("from",), maximum=check.limits.window)
     if size is not None and start is not None and size + start > check.limits.window:
         check.add_problem(
             ("from",), f"from and size together are limited to {check.limits.window:,} documents; use search_after"

@@ -3,7 +3,7 @@
     RequestFailed             the request cannot succeed; the message says what would help
     ├── QueryInvalid          the server rejects the query: change it
     ├── IndexMissing          the index does not exist: load the data
-    └── AccessDenied         access to the server or index is denied
+    └── AccessDenied          access to the server or index is denied
     (RetryLater)              the server is unavailable or overloaded: the same query may work later
     └── QueryTimeout          the query timed out or the server ran out of memory: often the query is too expensive
         └── ServerUnresponsive  the server does not answer any request
@@ -43,7 +43,7 @@ _REASON_CHARACTERS = 500
 
 
 class RequestFailed(GiveUp):
-    """The request cannot succeed, at any time."""
+    """The request cannot succeed, so it is not retried."""
 
 
 class QueryInvalid(RequestFailed):
@@ -59,7 +59,7 @@ class AccessDenied(RequestFailed):
 
 
 class QueryTimeout(RetryLater):
-    """The server did not answer; many retries would increase its load."""
+    """The server did not answer in time. Few retries are made, because each would increase the load."""
 
     advice = "request less, such as fewer groups"
 

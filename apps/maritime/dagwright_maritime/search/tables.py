@@ -11,7 +11,7 @@ MAX_COLUMNS = 12
 MAX_TABLES = 8
 _COUNT = "count"
 _SINGLE_GROUP = "group"
-"""Column title of single groups, such as filters."""
+"""Column title for aggregations with a single group, such as `filter`."""
 
 KeyedGroup = tuple[tuple[str, ...], Mapping[str, Any]]
 """A group with its keys, from the outermost group."""
