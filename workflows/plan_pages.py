@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import unpack
-from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_HELD_PLAN_NODES
+from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_RUN_NODES
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.run_input import plan_of_pages
@@ -37,7 +37,7 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
     for start in range(1, len(pages), MAX_CONCURRENT_PAGES):
         for page in await _load(pages[start : start + MAX_CONCURRENT_PAGES], time_left):
             nodes += nodes_from_columns(page)
-        if len(nodes) > MAX_HELD_PLAN_NODES:
+        if len(nodes) > MAX_RUN_NODES:
             break
     return plan_of_pages(head, nodes)
 

@@ -1,6 +1,6 @@
 """The codes of problems of plans, and of failures of nodes and runs, each with its meaning and remedy.
 
-The reference is generated from these tables, and a test compares them with the codes that the code uses. The codes of
+The reference is generated from these tables, and a test compares them with the codes in the source. The codes of
 failed model calls are in `planning.model_calls.model_requests.ModelError`.
 """
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.boundary.limits import (
-    MAX_HELD_PLAN_NODES,
+    MAX_INPUT_PLAN_NODES,
     MAX_PLAN_BYTES,
     MAX_PLAN_EDGES,
-    MAX_PLAN_NODES,
     MAX_PLAN_PART_BYTES,
+    MAX_RUN_NODES,
 )
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.compiler.node_columns import encoded_sub_plans
-from dagwright.core.compiler.offloaded_regions import plan_held_by_run
+from dagwright.core.compiler.offloaded_regions import reduce_to_plan_of_run
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.expressions.value_refs import encoded_size
@@ -116,7 +116,7 @@ def reject_too_large(plan: CompiledPlan) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    plan_of_run = plan_held_by_run(plan)
+    plan_of_run = reduce_to_plan_of_run(plan)
     _reject_counts(plan_of_run)
     head_bytes = encoded_size(plan_to_json(replace(plan_of_run, nodes=())))
     if head_bytes > MAX_PLAN_PART_BYTES:
@@ -136,9 +136,9 @@ def _reject_large_node(node: CompiledNode, size: int) -> None:
     if size > MAX_PLAN_PART_BYTES:
         problem = f"{name} is too large, in bytes of its compiled form"
         raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=advice, node=node.id)
-    if (count := _count_nested_nodes(node)) > MAX_PLAN_NODES:
+    if (count := _count_nested_nodes(node)) > MAX_INPUT_PLAN_NODES:
         problem = f"{name} is too large, in nodes, including those of its own sub-plans"
-        raise PlanTooLarge(problem, size=count, limit=MAX_PLAN_NODES, advice=advice, node=node.id)
+        raise PlanTooLarge(problem, size=count, limit=MAX_INPUT_PLAN_NODES, advice=advice, node=node.id)
 
 
 def _count_nested_nodes(node: CompiledNode) -> int:
@@ -147,9 +147,9 @@ def _count_nested_nodes(node: CompiledNode) -> int:
 
 
 def _reject_counts(plan_of_run: CompiledPlan) -> None:
-    if (count := len(plan_of_run.nodes)) > MAX_HELD_PLAN_NODES:
+    if (count := len(plan_of_run.nodes)) > MAX_RUN_NODES:
         problem = "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes"
-        raise PlanTooLarge(problem, size=count, limit=MAX_HELD_PLAN_NODES, advice=_SHORTEN_NODES)
+        raise PlanTooLarge(problem, size=count, limit=MAX_RUN_NODES, advice=_SHORTEN_NODES)
     edges = sum(len(node.dependencies) + len(node.members) for node in plan_of_run.nodes)
     if edges > MAX_PLAN_EDGES:
         problem = "the plan has too many edges for a run, not counting those inside of a large region of pure nodes"
@@ -178,9 +178,9 @@ def reject_too_large_inline(encoded: Any) -> None:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
                 raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
         plans_to_visit += children
-    if count > MAX_PLAN_NODES:
+    if count > MAX_INPUT_PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
-        raise PlanTooLarge(problem, size=count, limit=MAX_PLAN_NODES, advice=_NOT_INLINE)
+        raise PlanTooLarge(problem, size=count, limit=MAX_INPUT_PLAN_NODES, advice=_NOT_INLINE)
 
 
 def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> str | None:

@@ -53,12 +53,14 @@ def _suggestion(name: str, known_names: Collection[str]) -> str | None:
 def checks_arguments(function: Function) -> Function:
     """Decorate a function to check its arguments: unknown names and wrong types raise `TypeError`.
 
-    The message names the argument. Lists are checked with their items; a string is not a list. A value is accepted if
-    its annotation cannot be checked.
+    The message names the argument. The items of a list are checked too. A string is not accepted as a list. A value is
+    accepted if the annotation of its parameter cannot be checked.
     """
     parameters = [*inspect.signature(function).parameters.values()]
     display_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    names = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    positional_names = [
+        parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+    ]
     # Resolved at the first call, because an annotation may name a type of a module that is still being imported.
     hints_of = functools.cache(lambda: _hints_of(function, parameters))
 
@@ -66,7 +68,7 @@ def checks_arguments(function: Function) -> Function:
         hints, known_names = hints_of()
         if known_names is not None:
             reject_unknown(kwargs, known_names, function=display_name)
-        for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+        for name, value in [*zip(positional_names, args, strict=False), *kwargs.items()]:
             if name in hints and not _matches(value, hints[name]):
                 value_text = (
                     f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
@@ -118,19 +120,21 @@ def _hints_of(
     A parameter `**options: Unpack[SomeTypedDict]` counts as one argument for each key of the TypedDict.
     """
     hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
-    known: list[str] | None = [parameter.name for parameter in parameters if parameter.name not in ("self", "cls")]
+    keyword_names: list[str] | None = [
+        parameter.name for parameter in parameters if parameter.name not in ("self", "cls")
+    ]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             options_hint = hints.pop(parameter.name, None)
             options = get_args(options_hint)[0] if get_origin(options_hint) is Unpack else None
             if options is None or not is_typeddict(options):
-                known = None
-            elif known is not None:
+                keyword_names = None
+            elif keyword_names is not None:
                 # The value `None` means that the option is not given.
                 types = {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
                 hints |= types
-                known = [*(name for name in known if name != parameter.name), *types]
-    return {name: hint for name, hint in hints.items() if hint is not Any}, known
+                keyword_names = [*(name for name in keyword_names if name != parameter.name), *types]
+    return {name: hint for name, hint in hints.items() if hint is not Any}, keyword_names
 
 
 def _matches(value: object, hint: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The one decoder of external JSON, and compression of large JSON that only programs read."""
+"""Decode all external JSON, and compress large JSON that people do not read."""
 
 import base64
 import math
@@ -18,7 +18,7 @@ def json_from_bytes(encoded: bytes) -> Any:
         ValueError: the text is not JSON, or has a number that no float can represent.
     """
     value = pydantic_core.from_json(encoded, allow_inf_nan=False, cache_strings="keys")
-    # The JSON encoder visits values faster than Python does, and a workflow task may receive 40 MB of results.
+    # Search the encoded JSON first: a loop in Python is too slow for the 40 MB of results of a workflow task.
     if b"Infinity" in pydantic_core.to_json(value) and _contains_infinity(value):
         raise ValueError("a number is too large")
     return value
@@ -28,7 +28,7 @@ def _contains_infinity(value: Any) -> bool:
     containers: list[Any] = [[value]]
     for container in containers:
         children = container.values() if type(container) is dict else container
-        # `map` collects the types in C: a plan may have a million numbers.
+        # `map` runs in C, which is fast enough for a million numbers in a plan.
         types = set(map(type, children))
         if float in types and any(map(math.isinf, filter(_is_float, children))):
             return True
@@ -43,7 +43,8 @@ def _is_float(value: Any) -> bool:
 
 PACKED = "packed"
 _COMPRESSION_LEVEL = 1
-"""The fastest level: workflow code compresses too, and its JSON is so repetitive that the best level saves little."""
+"""The fastest level, because workflow code also compresses. Higher levels save little, because the JSON is
+repetitive."""
 UNPACKED_LIMIT_BYTES = 16_000_000
 """Maximum unpacked size of a text: reading or writing more bytes would block a workflow activation for too long."""
 

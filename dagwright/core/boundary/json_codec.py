@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 class JsonCodec(Generic[T]):
-    """Encoder and decoder of one type. The pydantic adapter is built at first use, because this takes milliseconds.
+    """Encoder and decoder of one type.
+
+    The pydantic adapter is built at first use, because building it takes milliseconds.
 
     Args:
         kind: a frozen dataclass, or a mapping or union of dataclasses.

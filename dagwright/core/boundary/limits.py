@@ -1,6 +1,8 @@
 """Limits of Temporal and Dagwright, in one place (docs/contributing/guards.md).
 
-Data over these limits would end or block a run on the server, so the check, the start and the dispatch reject it first.
+Data over these limits would end or block a run on the server. It is rejected earlier: when a plan is checked, when a
+run starts, or before a task starts. A region is a group of pure nodes; one activity runs a batch of them. A call batch
+is an activity that makes several tool calls.
 """
 
 import hashlib
@@ -28,7 +30,7 @@ REGION_BATCH_RESULT_BYTES = 256 * 1024
 OFFLOADED_BATCH_STORED_BYTES = 4_000_000
 """Size of the stored results at which a batch of an offloaded region ends; the last result may exceed this limit."""
 REGION_BATCH_S = 0.2
-"""How long a region batch starts nodes; after each batch the run gets its results and can be stopped."""
+"""How long a region batch starts nodes. Between two batches, the run receives results and can be stopped."""
 CALL_BATCH_S = 0.2
 """How long a call batch starts calls. It then waits for the running calls, each up to `SLOW_CALL_S`, so a batch delays
 a result by 0.4 s at most."""
@@ -42,7 +44,7 @@ CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
 MAX_INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
-MAX_PLAN_NODES = 20_000
+MAX_INPUT_PLAN_NODES = 20_000
 """Nodes of a compiled plan in the input of a run, including sub-plans: they take half a second of workflow code, and a
 workflow task may take two seconds."""
 INPUTS_LIMIT_BYTES = 1_000_000
@@ -61,13 +63,13 @@ MAX_PLAN_PAGE_BYTES = 512 * 1024
 """Encoded nodes of one page, unless a single node is larger."""
 MAX_PLAN_PAGES = 1_000
 """Maximum number of pages of one plan."""
-MAX_HELD_PLAN_NODES = 50_000
-"""Nodes of one plan that its run holds: all nodes except the inner nodes of offloaded regions. The run starts with them
-within half a second."""
+MAX_RUN_NODES = 50_000
+"""Nodes that a run has in memory: all nodes of its plan, except the nodes of offloaded regions, which are in the
+payload store. A run with this many nodes starts within half a second."""
 MAX_PLAN_EDGES = 1_000_000
-"""Edges between the nodes that a run holds; reading them before the first node starts takes a quarter of a second."""
+"""Edges between the nodes that a run has in memory; reading them at the start takes a quarter of a second."""
 MAX_PLAN_BYTES = 32_000_000
-"""Compiled JSON that a run holds; it must fit into the history without compression."""
+"""Compiled JSON of the plan in a run, without offloaded regions; it must fit into the history without compression."""
 MAX_PLAN_PART_BYTES = 1_000_000
 """Compiled JSON of one node including its sub-plan, and of the plan without its nodes: each is one payload, which the
 server limits to 2 MB."""
@@ -78,7 +80,7 @@ MAX_DOCUMENT_NODES = 300
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
 commands read the nodes from the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
-"""Arguments that one workflow task sends; over 4 MB in total blocks the run."""
+"""Size of the arguments that one workflow task sends. More than 4 MB would block the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
 """History size at which no new tasks start; the server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 24_000
@@ -208,7 +210,10 @@ def call_batch_id(call_id: str) -> str:
 
 
 def activity_id(task_id: str) -> str:
-    """Return the activity id of a task: the task id, shortened if needed and quoted if it looks internal."""
+    """Return the activity id of a task: the task id, shortened if needed.
+
+    If the task id looks like the id of an internal activity, the activity id has the prefix `'`.
+    """
     if task_id.startswith(INTERNAL_ID_PREFIX):
         return f"'{short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES - 40)}{_hash_suffix(task_id)}"
     return short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES)

@@ -1,4 +1,4 @@
-"""Model usage at the process boundary: with a result, with a failure, or with the end of a run.
+"""Model usage that is reported with a result, with a failure, or with the end of a run.
 
 An activity that calls models reports its usage in the metadata of each result and in the details of each failure. The
 report includes earlier attempts, because each attempt saves its usage in its heartbeats. The run only adds up reports
@@ -35,7 +35,7 @@ __all__ = [
 MAX_USAGE_VALUE = 10**15
 """Largest value of a field in one report, so that sums stay valid numbers."""
 USAGE_INDEX = 2
-"""Index of the usage in the details of a heartbeat, after the tool's own state and its progress."""
+"""Index of the usage in the details of a heartbeat, after the state and the progress of the tool."""
 
 
 def usage_from_json(encoded: Any) -> Usage:
@@ -82,7 +82,11 @@ def _report_field(details: Sequence[Any], name: str) -> Any:
 
 
 def started_attempt(details: Sequence[Any]) -> int | None:
-    """Return the attempt of a `write` call that called the tool, by its last heartbeat; `None` if no attempt did."""
+    """Return the number of the attempt of a `write` call that called the tool, according to the last heartbeat.
+
+    Returns:
+        `None` if no attempt called the tool.
+    """
     attempt = _report_field(details, wire.DETAIL_STARTED)
     return attempt if isinstance(attempt, int) else None
 
@@ -140,7 +144,7 @@ def store_wait_reason(details: Sequence[Any]) -> str | None:
 
 
 def awaited_limit(details: Sequence[Any]) -> str | None:
-    """Return the limit of calls for which an attempt waits, by its last heartbeat; `None` if it does not wait."""
+    """Return the name of the call limit that an attempt waits for, by its last heartbeat, or `None`."""
     limit_name = _report_field(details, wire.DETAIL_LIMITED_BY)
     return limit_name if isinstance(limit_name, str) else None
 

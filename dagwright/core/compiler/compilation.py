@@ -43,7 +43,7 @@ def compile_with_planner(checked_plan: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan whose run has a planner, so that its nodes may use `on_error: replan`.
 
     Raises:
-        PlanInvalid: as `compile_plan`; sub-plans run in child runs, which have no planner.
+        PlanInvalid: as `compile_plan`, but `on_error: replan` is invalid only in sub-plans, whose runs have no planner.
     """
     sub_plan_problems = [
         problem for sub_plan in checked_plan.sub_plans.values() for problem in _planner_problems(sub_plan)
@@ -102,7 +102,7 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
     if node.agent_name is not None:
         agent = tool_of_agent(node.agent_name, tools)
         if agent is None:
-            yield "agent", f"the agent {node.agent_name!r} (not among the given agents, and no tool has this name)"
+            yield "agent", f"the agent {node.agent_name!r} (no agent and no tool has this name)"
         elif agent.agent is not None and agent.agent.type == "llm":
             for name in ("retry", "heartbeat"):
                 if getattr(node, name) is not None:
@@ -242,5 +242,5 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
 
 
 def _split_bindings(value: Any, bindings: Sequence[Binding]) -> tuple[Any, tuple[Binding, ...]]:
-    """Return the value with null at every binding, so that it contains no texts with references."""
+    """Return a value with null in place of each binding, and the bindings."""
     return replace_parts(value, [(path, None) for path, _ in bindings]), tuple(bindings)

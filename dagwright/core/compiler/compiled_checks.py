@@ -1,4 +1,6 @@
-"""Checks of invariants that the scheduler assumes about the nodes of a compiled plan; edges are checked elsewhere.
+"""Checks of invariants that the scheduler assumes about the nodes of a compiled plan.
+
+`protocol.plan_limits.graph_problem` checks the edges.
 
 Compiled plans come from the compiler, but any client can send a compiled plan. An invalid plan is rejected when
 the run starts, because a later failure would look like a bug of the engine.

@@ -1,8 +1,8 @@
-"""Offload the nodes of large regions from a plan: a run does not hold nodes that only its regions need.
+"""Remove the nodes of large regions from the plan of a run, so that they can be stored separately.
 
-The remaining plan contains all nodes outside the regions, the region nodes, and those region members that nodes
-outside depend on. The members of an offloaded region form a separate plan, which the region activity and readers of
-the history load from the store.
+A region is a group of pure nodes that one activity runs. The plan of the run contains all nodes outside the regions,
+the region nodes, and those region members that nodes outside depend on. The members of an offloaded region form a
+separate plan, which the region activity and readers of the history load from the store.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,11 +13,12 @@ from dagwright.core.expressions.references import Reference, ResultOf, reference
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 
 MIN_OFFLOADED_MEMBERS = 300
-"""Minimum number of members of an offloaded region: members of smaller regions are shown in the Temporal UI."""
+"""Minimum number of members of an offloaded region. The members of smaller regions remain in the run, so that the
+Temporal UI shows them."""
 
 MAX_OUTPUT_NODES = 1_000
-"""Maximum number of sinks of a plan without `output` that a run holds for its output; if there are more, offloaded
-sinks are missing from the output."""
+"""Maximum number of end nodes that remain in a run as the output of a plan without `output`. If there are more,
+offloaded end nodes are missing from the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class OffloadedPlan:
     """A plan without the members of its large regions.
 
     Args:
-        plan: plan that the run holds; store references of the offloaded regions are not set yet.
+        plan: plan of the run; store references of the offloaded regions are not set yet.
         region_documents: number of the region in `plan` -> its offloaded nodes.
     """
 
@@ -72,7 +73,7 @@ class RegionDocument:
 
     Args:
         nodes: dependencies outside the region, as `external`, then the members as in the original plan.
-        replacements: field -> values per node that differ from those of `nodes`.
+        replacements: field -> values, one for each node, that replace the values in `nodes`.
         head: all other fields, for `offloaded_region_from_json`.
     """
 
@@ -93,8 +94,8 @@ def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
     )
 
 
-def plan_held_by_run(plan: CompiledPlan) -> CompiledPlan:
-    """Return the plan of `offload_regions`, also for sub-plans, without building the offloaded regions.
+def reduce_to_plan_of_run(plan: CompiledPlan) -> CompiledPlan:
+    """Return the plan that remains in a run, also for sub-plans, without building the offloaded regions.
 
     Complexity: O(V + E).
     """
@@ -104,7 +105,7 @@ def plan_held_by_run(plan: CompiledPlan) -> CompiledPlan:
     return replace(
         run_plan,
         nodes=tuple(
-            replace(node, sub_plan=plan_held_by_run(node.sub_plan)) if node.sub_plan is not None else node
+            replace(node, sub_plan=reduce_to_plan_of_run(node.sub_plan)) if node.sub_plan is not None else node
             for node in run_plan.nodes
         ),
     )
@@ -112,14 +113,14 @@ def plan_held_by_run(plan: CompiledPlan) -> CompiledPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """Division of a plan into the part that the run holds and its offloaded regions.
+    """Division of a plan into the plan of the run and the offloaded regions.
 
     Args:
         regions: numbers of the large regions.
         members: numbers of the members of large regions, in a collection with a fast `in`.
         exports: numbers of the members on which nodes outside their region depend.
         ends: numbers of the nodes on which no node depends.
-        new_numbers: number of a node that the run holds -> its number in the plan of the run, in order.
+        new_numbers: number of a node that remains in the run -> its number in the plan of the run, in order.
     """
 
     regions: Sequence[int]
@@ -131,11 +132,13 @@ class _Division:
     def plan_of_run(self, plan: CompiledPlan) -> CompiledPlan:
         if not self.regions:
             return plan
-        nodes = [_held_node(plan.nodes[old], old in self.members, self.new_numbers) for old in self.new_numbers]
+        nodes = [
+            _remaining_node(plan.nodes[number], number in self.members, self.new_numbers) for number in self.new_numbers
+        ]
         for number in self.regions:
             reads = tuple(sorted(self.new_numbers[source] for source in _nodes_read_by(plan, plan.nodes[number])))
-            new = self.new_numbers[number]
-            nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
+            new_number = self.new_numbers[number]
+            nodes[new_number] = replace(nodes[new_number], inner_count=len(plan.nodes[number].members), reads=reads)
         return replace(plan, nodes=tuple(nodes))
 
     def region_document(self, plan: CompiledPlan, region: int) -> RegionDocument:
@@ -153,9 +156,15 @@ def _divide(plan: CompiledPlan) -> _Division:
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
     exports = _exports_of(plan, region_by_member, ends=ends)
-    held_numbers = (number for number in range(len(plan.nodes)) if number not in region_by_member or number in exports)
+    remaining_numbers = (
+        number for number in range(len(plan.nodes)) if number not in region_by_member or number in exports
+    )
     return _Division(
-        regions, region_by_member.keys(), exports, ends, {old: new for new, old in enumerate(held_numbers)}
+        regions,
+        region_by_member.keys(),
+        exports,
+        ends,
+        {number: new_number for new_number, number in enumerate(remaining_numbers)},
     )
 
 
@@ -175,7 +184,7 @@ def _exports_of(plan: CompiledPlan, region_by_member: Mapping[int, int], *, ends
     return exports | {member for member in region_by_member if plan.nodes[member].id in output_nodes}
 
 
-def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
+def _remaining_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
     if is_member:
         return CompiledNode(id=node.id, kind="external", title=node.title, tool=node.tool, on_error=node.on_error)
     members = tuple(new_numbers[member] for member in node.members if member in new_numbers)
@@ -185,8 +194,8 @@ def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, in
 
 
 def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
-    new_numbers = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
-    outside_nodes = [plan.nodes[old] for old in region.dependencies]
+    new_numbers = {number: new_number for new_number, number in enumerate((*region.dependencies, *region.members))}
+    outside_nodes = [plan.nodes[number] for number in region.dependencies]
     nodes = [CompiledNode(id=node.id, kind="external", on_error=node.on_error) for node in outside_nodes]
     nodes += map(plan.nodes.__getitem__, region.members)
     new_number_of = new_numbers.__getitem__
@@ -198,8 +207,8 @@ def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[i
         "format": 1,
         "on_failure": plan.on_failure,
         "members": list(region.members),
-        "exports": [new_numbers[old] for old in region.members if old in exports],
-        "ends": [new_numbers[old] for old in region.members if old in ends],
+        "exports": [new_numbers[number] for number in region.members if number in exports],
+        "ends": [new_numbers[number] for number in region.members if number in ends],
     }
     return RegionDocument(nodes, replacements, head)
 
@@ -207,14 +216,14 @@ def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[i
 def _nodes_read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
     """Return the nodes outside a region whose results the region reads."""
     numbers = {plan.nodes[number].id: number for number in region.dependencies}
-    outside, read_nodes = set(region.dependencies), set[int]()
+    outside_nodes, read_nodes = set(region.dependencies), set[int]()
     for member in region.members:
         node = plan.nodes[member]
-        if outside.isdisjoint(node.dependencies):
+        if outside_nodes.isdisjoint(node.dependencies):
             # A node only reads results of its dependencies.
             continue
         if node.when is not None:
-            read_nodes |= outside.intersection(node.dependencies)
+            read_nodes |= outside_nodes.intersection(node.dependencies)
         referenced_ids = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
         read_nodes |= {numbers[node_id] for node_id in referenced_ids if node_id in numbers}
     return read_nodes

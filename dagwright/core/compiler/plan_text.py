@@ -66,7 +66,7 @@ def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
 
 
 def _has_written_sub_plan(node: CompiledNode) -> bool:
-    """Return whether a node has a written sub-plan; the sub-plan of an agent is not known before it runs."""
+    """Return whether a node has a written sub-plan. The sub-plan of an agent is not known before the agent runs."""
     return node.sub_plan is not None and agent_tools(node) is None
 
 

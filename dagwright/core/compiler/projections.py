@@ -115,7 +115,7 @@ class _PlanReads:
             return node
         projections = [*self.projections_by_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
-            # A worker tool returns a WorkerResult, whose outputs are the node's result, or only the outputs.
+            # A worker tool returns a WorkerResult or only its outputs. The outputs are the result of the node.
             nested_projections: list[Projection] = [
                 (("outputs", *path), use) for path, use in projections if not isinstance(path, str)
             ]
@@ -160,7 +160,7 @@ def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
         for path, _ in parts_of_key(node):
             for items_read in _reads_of_reference(items, "whole"):
                 if not isinstance(items_read.path, str) and not isinstance(path, str):
-                    # A list that is too large to return may have thousands of items; the run needs the key of each.
+                    # A large list stays in the payload store, and the run needs only the key of each item.
                     yield items_read._replace(path=f"{query_of(items_read.path)}[*]{query_of(path)[1:]}")
 
 
@@ -261,6 +261,6 @@ def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int
 
 
 def parts_of_key(node: CompiledNode) -> list[Projection]:
-    """Return the projections of each item that the key of a node's items reads."""
+    """Return the parts of each item that the `key` of a node reads."""
     paths = [part.path for part in node.key or () if isinstance(part, Item)]
     return [(path, "value") for path in dict.fromkeys(paths) if path and not isinstance(path, str)]

@@ -1,4 +1,4 @@
-"""Contract the pure nodes of a compiled plan: nodes that can run together become a region, which is one activity.
+"""Group the pure nodes of a compiled plan into regions. One activity runs all nodes of a region.
 
 The *wait set* of a pure node is the set of nodes outside its region on which it depends through pure nodes only. Pure
 nodes of one task queue with equal wait sets form one region. A region can therefore start exactly when the outside
@@ -6,8 +6,8 @@ dependencies of each of its nodes are met, and no node of a region depends on a 
 Proof: if a non-pure node s were between two parts of a region, s would be in the wait set of the later part, hence in
 the equal wait set of the earlier part, and would be its own ancestor.
 
-Nodes keep their numbers, edges and order. A node of a region gets the kind `external`, because the region reports its
-end; the region is a node of the kind `region` after all nodes of the plan.
+Nodes keep their numbers, edges and order. A node in a region gets the kind `external`, because the region reports the
+end of the node. The region is a node of the kind `region` after all nodes of the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ E)."""
 _DEFAULT_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
 
 _Key = tuple[str, int, int]
-"""Key of a region: task queue, number of earlier regions on the path whose wait set exceeded the limit, number of its
+"""Key of a region: task queue, number of earlier regions on the path whose wait set exceeded the limit, number of the
 wait set."""
 
 
@@ -132,12 +132,12 @@ def _key_of(
 def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
     """Return the nodes in topological order, ties in plan order (Kahn 1962)."""
     dependents = dependents_of(dependencies)
-    remaining = [len(node_dependencies) for node_dependencies in dependencies]
-    order = [number for number, count in enumerate(remaining) if not count]
+    remaining_counts = [len(node_dependencies) for node_dependencies in dependencies]
+    order = [number for number, count in enumerate(remaining_counts) if not count]
     for number in order:
         for dependent in dependents[number]:
-            remaining[dependent] -= 1
-            if not remaining[dependent]:
+            remaining_counts[dependent] -= 1
+            if not remaining_counts[dependent]:
                 order.append(dependent)
     return order
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.boundary.limits import MAX_HELD_PLAN_NODES, MAX_PLAN_NODES
+from dagwright.core.boundary.limits import MAX_INPUT_PLAN_NODES, MAX_RUN_NODES
 from dagwright.core.compiler.compilation import compiled_form
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -25,9 +25,9 @@ _LOW_EDGE_LIMIT = 20_000
 @pytest.fixture
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that plans of a few hundred nodes reach them."""
-    monkeypatch.setattr(plan_limits, "MAX_HELD_PLAN_NODES", _LOW_NODE_LIMIT)
+    monkeypatch.setattr(plan_limits, "MAX_RUN_NODES", _LOW_NODE_LIMIT)
     monkeypatch.setattr(plan_limits, "MAX_PLAN_EDGES", _LOW_EDGE_LIMIT)
-    monkeypatch.setattr(plan_limits, "MAX_PLAN_NODES", _LOW_SUB_PLAN_NODE_LIMIT)
+    monkeypatch.setattr(plan_limits, "MAX_INPUT_PLAN_NODES", _LOW_SUB_PLAN_NODE_LIMIT)
 
 
 low_limits = pytest.mark.usefixtures("_low_limits")
@@ -74,7 +74,7 @@ def test_run_rejects_a_compiled_plan_with_too_many_nodes() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(_LOW_NODE_LIMIT + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as error:
         checked_graph(plan)
-    assert (MAX_HELD_PLAN_NODES, str(error.value)) == (50_000, _node_limit_message(_LOW_NODE_LIMIT))
+    assert (MAX_RUN_NODES, str(error.value)) == (50_000, _node_limit_message(_LOW_NODE_LIMIT))
 
 
 @low_limits
@@ -146,7 +146,7 @@ def test_all_nodes_together_have_a_limit_in_bytes() -> None:
 
 
 def test_compiled_plan_in_a_run_input_has_separate_limits() -> None:
-    nodes = [{"id": str(number)} for number in range(MAX_PLAN_NODES + 1)]
+    nodes = [{"id": str(number)} for number in range(MAX_INPUT_PLAN_NODES + 1)]
     with pytest.raises(MessageInvalid) as error:
         run_input_from_json({"compiled": {"format": 1, "nodes": nodes}})
     assert (error.value.code, str(error.value)) == (
