@@ -37,7 +37,7 @@ from benchmarks.processes import (
     runs_on,
 )
 from benchmarks.rows import event_time
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import Runs, namespace_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
@@ -155,7 +155,7 @@ def _worker_command_and_start(
         runs = runs_on(connection, settings, queue=ONE_QUEUE)
     else:
         command, toolset = ["worker.py", "--tools", TOOLS_FILE], load_toolset(settings, [TOOLS_FILE])
-        runs = open_runs(connection, settings)
+        runs = namespace_runs(connection, settings)
     return command, partial(_start_run, runs, prepare_plan(check_plan(plan, toolset.declarations()), {}))
 
 

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from benchmarks import tools
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import Runs, namespace_runs
 from dagwright.server import Connection, LocalServer
 from dagwright.server.binary import get_binary
 from dagwright.server.local import dial
@@ -86,7 +86,7 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
             await stack.enter_async_context(run_process([*python_command(settings), *command], log=log))
         connection = Connection(client, server, missing_attributes)
         one_queue_runs = runs_on(connection, settings, queue=ONE_QUEUE)
-        own_queue_runs = open_runs(connection, settings)
+        own_queue_runs = namespace_runs(connection, settings)
         default_client, in_memory_client = await dial(default_address), await dial(in_memory_address)
         yield Bench(client, connection, one_queue_runs, own_queue_runs, default_client, in_memory_client, settings)
 
@@ -186,7 +186,7 @@ async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWor
 
 def runs_on(connection: Connection, settings: Settings, *, queue: str) -> Runs:
     """Return a client for runs on a queue."""
-    return open_runs(connection, settings.model_copy(update={"task_queue": queue}))
+    return namespace_runs(connection, settings.model_copy(update={"task_queue": queue}))
 
 
 def python_command(settings: Settings) -> list[str]:

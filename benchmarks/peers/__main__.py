@@ -23,7 +23,7 @@ from benchmarks.peers.crashes import Crash, crash_and_resume
 from benchmarks.peers.engines import DagwrightEngine, EmbeddedEngine, Engine, HandWrittenEngine
 from benchmarks.peers.tables import Samples, crash_table, engine_table
 from benchmarks.processes import KillableWorker, python_command
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.server import Connection, LocalServer
 from dagwright.server.binary import SERVER_VERSION
 from dagwright.server.local import dial
@@ -75,7 +75,7 @@ async def _temporal_engines(settings: Settings, connection: Connection) -> list[
         DagwrightEngine(
             name,
             folder / f"dagwright-{prefix}ledger",
-            runs=open_runs(connection, settings),
+            runs=namespace_runs(connection, settings),
             tools=declarations,
             prefix=prefix,
             client=client,

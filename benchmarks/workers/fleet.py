@@ -12,7 +12,7 @@ from benchmarks.workers import tools
 from benchmarks.workers.effects import Document, effects_plan
 from benchmarks.workers.networks import WorkerNetwork
 from benchmarks.workers.production_server import ProductionServer
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import Runs, namespace_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.history.run_reader import RunReader
@@ -111,7 +111,7 @@ async def open_fleet(
     try:
         for worker in workers:
             await worker.start()
-        yield Fleet(workers, roles, connection, open_runs(connection, settings), compiled_plan, ledger)
+        yield Fleet(workers, roles, connection, namespace_runs(connection, settings), compiled_plan, ledger)
     finally:
         for worker in workers:
             await worker.kill()

@@ -1,6 +1,6 @@
 """Create the services of a connection, and check that workers can serve its runs."""
 
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.services import Services
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
@@ -31,7 +31,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
 def create_services(connection: Connection, settings: Settings) -> Services:
     """Create the services of a connection."""
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
-    runs = open_runs(connection, settings)
+    runs = namespace_runs(connection, settings)
     return Services(
         connection=connection,
         settings=settings,

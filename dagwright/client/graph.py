@@ -1,4 +1,7 @@
-"""The complete graph of a run as a stream of nodes and edges, including offloaded regions."""
+"""The complete graph of a run as a stream of nodes and edges.
+
+The graph includes offloaded regions: parts of a plan whose nodes are in the payload store, not in the run.
+"""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GraphListing:
-    """Streams the nodes and edges of a run, which may be too many to hold in memory.
+    """Streams the nodes and edges of a run. A run may have too many of them to hold in memory.
 
     Args:
         view: the run.
@@ -39,7 +42,7 @@ class GraphListing:
             self.notes = [unreadable_note(error)]
 
     async def edges(self) -> AsyncIterator[list[str]]:
-        """Yield the edges, from a node to its dependent."""
+        """Yield the edges, each as `[dependency, dependent]`."""
         for edge in self._view.graph()["edges"]:
             yield edge
         try:

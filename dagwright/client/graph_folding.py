@@ -1,4 +1,4 @@
-"""Fold a large graph into a diagram with few boxes; each box represents several nodes of one level and tool. Pure."""
+"""Fold a large graph so that it can be drawn: a box of the folded graph represents several nodes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_BOXES = 200
-MAX_ARROWS = 450
-"""Mermaid draws no graph with more than 500 edges."""
+MAX_EDGES = 450
+"""Mermaid draws at most 500 edges."""
 _MAX_LEVELS = 40
 """With more levels, a box represents several levels and is not split by tool."""
 
-_WORST_FIRST = (
+_STATUS_PRIORITY = (
     NodeStatus.FAILED,
     NodeStatus.RUNNING,
     NodeStatus.WAITING,
@@ -32,31 +32,31 @@ _WORST_FIRST = (
     NodeStatus.SKIPPED,
     NodeStatus.SUPERSEDED,
 )
-"""Priority of the states for the colour of a box with several nodes."""
+"""Statuses in the order in which they decide the status of a box with several nodes."""
 
 
 @dataclass(slots=True)
 class _Box:
-    """A box of the diagram.
+    """A box of the drawn graph.
 
     Args:
         name: ID of its node, or a label for several nodes.
-        counts: number of nodes per state.
-        needs: positions of the boxes with an edge to this box, distinct.
+        counts: number of nodes per status.
+        dependencies: positions of the boxes with an edge to this box, without duplicates.
         is_partial: whether its node returned a partial result.
-        group: subgraph of the box, such as the round of a question.
+        group: label of the subgraph that contains the box, such as `round 1`.
     """
 
     name: str
     title: str | None
     tool: str
     counts: Counter[NodeStatus]
-    needs: Sequence[int] = ()
+    dependencies: Sequence[int] = ()
     is_partial: bool = False
     group: str | None = None
 
     def to_json(self, box_id: str) -> dict[str, Any]:
-        status = next((status for status in _WORST_FIRST if self.counts[status]), NodeStatus.PENDING)
+        status = next((status for status in _STATUS_PRIORITY if self.counts[status]), NodeStatus.PENDING)
         document = {"node_id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
         if self.counts.total() == 1:
             partial = {"partial": True} if self.is_partial else {}
@@ -65,14 +65,14 @@ class _Box:
         return {**document, "states": ", ".join(states)}
 
 
-def diagram_of(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return the graph of `graph --format json`, folded if it is too large to be drawn.
+def drawable_graph(scheduler: "RunScheduler") -> dict[str, Any]:
+    """Return the graph of a run in the format of `graph --format json`, folded if it is too large to be drawn.
 
-    A box that represents several nodes has the number of nodes per state in `states`. For a question in rounds, the
-    edges show the dependencies of the worker tools and the order of the rounds.
+    A box that represents several nodes lists the number of nodes per status in `states`. For a run of the profile
+    `rounds`, the edges show the dependencies of the worker tools and the order of the rounds.
     """
     boxes = _boxes_of(scheduler)
-    if len(boxes) > MAX_BOXES or sum(len(box.needs) for box in boxes) > MAX_ARROWS:
+    if len(boxes) > MAX_BOXES or sum(len(box.dependencies) for box in boxes) > MAX_EDGES:
         boxes = _fold(boxes)
     ids: dict[str, int] = {}
     for box in boxes:
@@ -83,17 +83,19 @@ def diagram_of(scheduler: "RunScheduler") -> dict[str, Any]:
     names = list(ids)
     return {
         "nodes": [box.to_json(name) for name, box in zip(names, boxes, strict=True)],
-        "edges": [[names[needed], name] for name, box in zip(names, boxes, strict=True) for needed in box.needs],
+        "edges": [
+            [names[dependency], name] for name, box in zip(names, boxes, strict=True) for dependency in box.dependencies
+        ],
     }
 
 
 def is_folded(graph: Mapping[str, Any]) -> bool:
-    """Return whether boxes of a diagram represent several nodes."""
+    """Return whether a box of a graph represents several nodes."""
     return any("states" in node for node in graph["nodes"])
 
 
 def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
-    """Return a box for each loaded node of the run and for each offloaded region."""
+    """Return a box for each visible node of the run, and then for each offloaded region."""
     visible_nodes, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_box_by_member = {
@@ -104,11 +106,12 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     boxes = []
     for number, (node, record) in enumerate(visible_nodes):
         dependencies = drawn_dependencies(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
-        needs = [region_box_by_member[number]] if number in region_box_by_member else dependencies
+        if number in region_box_by_member:
+            dependencies = [region_box_by_member[number]]
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
-        states = Counter([displayed_status(record)])
-        boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
+        counts = Counter([displayed_status(record)])
+        boxes.append(_Box(node.id, title, node.tool, counts, dependencies, record.partial, groups.get(node.id)))
     for number, region in regions:
         counts = region_counts(scheduler.plan, scheduler.records, number)
         boxes.append(
@@ -119,7 +122,7 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
 
 def _fold(boxes: Sequence[_Box]) -> list[_Box]:
     """Merge the nodes of a level into one box per tool; if that is not enough, merge levels."""
-    levels = levels_of([box.needs for box in boxes]) or [0] * len(boxes)
+    levels = levels_of([box.dependencies for box in boxes]) or [0] * len(boxes)
     depth = max(levels) + 1
     keys = [(level, box.tool) for level, box in zip(levels, boxes, strict=True)]
     if depth > _MAX_LEVELS or len(set(keys)) > MAX_BOXES:
@@ -133,16 +136,19 @@ def _fold(boxes: Sequence[_Box]) -> list[_Box]:
 
 
 def _merge(boxes: Sequence[_Box], positions: Sequence[int], merged_positions: Mapping[int, int]) -> _Box:
-    """Merge the boxes at some positions into one box.
+    """Merge boxes into one box.
 
     Args:
+        positions: positions of the boxes to merge.
         merged_positions: position of a box -> position of its merged box.
     """
     first_box, last_box = boxes[positions[0]], boxes[positions[-1]]
-    needs = list(dict.fromkeys(merged_positions[needed] for position in positions for needed in boxes[position].needs))
-    external_needs = [needed for needed in needs if needed != merged_positions[positions[0]]]
+    dependencies = dict.fromkeys(
+        merged_positions[dependency] for position in positions for dependency in boxes[position].dependencies
+    )
+    external_dependencies = [number for number in dependencies if number != merged_positions[positions[0]]]
     if len(positions) == 1:
-        return replace(first_box, needs=external_needs, group=None)
+        return replace(first_box, dependencies=external_dependencies, group=None)
     counts = sum((boxes[position].counts for position in positions), Counter[NodeStatus]())
     tools = Counter(boxes[position].tool or "plan" for position in positions)
     tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
@@ -151,5 +157,5 @@ def _merge(boxes: Sequence[_Box], positions: Sequence[int], merged_positions: Ma
         tool_names,
         first_box.tool,
         counts,
-        external_needs,
+        external_dependencies,
     )

@@ -1,4 +1,4 @@
-"""Pages of lists: cursors that stay valid while runs start, end and are deleted, and the executions after a cursor.
+"""Cursors of lists of executions. A cursor stays valid while runs start, end and are deleted.
 
 A page token of the server points to the end of a server page, but a page that we return may end in the middle of a
 server page. A cursor is therefore a position in the order of the visibility store: open executions first, then by close
@@ -40,7 +40,7 @@ class ListCursor:
     @classmethod
     def of(cls, execution: WorkflowExecution) -> Self:
         """Return the cursor after an execution."""
-        # The SDK's times have microseconds only.
+        # The times of the SDK are rounded to microseconds; those of the message are not.
         message = execution.raw_info
         closed_at = message.close_time.ToNanoseconds() if message.HasField("close_time") else None
         return cls(closed_at, message.start_time.ToNanoseconds(), execution.run_id)
@@ -76,7 +76,7 @@ def _format_time(nanoseconds: int) -> str:
 async def executions_from(
     client: Client, query: str, *, after: ListCursor | None, page_size: int
 ) -> AsyncIterator[tuple[ListCursor | None, WorkflowExecution]]:
-    """Yield the executions after `after`, each with its cursor; the cursor of the last execution is `None`.
+    """Yield the executions after the cursor `after`, each with its own cursor; the last execution has `None`.
 
     Complexity: one request for each page.
     """
@@ -94,5 +94,5 @@ async def executions_from(
 
 
 def page_size_for(limit: int) -> int:
-    """Return the server's page size for a page of `limit` rows: one more, to see whether more rows follow."""
+    """Return the server's page size for a page of `limit` rows. An additional row shows whether more rows follow."""
     return min(limit + 1, MAX_PAGE_SIZE)

@@ -1,4 +1,4 @@
-"""Live progress of a run: a self-updating drawing in a notebook, otherwise lines.
+"""Live progress of a run: in a notebook, a drawing that updates itself; otherwise, a line for each change.
 
 `dagwright watch` shows a run as a live tree on a terminal.
 """
@@ -21,7 +21,7 @@ _LARGE_GRAPH_INTERVAL_S = 2.0
 _MAX_SMALL_GRAPH_NODES = 150
 """Graphs with more nodes are large."""
 _TICK_S = 1.0
-"""Interval at which durations are redrawn without any change."""
+"""Interval at which durations are redrawn if nothing else changes."""
 _NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
 
 
@@ -46,10 +46,10 @@ class ProgressView(Protocol):
 
 
 async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) -> None:
-    """Show a run until it has ended, with any outcome; `await run.result()` returns its result.
+    """Show a run until it has ended. Raise no error if the run fails.
 
     Args:
-        view: by default the output of a notebook cell, or lines.
+        view: by default the view of `default_view`.
 
     Raises:
         RunNotFound: there is no such run.
@@ -62,7 +62,7 @@ async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) ->
             change_event.clear()
             drawing = await run.draw()
             progress_view.show(drawing)
-            await _next_change(change_event, drawing, watcher)
+            await _wait_for_change(change_event, drawing, watcher)
         await watcher
         progress_view.show(await run.draw())
     finally:
@@ -80,7 +80,7 @@ async def _watch(run: WatchedRun, change_event: asyncio.Event) -> None:
         change_event.set()
 
 
-async def _next_change(change_event: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
+async def _wait_for_change(change_event: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
     """Wait for the minimum interval, and then for the next change, at most one tick."""
     interval = _LARGE_GRAPH_INTERVAL_S if len(drawing.nodes) > _MAX_SMALL_GRAPH_NODES else _MIN_INTERVAL_S
     await asyncio.wait({watcher}, timeout=interval)

@@ -46,7 +46,7 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
 
     Raises:
         RunNotFound: there is no such run.
-        NodeNotFound: the run has no such node, or does not know it yet.
+        NodeNotFound: the run has no such node or item yet.
     """
     name = normalize("NFC", node)
     top_view = await runs.reader(workflow_id).read()
@@ -59,11 +59,11 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
     node_document = document["nodes"].get(location.name)
     if node_document is None:
         raise NodeNotFound(_no_node_message(document, location.name, view.workflow_id))
-    child_run = {} if view.workflow_id == top_view.workflow_id else {"run_id": view.workflow_id}
+    child_run_field = {} if view.workflow_id == top_view.workflow_id else {"run_id": view.workflow_id}
     arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, location.name)
     full_document = {
         "node_id": name,
-        **child_run,
+        **child_run_field,
         **_failed_items(view, location.name),
         **node_document,
         "arguments": arguments,
@@ -73,9 +73,9 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
     )
 
 
-def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
-    """Return whether a note of a run is about the given node."""
-    return note["node_id"] == name or (note["code"] in WAITING_NOTE_CODES and node["status"] == "waiting")
+def _is_about(note: Mapping[str, Any], name: str, node_document: Mapping[str, Any]) -> bool:
+    """Return whether a note of a run is about a node."""
+    return note["node_id"] == name or (note["code"] in WAITING_NOTE_CODES and node_document["status"] == "waiting")
 
 
 def _failed_items(view: "RunView", node_id: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def arguments_for_display(state: RunState, task_id: str) -> Any:
     """Return the arguments of a node or item as users see them: secrets by name, stored values by reference.
 
     Returns:
-        `None` if the node has not started, or if its items have the arguments.
+        `None` if the node has not started, or if each of its items has its own arguments.
     """
     ref = state.find(task_id)
     if ref is None or state.map_batch(ref) is not None:

@@ -161,7 +161,7 @@ def model_config(options: RunSettings) -> ModelConfig:
 
 
 def without_none(options: Options) -> Options:
-    """Remove options that are `None`: their defaults apply."""
+    """Remove options that are `None`, so that their defaults apply."""
     return cast("Options", {name: value for name, value in options.items() if value is not None})
 
 
@@ -186,7 +186,7 @@ def reject_inapplicable_options(options: RequestOptions) -> None:
     """Reject options that the profile of a request does not have.
 
     Raises:
-        OptionInvalid: there is such an option; the message names the option and the profile.
+        OptionInvalid: the profile does not have an option; the message names both.
     """
     profile = options.get("profile", "plan")
     inapplicable_options = {

@@ -32,7 +32,9 @@ _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
 
 
 PlanSource = Plan | Mapping[str, Any] | str | Path
-"""A `Plan`, a JSON object, the text of a plan, or a file: a path, or its text with a suffix in `_FILE_SUFFIXES`."""
+"""A `Plan`, a JSON object, the text of a plan, or the path of a file. A path may be a string if it ends in one of
+`_FILE_SUFFIXES`.
+"""
 
 
 def plan_tools(plan: PlanSource) -> Sequence[ToolSpec]:
@@ -42,10 +44,10 @@ def plan_tools(plan: PlanSource) -> Sequence[ToolSpec]:
 
 @dataclass(frozen=True, slots=True)
 class WrittenPlan:
-    """A plan as it was written.
+    """A plan as its author wrote it.
 
     Args:
-        document: JSON value of the plan, with sub-plans from files included; text of the plan if it is to be repaired.
+        document: JSON value of the plan, including sub-plans from files. If the plan is to be repaired: its text.
         title: file name of the plan.
         dialect: `None` to detect the dialect.
     """
@@ -60,7 +62,7 @@ class PlanStart:
     """A plan, and inputs and options of its run.
 
     Args:
-        allow_unknown_tools: accept unknown tools; only to find an existing run of the plan.
+        allow_unknown_tools: accept unknown tools. Used only to find an existing run of the plan.
     """
 
     plan: WrittenPlan

@@ -55,8 +55,8 @@ class TextRequest:
     output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def given_rounds_options(self) -> list[str]:
-        """Names of the given options that only the profile `rounds` has."""
+    def names_of_rounds_options(self) -> list[str]:
+        """Names of the options that are set, of those that only the profile `rounds` has."""
         options = {
             "max_rounds": self.max_rounds,
             "worker_timeout": self.worker_timeout_s,
@@ -145,7 +145,7 @@ def _identity_of(request: TextRequest, planning: PlanningOptions) -> dict[str, A
 def _prepare_rounds(
     request: TextRequest, toolset: Toolset, session: SessionRecord | None, *, options: RunStartOptions
 ) -> PreparedRequest:
-    # A run in rounds never opens requests to people.
+    # A run of the profile `rounds` never opens requests to people.
     options = replace(options, input_fields=replace(options.input_fields, is_interactive=False))
     turns = (session.turn_summaries() if session is not None else []) or request.earlier_turns
     defaults, tools = toolset.rounds, toolset.declarations()
@@ -156,7 +156,7 @@ def _prepare_rounds(
         request.synthesis or defaults.synthesis,
     )
     plan, note = prepare_rounds(request.text, tools, RoundsOptions(request.config, limits, turns, request.title))
-    # The run is identified by the request and the worker tools, not by the session or by options such as a deadline.
+    # The session and the deadline do not identify the run.
     identity = {
         "goal": request.text.strip(),
         "profile": "rounds",

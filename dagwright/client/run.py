@@ -70,7 +70,7 @@ class Run:
         find_services: returns the services of the connection; raises if the client is closed, or was connected in
             another event loop.
         run_id: ID of the run.
-        tools: tools of the client, which nodes that are added to the run and forks can call.
+        tools: tools of the client. Forks, and nodes that are added to the run, can call them.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class Run:
 
         Args:
             raise_on_failure: raise an error if the run did not complete.
-            max_bytes: limit of the loaded results of all nodes, as JSON; `None` loads all. The output is always whole.
+            max_bytes: maximum size of all node results together, as JSON; `None` for no limit. The output is always
+                complete.
 
         Raises:
             RunFailed: the run failed; `problems` has the reasons, `result` has the completed nodes.
@@ -155,13 +156,13 @@ class Run:
             node_id: ID of the node, or the path to a node of a sub-plan, such as `archive/check`.
 
         Raises:
-            NodeNotFound: the run has no such node, or does not know it yet.
+            NodeNotFound: the run has no such node or item yet.
         """
         document = (await read_node_view(self._services.runs, self._id, node_id, full=True)).document
         return node_of(str(document["node_id"]), document)
 
     async def nodes(self) -> AsyncGenerator[NodeResult, None]:
-        """Yield the current nodes and items one by one, with their whole results; for runs of any size."""
+        """Yield the current nodes and items one by one, with their complete results. Use it for runs of any size."""
         async with aclosing(read_nodes(await self._view(), self._services.store)) as nodes:
             async for node in nodes:
                 yield node
@@ -169,9 +170,9 @@ class Run:
     async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[AnyRunEvent, None]:
         """Yield the events of the run until it has ended.
 
-        Every event has a `cursor`. A client that continues after a cursor misses no event, in any process and also
-        after the end of the run. Events from the history of the run are not repeated. Other events, such as a node
-        waiting for a worker, may be repeated.
+        Every event has a `cursor`. A client can continue after a cursor without missing an event, in any process and
+        even after the end of the run. Events from the history of the run are not repeated. Other events, such as a
+        node waiting for a worker, may be repeated.
 
         Args:
             after: cursor of the last event that was received; `None` is the start of the run.
@@ -209,7 +210,7 @@ class Run:
                 `FeedbackAnswer`.
 
         Raises:
-            FeedbackRejected: the run does not accept the answer, and the request stays open; or the run has ended.
+            FeedbackRejected: the run rejects the answer and keeps the request open, or the run has ended.
             PlanInvalid: `nodes` are invalid.
         """
         services, nodes = self._services, answer.get("nodes", ())
@@ -329,7 +330,7 @@ class Run:
         run_id: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> "Run":
-        """Start a new run that reuses all results unaffected by a change; if the same fork exists, return its run.
+        """Start a new run that reuses all results unaffected by a change. If the same fork exists, return its run.
 
         Args:
             plan: plan of the fork; by default the plan of this run.
@@ -386,9 +387,9 @@ class Run:
     async def _view(self) -> RunView:
         return await self._services.runs.reader(self._id).read()
 
-    async def _send(self, command: Command, actor: CommandAuthor) -> str:
+    async def _send(self, command: Command, author: CommandAuthor) -> str:
         try:
-            return await self._services.steering.send(self._id, command, actor)
+            return await self._services.steering.send(self._id, command, author)
         except RunClosed as error:
             raise RunClosed(f"{error}; `await run.fork()` starts a new run that reuses its results") from None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.graph_folding import diagram_of
+from dagwright.client.graph_folding import drawable_graph
 from dagwright.plans.drawing import MAX_NODES, Drawing, draw_run
 
 if TYPE_CHECKING:
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 async def read_drawing(runs: "Runs", run_id: str) -> Drawing:
     """Read a run and return its drawing; no results are loaded.
 
-    For a run with more than `MAX_NODES` nodes, a box represents several nodes of one tool.
+    For a run with more than `MAX_NODES` nodes, a box may represent several nodes.
 
     Raises:
         RunNotFound: there is no such run.
     """
     view = await runs.reader(run_id).read()
     nodes = view.document_with_refs()["nodes"]
-    graph = await _graph_of(runs, view)
+    graph = await _graph_to_draw(runs, view)
     return draw_run(graph, nodes, title=view.title or run_id, status=view.status, now=datetime.now(UTC))
 
 
-async def _graph_of(runs: "Runs", view: "RunView") -> Mapping[str, Any]:
-    graph = view.graph()
-    has_groups = any("group" in node for node in graph["nodes"])
+async def _graph_to_draw(runs: "Runs", view: "RunView") -> Mapping[str, Any]:
+    """Return the complete graph of a run, or its drawable graph if it is large or has groups."""
+    has_groups = any("group" in node for node in view.graph()["nodes"])
     if view.scheduler is not None and (has_groups or (view.nodes_total or 0) > MAX_NODES):
-        return diagram_of(view.scheduler)
-    listing = runs.graph(view)
+        return drawable_graph(view.scheduler)
+    complete_graph = runs.graph(view)
     return {
-        "nodes": [node async for node in listing.nodes()],
-        "edges": [edge async for edge in listing.edges()],
+        "nodes": [node async for node in complete_graph.nodes()],
+        "edges": [edge async for edge in complete_graph.edges()],
     }

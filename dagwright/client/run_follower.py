@@ -103,13 +103,13 @@ async def wait_for_end(
 
 
 async def interleave(
-    main_items: AsyncGenerator[T, None], other_items: AsyncGenerator[S, None]
+    main_items: AsyncGenerator[T, None], side_items: AsyncGenerator[S, None]
 ) -> AsyncGenerator[T | S, None]:
     """Yield the items of two generators as they arrive, until `main_items` ends; then close both generators."""
-    async with aclosing(main_items), aclosing(other_items):
+    async with aclosing(main_items), aclosing(side_items):
         pending_tasks: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
         try:
-            for generator in (main_items, other_items):
+            for generator in (main_items, side_items):
                 pending_tasks[generator] = asyncio.create_task(_next_of(generator))
             while main_items in pending_tasks:
                 await asyncio.wait(pending_tasks.values(), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Lists of runs: filters as visibility queries and summaries from search attributes and memo.
+"""Lists of runs. A filter becomes a visibility query, and summaries are read from search attributes and memos.
 
 A list reads no history, so its cost does not depend on the size of the runs.
 docs/contributing/internals/lists.md describes how current the entries are.
@@ -34,7 +34,7 @@ class RunSummary:
         nodes_done: number of ended nodes, as last recorded by the run; see docs/contributing/internals/lists.md.
         nodes_total: number of all nodes, as last recorded by the run.
         error: for a failed run: code, message and node.
-        cursor: where the list continues after this run: `list_runs(after=run.cursor)`; `None` for the last run.
+        cursor: position after this run, for `list_runs(after=run.cursor)`; `None` for the last run.
     """
 
     run_id: str
@@ -98,9 +98,9 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        It may match a few more runs, which `matches` excludes. A database may ignore the case of titles and tags. A
-        prefix of IDs is cut at the first character that a query cannot contain. A run that continued as new may have
-        started before its current execution.
+        The query may match too many runs, for three reasons; `matches` excludes them. A database may ignore the case of
+        titles and tags. A prefix of IDs is cut at the first character that a query cannot contain. A run that continued
+        as new started before its current execution.
         """
         # A run that continued as new is listed once, by its newest execution.
         parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
@@ -191,7 +191,7 @@ _CONDITION_BY_STATUS = {
         f"(ExecutionStatus = 'Canceled' OR (ExecutionStatus = 'Completed' AND {_STATE} = 'cancelled'))"
     ),
 }
-"""State of a run -> condition for the runs that `listed_status` shows in this state."""
+"""Status of a run -> condition for the runs for which `listed_status` returns this status."""
 
 STATUS_OF_EXECUTION = {
     WorkflowExecutionStatus.COMPLETED: RunStatus.COMPLETED,
@@ -209,9 +209,9 @@ REFINED_STATUSES = {
 
 
 def listed_status(execution: WorkflowExecution) -> RunStatus:
-    """Return the state of a run from the status of its execution and its search attribute.
+    """Return the status of a run from the status and the search attribute of its execution.
 
-    The attribute is written at most once in five seconds, and not when a run is terminated.
+    The attribute may be outdated: it is written at most once in five seconds, and not when a run is terminated.
     """
     execution_status = STATUS_OF_EXECUTION.get(execution.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
     attribute = execution.typed_search_attributes.get(STATE)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MessageKind:
-    """Names of a message to a run.
+    """A kind of message to a run, such as an answer.
 
     Args:
         update, signal: names of the update and of the signal.
@@ -50,7 +50,7 @@ async def send_message(
     reader: "RunReader",
     timeout_s: float,
 ) -> str:
-    """Send a message to a run; return the run's reply, or a sentence that reports the signal.
+    """Send a message to a run; return the run's reply, or a sentence that reports that a signal was sent.
 
     Args:
         reader: reader of the run, which is used if the message is sent as a signal.

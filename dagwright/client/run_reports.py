@@ -22,7 +22,7 @@ class Explanation:
         node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
         reasons: reasons of the node and of all nodes that it depends on, down to the root causes.
-        omitted: number of omitted reasons: a report has a limited number of reasons.
+        omitted: number of reasons that were omitted because a report has a limited number of them.
         error: why the run failed.
     """
 
@@ -83,7 +83,7 @@ class Lineage:
         urls: addresses that its tool has read.
         model_calls: for an agent, IDs of its model calls.
         tool_calls: for an agent, `{"node_id", "tool", "status"}` of each call by the model.
-        omitted: number of omitted files, addresses and calls: a report lists a limited number.
+        omitted: number of files, addresses and calls that were omitted because a report lists a limited number.
     """
 
     node_id: str
@@ -134,11 +134,11 @@ class ForkPreview:
     Args:
         run_id: ID of the fork; the same fork always has the same ID.
         reused: IDs of the nodes whose results the fork reuses.
-        runs: node that the fork runs -> why.
+        runs: ID of a node that the fork runs -> reason.
         reused_if_unchanged: nodes that are reused if their inputs turn out unchanged.
         decided_later: nodes that cannot be predicted before other nodes have run.
         omitted: nodes of the original run that a model plans again.
-        effects: node that the fork runs -> effects of its tool.
+        effects: ID of a node that the fork runs -> effects of its tool.
     """
 
     run_id: str

@@ -18,7 +18,7 @@ from dagwright.worker.worker import Worker
 
 
 @checks_arguments
-def run(  # noqa: PLR0913 - each is one part of a run, by keyword
+def run(  # noqa: PLR0913 - parts of a run, passed by keyword
     plan: PlanSource,
     *,
     inputs: Mapping[str, Any] | None = None,
@@ -44,7 +44,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
         raise_on_failure: raise if the run does not complete.
 
     Returns:
-        The result: `.output`, `.nodes["gross"].result`.
+        The result of the run, with `.output` and, for example, `.nodes["gross"].result`.
 
     Raises:
         RunFailed: the run failed; `.problems` has the reasons.

@@ -87,10 +87,10 @@ class Runs:
     """The runs of one namespace.
 
     Args:
-        connection: client, and the features that the namespace lacks.
+        connection: client, and the search attributes that the namespace lacks.
         task_queue: task queue of the workflows.
         store: stores plans that are too large for the input of a run.
-        has_webhook: the runs send webhook notifications about requests, through their workers.
+        has_webhook: whether the workers of the runs notify a webhook of requests.
     """
 
     def __init__(
@@ -206,12 +206,14 @@ class Runs:
     async def page_of_runs(
         self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
     ) -> tuple[list[RunSummary], ListCursor | None]:
-        """Return a page of the runs in `list_runs`, and the cursor of the next page, `None` on the last page.
+        """Return a page of the runs, without sub-plans, and the cursor of the next page; `None` after the last page.
+
+        A page before the last may have fewer runs than `limit`, even none.
 
         Args:
             after: where the page starts; `None` for the newest run.
 
-        Complexity: two requests to the server; a page before the last may have fewer runs than `limit`, even none.
+        Complexity: two requests to the server.
         """
         self._connection.require_search_attributes()
         run_filter = run_filter or RunFilter()
@@ -245,7 +247,7 @@ class Runs:
         return await read_inbox_page(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
-        """Return the number of open runs of an owner, without sub-plans; the count lags by about a second.
+        """Return the number of open runs of an owner, without sub-plans. The count lags by about a second.
 
         Args:
             excluded_ids: IDs of runs that are not counted.
@@ -369,7 +371,7 @@ class Runs:
 
         Raises:
             RunNotFound: there is no such run.
-            NodeNotFound: the run has no such node, or does not know it yet.
+            NodeNotFound: the run has no such node or item yet.
         """
         explainer = RunExplainer(self.reader, self._store)
         if node:
@@ -405,8 +407,8 @@ def _input_differs(name: str, inputs: Mapping[str, Any], other_inputs: Mapping[s
     return name not in inputs or name not in other_inputs or inputs[name] != other_inputs[name]
 
 
-def open_runs(connection: Connection, settings: Settings) -> Runs:
-    """Return the runs of the namespace in the settings."""
+def namespace_runs(connection: Connection, settings: Settings) -> Runs:
+    """Return the client of the runs of a connection."""
     return Runs(
         connection,
         task_queue=settings.task_queue,

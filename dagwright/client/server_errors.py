@@ -1,4 +1,4 @@
-"""Errors of Temporal's client as errors of Dagwright, for the public classes."""
+"""Convert errors of Temporal's client to errors of Dagwright in the public classes."""
 
 import functools
 import inspect

@@ -44,7 +44,7 @@ class SessionTurn:
         status: `running`, or how the run ended.
         outcome: outcome of the run, on one line.
         answer: the full answer; `None` if the run has no answer.
-        names: names that the run has given to entities.
+        names: names that the run has assigned to entities.
     """
 
     number: int
@@ -163,7 +163,7 @@ class Session:
         return (await self.state()).turns
 
     async def end(self) -> str:
-        """End the session after its current run; it accepts no more turns. Return a confirmation.
+        """End the session after its current run, and accept no more turns. Return a confirmation.
 
         Raises:
             SessionNotFound: there is no open session.

@@ -1,7 +1,7 @@
 """Read, list and end sessions, and start turns in them.
 
 The state of a session is read from the memo of its workflow, so reading needs no worker. A turn is prepared for a
-version of the session and rejected if the session has changed since; the client then reads and prepares again.
+version of the session. If the session has changed since, it rejects the turn, and the client prepares the turn again.
 """
 
 import asyncio
@@ -56,8 +56,8 @@ MAX_REJECTIONS = 100
 _OUTDATED_CODES = ("session_changed", "session_busy", "session_ending")
 """Rejection codes of a turn that was prepared for an outdated state of the session."""
 _UPDATE_LOST_STATUSES = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
-"""Statuses of the server for an update that no workflow task has handled. An overloaded server returns another status;
-the SDK has then retried for ten seconds already, with growing intervals.
+"""Statuses of the server for an update that no workflow task has handled. An overloaded server returns a
+different status, after the SDK has retried for ten seconds.
 """
 
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
@@ -89,8 +89,8 @@ class SessionView:
         document = {"workflow_id": self.workflow_id, "started_at": format_time(self.started_at)}
         return {**self.session.to_json(), "status": status, **document}
 
-    def to_line(self) -> dict[str, Any]:
-        """Return the summary of the session for lists."""
+    def to_list_entry(self) -> dict[str, Any]:
+        """Return the entry of the session in a list."""
         document, turns = self.to_json(), self.session.turns
         fields = ("session_id", "workflow_id", "status", "started_at")
         return {
@@ -132,7 +132,7 @@ class Sessions:
     """The sessions of one namespace.
 
     Args:
-        connection: client, and the features that the namespace lacks.
+        connection: client, and the search attributes that the namespace lacks.
         runs: runs of the same namespace.
         task_queue: task queue of the workflows.
         ensure_served: ensures that a worker is running; called after the checks of the client, before a turn is sent
@@ -182,7 +182,7 @@ class Sessions:
             session.end_turn(run_id, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
     async def with_full_answers(self, session: SessionRecord) -> SessionRecord:
-        """Return a session with the full text of all answers; long answers are read from the payload store.
+        """Return a session with the full text of all answers. Long answers are read from the payload store.
 
         An answer that is no longer in the store remains truncated.
         """
@@ -208,7 +208,7 @@ class Sessions:
         views: list[SessionView] = []
         executions = executions_from(self._client, query, after=after, page_size=page_size_for(limit))
         async for cursor, execution in executions:
-            # A database may ignore the case, and owners are distinguished by the prefix.
+            # A database may ignore the case of the prefix, but the prefix distinguishes owners.
             if name_of_session(execution.id).startswith(prefix):
                 with suppress(ValueError):
                     views.append(await _view_of(execution))
@@ -228,7 +228,7 @@ class Sessions:
 
         Raises:
             TurnRejected: the session rejects the turn; the code `session_busy` occurs only without `on_busy`.
-            RunIdInUse: another run has this ID; also if it has the same plan, but is a turn of another session.
+            RunIdInUse: a different run has this ID, or the run with this ID is not a turn of this session.
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
@@ -325,10 +325,13 @@ class Sessions:
         except RPCError as error:
             if error.status not in _UPDATE_LOST_STATUSES:
                 raise
-            # The session ended at this moment, or continued as new. Sending a turn twice starts one turn.
+            # The session ended at this moment, or continued as new. The turn may be sent again, because a session
+            # starts one run for each run ID.
             raise TurnRejected("session_changed", f"the session {name!r} does not respond: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            message = f"no worker serves the session {name!r}; the turn starts as the run {run!r} when a worker does"
+            message = (
+                f"no worker serves the session {name!r}; when a worker serves it, the turn starts as the run {run!r}"
+            )
             raise TurnRejected("no_worker", message) from None
 
     async def _started_run(self, name: str, run: str) -> StartedRun:
@@ -420,16 +423,16 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
     return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
 
 
-def _check_session_of(name: str, run: WorkflowExecution) -> None:
-    """Check that a run is a turn of the session; the answer of any other run is not in the session.
+def _check_session_of(name: str, execution: WorkflowExecution) -> None:
+    """Check that a run is a turn of the session.
 
     Raises:
         RunIdInUse: the run does not belong to the session.
     """
-    if run.parent_id != session_id(name):
-        run_session = name_of_session(run.parent_id) if run.parent_id is not None else None
+    if execution.parent_id != session_id(name):
+        run_session = name_of_session(execution.parent_id) if execution.parent_id is not None else None
         session_text = f"of the session {run_session!r}" if run_session is not None else "outside of sessions"
-        message = f"the id {run.id!r} belongs to a run {session_text}, not to a run of the session {name!r}"
+        message = f"the id {execution.id!r} belongs to a run {session_text}, not to a run of the session {name!r}"
         raise RunIdInUse(f"{message}; choose another id")
 
 

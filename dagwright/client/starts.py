@@ -21,7 +21,7 @@ from dagwright.store import PayloadStore
 from dagwright.tools.queue_names import queue_of_plan
 
 _DIGEST_CHARACTERS = 32
-"""Hex digits (128 bits) of the fingerprint of plan, inputs and model in the memo of each run."""
+"""Number of hex digits (128 bits) of the fingerprint of plan, inputs and model in the memo of each run."""
 
 NO_INPUT_FIELDS = RunInput()
 """Run input without optional fields."""
@@ -33,12 +33,12 @@ class RunStartOptions:
 
     Args:
         deadline_s: time limit of the whole run, in seconds.
-        policy: which calls require approval; `None` for the default of the plan's author.
-        needs_approval: whether the plan must be approved before its first tool call, as for the plan of a model.
+        policy: which calls require approval; the default depends on the author of the plan: a person or a model.
+        needs_approval: whether the plan must be approved before its first tool call, such as the plan of a model.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
-        input_fields: further parts of the run input, such as the results that a fork reuses.
+        input_fields: the other fields of the run input, such as the results that a fork reuses.
         tags: key -> value, as `protocol.run_labels.checked_tags` returns them; lists filter by them.
     """
 
@@ -60,8 +60,8 @@ class StartRequest:
     """A request to start a run.
 
     Args:
-        source: the plan as written, as JSON, with its dialect and context. A run with the same ID must have the same
-            source; `None` compares compiled plans, which differ if tools differ.
+        source: JSON of the plan as it was written, with its dialect and context. A run with the same ID must have the
+            same source. If it is `None`, compiled plans are compared, which also differ if tools differ.
         workflow_id: ID of the run; `None` generates an ID.
         title: title in lists if the plan has none, such as the name of its file.
         template: name under which the plan is published, if the run was started by that name.
@@ -86,7 +86,8 @@ class EncodedStart:
         workflow: workflow type.
         content: workflow input.
         source, inputs, model: identify the run; an existing run with the same ID must have the same values.
-        task_queue: queue of the plan's tools, if its workers also serve the run; `None` for the default queue.
+        task_queue: queue of the plan's tools, if the workers of that queue also serve the run; `None` for the default
+            queue.
         fairness: fairness group of the run.
     """
 

@@ -58,7 +58,8 @@ class Command:
 
     Args:
         name: name of the update and of the signal.
-        arguments: payload without author and reason; `node_id` may be a path into a sub-plan, `archive/check`.
+        arguments: payload without author and reason; `node_id` may be a path into a sub-plan, such as
+            `archive/check`.
         has_reason: whether the command accepts a reason.
     """
 
@@ -68,33 +69,33 @@ class Command:
 
     @classmethod
     def cancel_node(cls, node: str, *, branch: bool) -> Self:
-        """Cancel a node; with `branch`, also its descendants."""
+        """Return the command that cancels a node; with `branch`, also its descendants."""
         return cls(wire.CANCEL_NODE, {"node_id": node, "branch": branch})
 
     @classmethod
     def retry_node(cls, node: str, *, arguments: Any) -> Self:
-        """Retry a node, with new arguments if they are given."""
+        """Return the command that retries a node; with `arguments`, it replaces the arguments of the node."""
         return cls(wire.RETRY_NODE, {"node_id": node, "arguments": arguments}, has_reason=False)
 
     @classmethod
     def set_result(cls, node: str, *, result: Any) -> Self:
-        """Set the result of a node."""
+        """Return the command that sets the result of a node."""
         return cls(wire.SET_RESULT, {"node_id": node, "result": result})
 
     @classmethod
     def set_limits(cls, limits: Mapping[str, Any]) -> Self:
-        """Change limits of a run: `max_parallel`, `deadline`, `budget`; `None` removes a limit."""
+        """Return the command that changes `max_parallel`, `deadline` or `budget` of a run; `None` removes a limit."""
         return cls(wire.SET_LIMITS, limits)
 
     @classmethod
     def set_policy(cls, policy: Mapping[str, Any]) -> Self:
-        """Change which calls of a run require approval."""
+        """Return the command that changes which calls of a run require approval."""
         return cls(wire.SET_POLICY, {"policy": policy}, has_reason=False)
 
-    def to_json(self, actor: CommandAuthor) -> dict[str, Any]:
+    def to_json(self, author: CommandAuthor) -> dict[str, Any]:
         """Return the message to the run."""
-        reason = {"reason": actor.reason} if self.has_reason else {}
-        return {**self.arguments, "by": actor.by, **reason}
+        reason = {"reason": author.reason} if self.has_reason else {}
+        return {**self.arguments, "by": author.by, **reason}
 
 
 PAUSE = Command(wire.PAUSE)
@@ -108,7 +109,7 @@ class PlanNotLoaded(RunNotFound):
 
 
 async def read_scheduler(reader: RunReader) -> "RunScheduler":
-    """Return the state of a run whose plan is loaded.
+    """Return the scheduler of a run.
 
     Raises:
         PlanNotLoaded: the plan is not loaded yet.
@@ -124,7 +125,7 @@ class Steering:
     """Sender of commands to the runs of one namespace.
 
     Args:
-        connection: client, and the features that the namespace lacks.
+        connection: client, and the search attributes that the namespace lacks.
         timeout_s: seconds to wait for a worker before a command is sent as a signal.
     """
 
@@ -133,17 +134,17 @@ class Steering:
         self._feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
         self._timeout_s = timeout_s
 
-    async def cancel(self, workflow_id: str, actor: CommandAuthor = NO_AUTHOR) -> str:
+    async def cancel(self, workflow_id: str, author: CommandAuthor = NO_AUTHOR) -> str:
         """Request the cancellation of a run; return the run's reply. Raises as `send`."""
         try:
-            return await self.send(workflow_id, _CANCEL, actor)
+            return await self.send(workflow_id, _CANCEL, author)
         except (RPCError, ServerRejected):
             # A run accepts 10,000 signals; Temporal's own cancel request has no such limit
             # (docs/contributing/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run accepts no more messages; it was cancelled through Temporal"
 
-    async def send(self, workflow_id: str, command: Command, actor: CommandAuthor = NO_AUTHOR) -> str:
+    async def send(self, workflow_id: str, command: Command, author: CommandAuthor = NO_AUTHOR) -> str:
         """Send a command to a run, or to the sub-plan with the command's node; return the run's reply.
 
         Raises:
@@ -151,7 +152,7 @@ class Steering:
             RunNotFound: there is no such run.
             RunClosed: the run has ended.
         """
-        return await self._send(workflow_id, command.name, command.to_json(actor))
+        return await self._send(workflow_id, command.name, command.to_json(author))
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _reject_invalid_message(message)
@@ -236,7 +237,7 @@ class Steering:
 def _reject_invalid_message(message: Mapping[str, Any]) -> None:
     """Reject a message that no run accepts.
 
-    The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
+    The server would accept a message of up to 2 MiB, and a cancellation would truncate a long reason without an error.
 
     Raises:
         CommandRejected: the message is too large, or the reason or the author is too long.
@@ -259,7 +260,7 @@ def _nodes_message(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, T
         message = f"the nodes have {size:,} bytes; at most {MAX_COMMAND_BYTES:,} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
-        # The run has not loaded its plan yet; it will check the nodes when it has.
+        # The run checks the nodes after it has loaded its plan.
         tool_names = find_tool_names(nodes)
     else:
         tool_names = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)

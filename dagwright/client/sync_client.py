@@ -250,7 +250,7 @@ class SyncClient:
         return SyncRun(self._loop, self._loop.call(lambda: self._target.get_run(run_id)))
 
     def session(self, name: str) -> SyncSession:
-        """Return the handle of a session; its first turn creates it.
+        """Return the handle of a session. The first turn creates the session.
 
         Raises:
             SessionNameInvalid: no session can have this name.

@@ -85,10 +85,10 @@ async def print_requests(run: RequestSource, work: Awaitable[Result], *, output:
 def request_text(request: FeedbackRequest) -> str:
     """Return the text that describes a request, and how to answer it from another terminal or program."""
     option, argument = _ANSWERS.get(request.type, _TEXT_ANSWER)
-    options = f" {[choice.get('id') if isinstance(choice, dict) else choice for choice in request.options or ()]}"
+    choices_text = f" {[choice.get('id') if isinstance(choice, dict) else choice for choice in request.options or ()]}"
     return (
         f"the run {request.run_id!r} waits for a person: {request.prompt[:_MAX_PROMPT_CHARACTERS]}"
-        f"{options if request.options else ''}\n"
+        f"{choices_text if request.options else ''}\n"
         f"  in another terminal: dagwright feedback {request.run_id} {request.id} {option}\n"
         f'  in another program:  client.get_run("{request.run_id}").feedback("{request.id}", {argument})'
     )

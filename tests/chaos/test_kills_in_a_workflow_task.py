@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.history.v1 import HistoryEvent
 
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -45,7 +45,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
             client = connection.client
             tools = load_toolset(server.settings, [str(TOOLS)]).declarations()
             compiled = prepare_plan(check_plan({"nodes": [*_chain("x"), child]}, tools), {})
-            started_run = await open_runs(connection, server.settings).start(StartRequest(compiled))
+            started_run = await namespace_runs(connection, server.settings).start(StartRequest(compiled))
             for name in _FATAL_NODES:
                 await points.wait_for_point(name)
                 (folder / DEATH_FILE).touch()

@@ -19,7 +19,7 @@ from dagwright.client.feedback.answer_sending import answer_request
 from dagwright.client.feedback.open_requests import Answer
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run_follower import RequestKey, request_key
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import new_run_id
 from dagwright.client.steering import CommandAuthor, Steering
@@ -134,7 +134,7 @@ class ChatResources:
     @property
     def runs(self) -> "Runs":
         """The runs of the turns."""
-        return open_runs(self.connection, self.settings)
+        return namespace_runs(self.connection, self.settings)
 
     @property
     def sessions(self) -> Sessions:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.core.text import format_count
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
@@ -35,7 +35,7 @@ def explain(request: ShowRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
             try:
-                explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
+                explanation = await namespace_runs(connection, settings).explain(request.workflow_id, request.node)
             except NodeNotFound as error:
                 raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:

@@ -15,7 +15,7 @@ from dagwright.client.feedback.answer_sending import (
 )
 from dagwright.client.feedback.namespace_requests import NamespaceRequests
 from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.run_reader import RunReader
@@ -182,7 +182,7 @@ async def _added_nodes_content(
     if not nodes:
         return {}
     settings = command_settings()
-    references = await open_runs(connection, settings).tools_of(workflow_id)
+    references = await namespace_runs(connection, settings).tools_of(workflow_id)
     toolset = load_toolset(settings, references)
     await publish_cards(toolset.store, toolset.agents)
     tools = toolset.declarations()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dagwright.client.errors import ForkRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, start_fork
 from dagwright.client.forks import ForkDraft, Forks
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.starts import StartedRun
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, reject_other_settings
@@ -43,7 +43,7 @@ def fork(request: ForkRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            runs = open_runs(connection, settings)
+            runs = namespace_runs(connection, settings)
             tools = await runs.tools_of(request.workflow_id)
             store = open_store(settings.payload_store, state_dir=settings.state_dir)
             await check_store(connection.client, store, task_queue=settings.task_queue)

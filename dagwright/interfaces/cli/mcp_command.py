@@ -3,7 +3,7 @@
 import socket
 from contextlib import AsyncExitStack
 
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.interfaces.cli.command_connection import command_settings
@@ -45,7 +45,7 @@ def mcp(request: McpRequest, output: Output) -> int:
             if is_serving:
                 worker = serve_unless_served_elsewhere(connection.client, toolset, settings=settings, report=output.log)
                 is_serving = await stack.enter_async_context(worker)
-            runs = open_runs(connection, settings)
+            runs = namespace_runs(connection, settings)
             server = create_server(
                 runs=runs,
                 sessions=Sessions(connection, runs, task_queue=settings.task_queue),

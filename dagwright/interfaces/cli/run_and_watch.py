@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
@@ -178,7 +178,7 @@ def start_and_follow(
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset) as connection:
-            started_run = await (start_or_find or start_run)(open_runs(connection, settings))
+            started_run = await (start_or_find or start_run)(namespace_runs(connection, settings))
             if start_options.is_detached:
                 await continue_in_background(settings, toolset)
                 return print_detached_run(started_run, start_request, connection, output=output)
@@ -201,7 +201,7 @@ def watch(request: ShowRequest, output: Output) -> int:
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            runs = open_runs(connection, settings)
+            runs = namespace_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
             if request.has_worker:
                 interrupt_handling.text = interrupt_message(request.workflow_id, connection, settings)
@@ -228,7 +228,7 @@ async def follow_to_end(
     Args:
         toolset: tools of the worker; `None` starts no worker.
     """
-    runs, output, workflow_id = open_runs(connection, settings), presentation.output, followed_run.workflow_id
+    runs, output, workflow_id = namespace_runs(connection, settings), presentation.output, followed_run.workflow_id
     view = await runs.reader(workflow_id).read()
     server = server_with_lasting_ui_link(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)

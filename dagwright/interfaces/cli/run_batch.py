@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import RunIdInUse, RunIdInvalid
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
@@ -149,7 +149,7 @@ async def _start_and_follow(
     interrupt_handling: InterruptHandling,
 ) -> int:
     async with open_start_connection(settings, toolset) as connection:
-        runs = open_runs(connection, settings)
+        runs = namespace_runs(connection, settings)
         interrupt_handling.text = "the started runs continue; `dagwright list` shows them"
         started_runs, codes = [], list[int]()
         for line in lines:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from dagwright.client.errors import CommandRejected
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.executions import RunClosed
@@ -168,7 +168,7 @@ def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -
     settings = command_settings()
 
     async def change(steering: Steering, connection: Connection) -> str:
-        references = await open_runs(connection, settings).tools_of(request.workflow_id)
+        references = await namespace_runs(connection, settings).tools_of(request.workflow_id)
         toolset = load_toolset(settings, references)
         await publish_cards(toolset.store, toolset.agents)
         tools = toolset.declarations()

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.list_cursors import ListCursor
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
 from dagwright.interfaces.cli.command_connection import (
@@ -42,7 +42,7 @@ def session(request: SessionRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
-            sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
+            sessions = Sessions(connection, namespace_runs(connection, settings), task_queue=settings.task_queue)
             if name is None:
                 _print_sessions(*await sessions.page_of_sessions(after=after), output)
             elif request.is_ending:
@@ -63,7 +63,7 @@ def session(request: SessionRequest, output: Output) -> int:
 
 def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, output: Output) -> None:
     if output.is_json:
-        output.document({"sessions": [view.to_line() for view in views], **next_page_field(cursor)})
+        output.document({"sessions": [view.to_list_entry() for view in views], **next_page_field(cursor)})
         return
     if cursor is not None:
         output.log(f"there are more sessions; continue with `--after {cursor}`")
@@ -73,7 +73,7 @@ def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, out
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("session", "state", "turns", "last request", "started"):
         table.add_column(name, overflow="fold")
-    for line in (view.to_line() for view in views):
+    for line in (view.to_list_entry() for view in views):
         start_text = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
         request = Text(one_line(line["last_request"] or "", limit=60))
         table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", request, start_text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TurnRequest, start_turn
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
@@ -80,7 +80,7 @@ def run_in_session(
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset) as connection:
-            runs = open_runs(connection, settings)
+            runs = namespace_runs(connection, settings)
             # The worker also serves the session: without a worker, the session accepts no turns.
             if start_options.is_detached:
                 ensure_served = partial(continue_in_background, settings, toolset)

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.graph import GraphListing
-from dagwright.client.graph_folding import diagram_of, is_folded
+from dagwright.client.graph_folding import drawable_graph, is_folded
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
-from dagwright.client.runs import open_runs
+from dagwright.client.runs import namespace_runs
 from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.document_hydration import output_loss_reason
@@ -187,7 +187,7 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
 
 def _print_graph(view: "RunView", drawing_format: str, output: Output) -> None:
     """Write the graph of a run; in large runs a box represents several nodes."""
-    diagram = diagram_of(view.scheduler) if view.scheduler else view.graph()
+    diagram = drawable_graph(view.scheduler) if view.scheduler else view.graph()
     output.print((svg if drawing_format == "svg" else mermaid)(diagram))
     if is_folded(diagram) and view.scheduler:
         total, run_id = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
@@ -248,7 +248,7 @@ def _run_with_connection(work_with_runs: "Callable[[Runs, Server], Awaitable[int
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
-            return await work_with_runs(open_runs(connection, settings), connection.server)
+            return await work_with_runs(namespace_runs(connection, settings), connection.server)
 
     return run_async(work, output)
 

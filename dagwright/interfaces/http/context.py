@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import Runs, namespace_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import checked_run_id
 from dagwright.client.steering import Steering
@@ -171,7 +171,7 @@ async def open_context(
         PricesUnreadable: the user's price table is invalid.
         KeysUnreadable: the key file is invalid.
     """
-    runs = open_runs(connection, settings)
+    runs = namespace_runs(connection, settings)
     keys = KeyFile(settings.api_keys)
     # Read now, so that keys stay required if the file is removed later.
     keys.are_required()

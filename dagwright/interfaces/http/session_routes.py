@@ -75,7 +75,7 @@ async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     sessions, next_cursor = await context.sessions.page_of_sessions(
         limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.cursor
     )
-    items = [_public_document(context, view, view.to_line()) for view in sessions]
+    items = [_public_document(context, view, view.to_list_entry()) for view in sessions]
     return json_response({"object": "list", "data": items, **next_page(next_cursor)})
 
 

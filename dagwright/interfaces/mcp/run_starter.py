@@ -135,7 +135,7 @@ class RunStarter:
             worker_timeout_s=_seconds(arguments, "worker_timeout"),
             synthesis=arguments.get("synthesis"),
         )
-        if request.profile != "rounds" and (options := request.given_rounds_options):
+        if request.profile != "rounds" and (options := request.names_of_rounds_options):
             raise McpCallRejected("bad_usage", f"{options[0]}: only the profile rounds supports it")
         try:
             start = self._prepare(request)
