@@ -66,8 +66,8 @@ def find_nearest_names(
 ) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
-    Complexity: each known name costs 1, `len(a) + len(b)` if its length is similar, and `len(a) * len(b)` if its
-        letters are similar.
+    Complexity: each known name costs 1, plus `len(a) + len(b)` if the lengths are similar, plus `len(a) * len(b)` if
+        the letters are similar, too.
     """
     hints = hints or NameHints(HINT_BUDGET)
     if len(name) > MAX_NAME_CHARACTERS or not hints.spend(len(known_names)):
@@ -86,7 +86,7 @@ def find_nearest_names(
 
 
 def _similar_names(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
-    """Return (ratio, name) of similar names, as `difflib.get_close_matches`; `None` if the budget is spent."""
+    """Return (ratio, name) of similar names, like `difflib.get_close_matches`; `None` if the budget is spent."""
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
     similar_names = []
     for candidate in candidates:
@@ -106,7 +106,7 @@ def _similar_names(name: str, candidates: Iterable[str], hints: NameHints) -> li
 
 
 SHOWN_NAME_CHARACTERS = 81
-"""Longest external name in a message, including the `…` of a cut."""
+"""Maximum length of an external name in a message, including the `…` of a shortened name."""
 
 
 def cut_name(name: str) -> str:
@@ -117,8 +117,10 @@ def cut_name(name: str) -> str:
 def format_names(
     names: Collection[str], *, nearest_to: str = "", limit: int = 8, hints: NameHints | None = None
 ) -> str:
-    """Return the distinct names on one line; over `limit`, names near to `nearest_to` are first, and the rest is
-    counted.
+    """Return the distinct names on one line.
+
+    If there are more than `limit` names, those nearest to `nearest_to` are first, and `and 3 more` replaces the last
+    names.
 
     Args:
         nearest_to: an unknown name.

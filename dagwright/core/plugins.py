@@ -25,11 +25,11 @@ class PluginError(DagwrightError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """Contributions of an application. Each text is a reference `module:attribute`.
+    """Contributions of an application. Each string value is a reference `module:attribute`.
 
     Args:
-        tools: a function that takes the settings and returns the built-in tools of every process, a list of `ToolSpec`.
-            The list includes the tools of a resolver (`ToolDeclaration.resolver`).
+        tools: a function that takes the settings and returns a list of `ToolSpec`: the built-in tools of every process,
+            including the tools of a resolver (`ToolDeclaration.resolver`).
         worker_tools: modules for `--tools`; a user's worker tool must not have the name of a tool in these modules.
         settings: a subclass of `dagwright.settings.Settings` with additional fields. Tools get it from
             `context().environment.settings_of(...)`.
@@ -90,7 +90,7 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
 
 
 def contributions(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
-    """Return the plugin that contributes each name of one kind: name -> plugin.
+    """Return name -> plugin that contributes the name, for contributions of one kind.
 
     Args:
         kind: the kind, for messages.

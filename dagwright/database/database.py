@@ -25,7 +25,8 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 WRITE_ATTEMPTS = 8
-"""Attempts of one transaction; each failure means that another transaction succeeded, so a few suffice."""
+"""Maximum attempts of one transaction. Each failed attempt means that another transaction succeeded, so a few attempts
+suffice."""
 COMMIT_INTERVAL_S = 0.3
 """Seconds after which long work commits its transaction, so that other processes can write."""
 
@@ -56,7 +57,7 @@ class Database:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
-        # SQLite's own lock waiting is unfair, so the threads of one process queue here first.
+        # SQLite does not grant its lock in order, so the threads of a process wait for this lock first.
         self._write_lock = threading.Lock()
 
     def read(self, work: Callable[[Session], Value]) -> Value:

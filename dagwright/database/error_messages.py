@@ -1,4 +1,4 @@
-"""Convert database errors to messages for users: SQLAlchemy's own text contains the statement and its values.
+"""Convert database errors to messages for users, because SQLAlchemy's own text contains the statement and its values.
 
 DatabaseUnusable       final: another attempt cannot help (`migrations`)
 DatabaseUnavailable    retried: a later attempt may succeed

@@ -60,7 +60,7 @@ def to_document(
     Args:
         raw: any JSON value.
         dialect: a `Dialect`; `None` detects it from the shape.
-        context: name in the session, such as `order` for `@order` -> its value: an ID, or `{"id", "name", "kind"}`.
+        context: name in the session (`order` for `@order`) -> its value, which is an ID or `{"id", "name", "kind"}`.
         tools: name -> declaration; used to name positional arguments, and for hints.
 
     Raises:

@@ -1,7 +1,7 @@
 """A document under construction: the list of its entries, read key by key, and the problems found.
 
-An invalid entry still becomes a node, so validation finds further problems. A problem that is reported here must not be
-reported again by validation.
+An invalid entry still becomes a node, so that validation can check the rest of the plan. A problem that is reported
+here must not be reported again by validation.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ STAND_IN_ACTION: Mapping[str, Any] = {"human": {}}
 
 
 class WrittenPointers(Mapping[str, str]):
-    """The pointers of a document, computed on first access: they are needed only if there is a problem."""
+    """The pointers of a document, computed on first access, because they are only needed if there is a problem."""
 
     def __init__(self, compute: Callable[[], Mapping[str, str]]) -> None:
         self._compute = compute
@@ -55,7 +55,7 @@ class DocumentDraft:
 
     Args:
         dialect: name of the dialect.
-        at: pointer of the list of entries; a node has the same index as its entry.
+        at: pointer of the list of entries. A node has the same index as its entry.
         nodes: nodes in Dagwright's own dialect.
         worker_nodes: indices of the nodes with a worker tool.
         moved_pointers: pointer into the plan -> pointer into the document as written, for items that follow an omitted
@@ -103,7 +103,7 @@ class DocumentDraft:
         """Return the list under a key of the document.
 
         Args:
-            other_keys: further keys that the document may have.
+            other_keys: keys that the document may also have.
 
         Raises:
             PlanInvalid: there is no such list, or it is empty.

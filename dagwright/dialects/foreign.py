@@ -1,4 +1,4 @@
-"""Common parts of the published formats of model-written plans: positional arguments, and foreign reference syntax."""
+"""Functions for the dialects of published plan formats: positional arguments, and their syntax of references."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

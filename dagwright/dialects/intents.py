@@ -31,7 +31,7 @@ _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
 _MAX_DISPLAY_NAME_CHARACTERS = 80
 """Maximum length of an entity's display name."""
 _INVALID_LOOKUP = Lookup("", "")
-"""Placeholder for an invalid lookup, so that its text is not used as the value."""
+"""Placeholder for an invalid lookup, so that the text of the lookup is not used as the value of the argument."""
 _REFERENCE_HINT = "@result_N is the entity that intent N of this request makes; use lookups for existing entities"
 
 

@@ -17,7 +17,7 @@ from dagwright.core.expressions.paths import describe_type
 from dagwright.core.text import cut_characters
 
 MAX_DEPTH = 100
-"""Maximum nesting of lists and objects. Python's JSON writer and pydantic fail between 250 and 1,000."""
+"""Maximum nesting of lists and objects. Python's JSON writer and pydantic fail at depths between 250 and 1,000."""
 
 MAX_DIGITS = 308
 """Maximum number of digits of an integer. Many programs read a number as a double, which has no larger range."""
@@ -145,7 +145,7 @@ def depth_problem(name: str) -> Problem:
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """Escape the lone surrogates in a value of bounded depth: no library accepts them."""
+    """Escape the lone surrogates in a value of bounded depth, because no library accepts lone surrogates."""
     if isinstance(value, str):
         return printable(value) if _problem_of_text(value) else value
     if isinstance(value, dict):

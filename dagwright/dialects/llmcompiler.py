@@ -1,7 +1,7 @@
 """The dialect `llmcompiler`: a text with a numbered call on each line, `2. math("$1 * 2")`, and `join()` at the end.
 
-`$1` or `${1}` is the result of task 1. A line `Thought: …` explains the next task. `join()` ends the plan and is not
-a task. Arguments have Python syntax; an argument without quotes is a string.
+`$1` or `${1}` is the result of task 1. A line `Thought: …` explains the next task. `join()` ends the plan and becomes
+no node. Arguments have Python syntax; an argument without quotes is a string.
 
 Source: Kim et al., "An LLM Compiler for Parallel Function Calling" (2023), and the parser of its repository.
 """
@@ -202,10 +202,10 @@ def tasks_of(text: str) -> list[LlmCompilerTask]:
 
 
 def _tasks_of(text: str) -> Iterator[LlmCompilerTask]:
-    lines = _TaskFinder()
+    finder = _TaskFinder()
     for number, offset, line in lines_of(text):
-        yield from lines.add_line(line, offset=offset, number=number)
-    yield from lines.end()
+        yield from finder.add_line(line, offset=offset, number=number)
+    yield from finder.end()
 
 
 def _node_of(

@@ -55,7 +55,7 @@ class _ThinkingFilter:
     _end_tag: str = ""
 
     def answer_part(self, chunk: str) -> str:
-        """Return the part of a chunk that belongs to the answer; it ends at the offset `consumed_characters`."""
+        """Return the part of a chunk that belongs to the answer. The part ends at the offset `consumed_characters`."""
         self.consumed_characters += len(chunk)
         if self.has_answer_started:
             return chunk
@@ -84,7 +84,7 @@ class JsonStepParser:
     """Finds the steps of a JSON plan in a text with prose and fences.
 
     Args:
-        problem: why a step could not be read; no further steps are found.
+        problem: why a step could not be read. The parser then finds no more steps.
         is_complete: the JSON value of the plan is closed.
         key: key of the list of steps; `None` until the list is found, and if the list is the plan itself.
 
@@ -135,7 +135,7 @@ class JsonStepParser:
         return match.end()
 
     def _read_possible_start(self, at: int) -> int:
-        """Check a possible start of the plan: a quoted key must follow, of the object or of the first list entry."""
+        """Check a possible start of the plan: the first key of the object or of the first list entry must be quoted."""
         match = _NOT_SPACE.search(self._chunk, at)
         if match is None:
             return len(self._chunk)

@@ -97,7 +97,7 @@ def read_plan_file(path: Path) -> JsonValue:
 
 
 def stamp_of(path: Path) -> FileStamp:
-    """Fingerprint of a file, which differs after a change; `None` if the file cannot be read."""
+    """Return the stamp of a file, which changes with the file; `None` if the file cannot be read."""
     try:
         stat = path.stat()
     except (OSError, ValueError):

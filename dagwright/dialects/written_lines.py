@@ -33,10 +33,10 @@ def _line_in_message(problem: Problem) -> int | None:
     return int(match[1]) if match is not None else None
 
 
-def _nearest_line(pointer: str, lines: Mapping[str, int]) -> int | None:
-    while pointer and pointer not in lines:
-        pointer = pointer.rpartition("/")[0]
-    return lines.get(pointer)
+def _nearest_line(location: str, lines: Mapping[str, int]) -> int | None:
+    while location and location not in lines:
+        location = location.rpartition("/")[0]
+    return lines.get(location)
 
 
 def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:

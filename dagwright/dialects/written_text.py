@@ -61,7 +61,10 @@ def read_written_json(text: str) -> WrittenJson:
 
 
 class ConflictingValues:
-    """Value of a key that an object has twice with different values; it cannot be encoded as JSON."""
+    """Marker in place of a key's value, if an object has the key twice with different values.
+
+    The marker cannot be encoded as JSON.
+    """
 
 
 def json_values(text: str) -> Iterator[Any]:

@@ -443,7 +443,7 @@ def limit_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
 
 
 def summarize_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:
-    """Return repairs for display: for each kind of spelling slip, the first slip and the number of further slips."""
+    """Return repairs for display: for each kind of spelling slip, the first slip with the number of similar slips."""
     first_slips: dict[str, Repair] = {}
     shown_repairs: list[Repair] = []
     for repair in repairs:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_CALLS = 250
-"""Maximum number of calls in one batch: a batch starts calls for 0.2 s, and the shortest calls take about 1 ms."""
+"""Maximum number of calls in one batch. A batch starts calls only during its first 0.2 s, which is enough for about 200
+calls of 1 ms."""
 MAX_PARALLEL = 100
 """Maximum number of calls of one batch that run at once: the default number of concurrent activities of a worker."""
 MAX_BATCH_ATTEMPTS = 3
-"""Maximum number of attempts of a batch. Each attempt may start the same call, so only calls with at least as many
-attempts are batched."""
+"""Maximum number of attempts of a batch. Each attempt may start a call again, so a call is only batched if its retry
+policy allows at least this number of attempts."""
 _MIN_TIMEOUT_S = 1.0
 """Shortest timeout of a call in a batch: a batch notices only after 200 ms that a call is slow."""
 
@@ -56,7 +57,10 @@ def can_start_batch(scheduler: "Scheduler[Any]", task: Task) -> bool:
 
 
 def max_parallel_calls(scheduler: "Scheduler[Any]", *, call_count: int) -> int:
-    """Return how many calls of a batch may run at once. A limit of the run applies to all its activities together.
+    """Return how many calls of a batch may run at once.
+
+    If the run has a lower `max_in_flight` than the default, each running call needs a slot, and the batch has only
+    `call_count` slots.
 
     Args:
         call_count: number of calls that may start now; each of them occupies a slot of the run until the batch ends.
@@ -67,7 +71,7 @@ def max_parallel_calls(scheduler: "Scheduler[Any]", *, call_count: int) -> int:
 def followers_of(
     scheduler: "RunScheduler", tasks: Sequence[Task], *, task_queue: str | None, separate_tools: Collection[str]
 ) -> tuple[list[str], bytes]:
-    """Return the followers of tasks, in an order in which they can run, and the followers' plan for the activity.
+    """Return the followers of tasks, in an order in which they can run, and their nodes, encoded for the activity.
 
     Args:
         tasks: the calls of the batch that may start now.
@@ -107,7 +111,7 @@ def _add(batch: BatchNodes, number: int) -> bool:
 
 
 _CANNOT_FOLLOW = 1 << 60
-"""Count of open dependencies for a node that cannot be a follower: it never becomes 0."""
+"""Count of open dependencies for a node that cannot be a follower. The count never becomes 0."""
 
 
 def _open_dependency_count(

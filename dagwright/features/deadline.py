@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _EARLY_S = 0.001
 """Seconds by which a timer may fire early, because its time is rounded."""
 _MAX_TASKS = 3
-"""Maximum number of running nodes, and of waiting nodes, in a message; further nodes are counted."""
+"""Maximum number of running nodes, and of waiting nodes, in a message. The remaining nodes are only counted."""
 _MAX_REASON_CHARACTERS = 100
 
 
@@ -72,7 +72,7 @@ class RunDeadline:
         self.deadline = self.deadline.with_limit(by, limit_s=limit_s)
 
     def lift(self) -> None:
-        """Remove the limit: a run that compensates its calls has no limit."""
+        """Remove the limit, because a run that compensates its calls has no limit."""
         self._scheduler.state.limits_changed = True
         self.deadline = replace(self.deadline, limit_s=None)
 

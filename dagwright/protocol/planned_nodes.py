@@ -21,7 +21,7 @@ from dagwright.features.commands.steering import (
     CommandMessage,
     RunCommand,
     UnparsedCommand,
-    rejection_of_run,
+    rejection_of_node_commands,
 )
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.plan_extension.extender import StreamingExtender
@@ -121,7 +121,7 @@ class UnparsedPlannedNodes(UnparsedCommand):
         known_attempt, known_count = scheduler.features.extension.stream_progress.get(self.call, (1, 0))
         if self.attempt < known_attempt or (self.attempt == known_attempt and self.offset < known_count):
             return _NoChange()
-        if (rejection := rejection_of_run(scheduler) or self._rejection_of_call(scheduler)) is not None:
+        if (rejection := rejection_of_node_commands(scheduler) or self._rejection_of_call(scheduler)) is not None:
             return rejection
         reported_count = self.offset + len(self.nodes)
         if not self.nodes:

@@ -1,6 +1,6 @@
 """Schemas of values that exist only when a plan runs: their JSON types and their parts.
 
-A `ValueSchema` never allows less than the JSON Schema: keywords that are not supported allow any value. Pydantic
+A `ValueSchema` never allows less than its JSON Schema: keywords that are not supported allow any value. Pydantic
 validates the arguments of tools in its lax mode, which converts some types; `accepted_types` includes these types.
 """
 
@@ -14,10 +14,11 @@ from dagwright.core.name_hints import NameHints, format_names, suggestion
 JsonTypes = frozenset[str]
 ALL_TYPES: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _MAX_STEPS = 50
-"""Maximum number of references that are followed to one schema, and maximum depth of a comparison; both limits stop at
-circular schemas."""
+"""Maximum number of references that are followed to one schema, and maximum depth of a comparison. Circular schemas
+would otherwise be processed without end."""
 _MAX_CHOICES = 300
-"""Maximum number of choices of one schema; nested choices may be circular, and their number grows exponentially."""
+"""Maximum number of choices of one schema. The number of nested choices may grow exponentially, or without end if the
+schema is circular."""
 _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
 _CONVERTIBLE_TYPES: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
 """Type of a parameter -> types of values that pydantic's lax mode may convert to this type."""
@@ -206,14 +207,14 @@ Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 """Path of a part, and the problem there."""
 
 
-def find_mismatch(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
-    """Return the part in which no value of `given` matches `expected`; `None` if a value may match.
+def find_mismatch(value_schema: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
+    """Return the part in which no value of `value_schema` matches `expected`; `None` if a value may match.
 
     Like a type checker, the comparison converts nothing. Lists of different item types never match, although both
     lists may be empty.
     """
     mismatches: list[Mismatch] = []
-    for choice in given.choices():
+    for choice in value_schema.choices():
         for expected_choice in expected.choices():
             mismatch = _mismatch_of_choice(choice, expected_choice, depth)
             if mismatch is None:
@@ -222,29 +223,31 @@ def find_mismatch(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) 
     return max(mismatches, key=lambda mismatch: len(mismatch[0]))
 
 
-def _mismatch_of_choice(given: ValueSchema, expected: ValueSchema, depth: int) -> Mismatch | None:
-    common_types = _types_of(given.schema) & _types_of(expected.schema)
+def _mismatch_of_choice(value_schema: ValueSchema, expected: ValueSchema, depth: int) -> Mismatch | None:
+    common_types = _types_of(value_schema.schema) & _types_of(expected.schema)
     if not common_types:
         return (), "type"
-    if len(common_types) > 1 or depth > _MAX_STEPS or not isinstance(given.schema, Mapping):
+    if len(common_types) > 1 or depth > _MAX_STEPS or not isinstance(value_schema.schema, Mapping):
         return None
-    for step in _parts_of(given.schema, expected.schema, common_types):
-        given_part, expected_part = given.part(step), expected.part(step)
-        if expected_part is None:
+    for step in _parts_of(value_schema.schema, expected.schema, common_types):
+        part_schema, expected_part_schema = value_schema.part(step), expected.part(step)
+        if expected_part_schema is None:
             continue
-        if given_part is None and step in expected.schema.get("required", ()):
+        if part_schema is None and step in expected.schema.get("required", ()):
             return (step,), "missing"
-        mismatch = find_mismatch(given_part, expected_part, depth=depth + 1) if given_part is not None else None
+        if part_schema is None:
+            continue
+        mismatch = find_mismatch(part_schema, expected_part_schema, depth=depth + 1)
         if mismatch is not None:
             return (step, *mismatch[0]), mismatch[1]
     return None
 
 
-def _parts_of(given: Mapping[str, Any], expected: Any, types: JsonTypes) -> Sequence[str | int]:
-    """Return the parts of values of two schemas that must match."""
+def _parts_of(value_schema: Mapping[str, Any], expected: Any, types: JsonTypes) -> Sequence[str | int]:
+    """Return the names or positions of the parts to compare in values of these types."""
     if types == {"array"}:
         expected_items = expected.get("prefixItems", ()) if isinstance(expected, Mapping) else ()
-        return range(max(1, len(given.get("prefixItems", ())), len(expected_items)))
+        return range(max(1, len(value_schema.get("prefixItems", ())), len(expected_items)))
     return [*expected.get("properties", ())] if types == {"object"} and isinstance(expected, Mapping) else []
 
 
@@ -289,6 +292,6 @@ def _accepted_types(schema: Any) -> JsonTypes:
     types = _types_of(schema)
     if types == ALL_TYPES or "enum" in schema or "const" in schema:
         return ALL_TYPES
-    # A date, a time or a duration may be given as a number.
+    # A date, a time or a duration may be passed as a number.
     convertible_types = {**_CONVERTIBLE_TYPES, "string": _SCALARS} if "format" in schema else _CONVERTIBLE_TYPES
     return frozenset().union(*(convertible_types.get(name, frozenset({name})) for name in types))

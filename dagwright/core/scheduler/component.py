@@ -1,12 +1,13 @@
 """The protocols between the scheduler, its components and its driver.
 
-A component is one feature of a run, such as its budget or its requests to people. It owns the state of that feature,
-and the scheduler calls it at fixed points. For each point, `Hooks` lists the components that override and need the hook
-now, in the order in which they were attached. A feature that a run does not use costs nothing.
+A component is one feature of a run, such as its budget or its requests to people. It owns the state of that feature.
+The scheduler calls the hooks of the components at fixed points. For each hook, `Hooks` lists the components that
+override and currently need it, in the order in which they were attached. A feature that a run does not use costs
+nothing.
 
 The driver sets `RunOptions` once, before the run starts. Resolver nodes are hidden nodes (`kind="lookup"`) that find
-values that the nodes of a plan need; `dagwright.features.lookups.entity_resolver` implements `NodeResolver` with the
-tools of the resolver of the application. This module must not import the scheduler.
+values for other nodes. `dagwright.features.lookups.entity_resolver` implements `NodeResolver` with the tools of the
+application's resolver. This module must not import the scheduler.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,7 +104,7 @@ class SchedulerComponent:
         return False
 
     def on_attempt(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
-        """Record the attempts of a running task, before it ends."""
+        """Record the attempts of a running task, before the task ends."""
 
     def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:  # noqa: ARG002 - a hook
         """Process the result of a call.
@@ -275,7 +276,7 @@ class RunOptions:
         is_child: the run has a parent run, which decides about compensation.
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
         key_of: function that computes idempotency keys.
-        with_agents: function that compiles agent nodes among added nodes.
+        with_agents: function that replaces agent nodes among added nodes by sub-plans.
         resolver: behaviour of the resolver nodes of the application.
     """
 

@@ -1,7 +1,8 @@
-"""Extensions of a running plan: new nodes after the written nodes. A new node may supersede an existing node.
+"""Extensions of the plan of a run: new nodes between the written nodes and the hidden nodes.
 
-An accepted node never changes. A new node that replaces an old node names it in `supersedes`, and the dependents of the
-old node become dependents of the new node. A run stores its extensions and passes them through continue-as-new.
+The definition of an existing node is never edited. A new node may replace an existing node, which it names in
+`supersedes`; the dependents of the replaced node become dependents of the new node. A run stores its extensions and
+passes them through continue-as-new.
 """
 
 from collections.abc import Mapping, Sequence
@@ -150,7 +151,7 @@ def _check_extension(extension: Extension, numbers: Mapping[str, int], *, count:
 def _with_projections(node: CompiledNode, projections: Sequence[Projection]) -> CompiledNode:
     """Return a node whose call also returns these projections of a large result.
 
-    A sub-plan is unchanged: its plan already exists, and projections of its result are made inside the sub-plan.
+    A node with a sub-plan is unchanged, because the nodes of the sub-plan already make the projections of its result.
     """
     if node.sub_plan is not None:
         return node

@@ -1,4 +1,4 @@
-"""Items of a node with `for_each`: the list, the keys, their tasks, and batches of many items.
+"""Items of a node with `for_each` (a map): the list, the keys, their tasks, and batches of many items.
 
 The items of a small `for_each` are tasks of the run itself. A `for_each` over more than 500 items is split into
 batches, each executed by a child run. The scheduler treats a batch (`MapBatch`) like an item: it is a task, and the
@@ -39,7 +39,7 @@ from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeSta
 from dagwright.core.model.tools import ToolDeclaration
 
 MAX_ITEMS = 250_000
-"""Maximum number of items of one `for_each`: the run holds some hundred bytes for each batch of items."""
+"""Maximum number of items of one `for_each`: 500 batches, each of which takes some hundred bytes in the run."""
 MAX_KEY_BYTES = 200
 """Longest key of an item in UTF-8, the same as for a node id."""
 _KEY_COST = 12
@@ -205,13 +205,13 @@ def _key_of(key: Template, scope: Scope) -> str | None:
         texts.append(as_text(value))
         size += len(texts[-1])
         if size > MAX_KEY_BYTES:
-            # A key may contain an item of a megabyte a hundred times.
+            # Without this stop, a key that contains an item of a megabyte a hundred times would be built.
             break
     return "".join(texts)
 
 
 def outcome_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Return the final state of a node whose items have all ended, and its error."""
+    """Return the status and the error of a node whose items have all ended."""
     if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
         return NodeStatus.CANCELLED, None
     failed_items = [item for item in record.items if item.record.status is NodeStatus.FAILED]
@@ -223,11 +223,12 @@ def outcome_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, No
 
 
 MAP_BATCH_ITEMS = 500
-"""Largest map without batches, and largest batch; a child run of 500 items has a history of about 2,000 events."""
+"""Maximum number of items of a map without batches, and of one batch. A child run of 500 items has a history of about
+2,000 events."""
 MAX_CONCURRENT_MAP_BATCHES = 4
-"""Batches of a node that run at once; they share the limit of concurrent items."""
+"""Maximum number of concurrent batches of a node. They share the node's limit of concurrent items."""
 MAX_JOINED_INLINE_BYTES = 8 * 1024
-"""Largest JSON size of all results of a map that are joined without the payload store."""
+"""Maximum JSON size of the results of a map, in total, that the run itself joins without the payload store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,10 @@ def map_concurrency(
 
 
 def map_batches_of(items: Sequence[Any], concurrency: MapConcurrency) -> list[MapBatch]:
-    """Split the items of a large map into batches of about equal size, so that the last batches do not run alone."""
+    """Split the items of a large map into batches of about equal size.
+
+    Their number is a multiple of the number of concurrent batches, so that no batch runs alone at the end.
+    """
     min_batch_count = -(-len(items) // MAP_BATCH_ITEMS)
     batch_count = -(-min_batch_count // concurrency.max_batches) * concurrency.max_batches
     size, larger_count = divmod(len(items), batch_count)
@@ -303,7 +307,7 @@ def tasks_before_join(tasks: Sequence[ItemRecord]) -> Sequence[ItemRecord]:
 
 
 def store_batch_end(item: ItemRecord, end: MapBatchEnd) -> None:
-    """Store the result of a batch in its record, except for its status."""
+    """Store the result of a batch in its record, except for the status."""
     assert item.map_batch is not None
     item.map_batch.items, item.map_batch.counts = (), dict(end.counts)
     item.map_batch.pieces, item.map_batch.failed_key = end.pieces, end.failed_key
@@ -416,7 +420,7 @@ MAX_UNBATCHED_ITEMS = 5_000
 0.2 s."""
 MAX_RUN_ITEMS = 1_000_000
 """Maximum number of items of one run and its child runs: some thousand batches, which stay in memory."""
-_WORK_OF_MAP_BATCH = 40
+_MAP_BATCH_COST = 40
 """Cost of a batch in units of the compute budget."""
 
 
@@ -476,7 +480,7 @@ class RunItems:
         """Return the tasks of a node (its items, or batches of items), or an error.
 
         Args:
-            may_open_requests: whether the items may ask people, so that child runs cannot execute them.
+            may_open_requests: whether the items may ask people. Child runs cannot execute such items.
 
         Raises:
             UnresolvedReference: a key cannot be resolved.
@@ -505,7 +509,7 @@ class RunItems:
             # Otherwise every batch would store and pass on the projections of the whole list.
             items = items.without_parts()
         batches = map_batches_of(items, self.map_concurrency(number, len(items)))
-        scope.budget.spend(_WORK_OF_MAP_BATCH * len(batches))
+        scope.budget.spend(_MAP_BATCH_COST * len(batches))
         records = records_of(batches)
         return self._duplicate_key_error(number, [record.key for record in records]) or records
 

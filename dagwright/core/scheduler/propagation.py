@@ -79,7 +79,8 @@ class Propagation:
                     counts.done += 1
                 else:
                     counts.count(node, record)
-                if (not counts.remaining or counts.is_early) and records[dependent].status is NodeStatus.PENDING:
+                can_decide = not counts.remaining or counts.may_decide_early
+                if can_decide and records[dependent].status is NodeStatus.PENDING:
                     self.decide(dependent, at)
 
     def decide(self, number: int, at: float) -> None:
@@ -159,15 +160,15 @@ class Propagation:
             self.end_failed_task(ref, tasks, at)
             return
         assert not isinstance(items, NodeError)
-        first_count = len(map_items.tasks_before_join(tasks))
-        outcomes: Sequence[bool | ConditionFailed] = [True] * first_count
-        if condition is not None and first_count == len(tasks):
+        startable_count = len(map_items.tasks_before_join(tasks))
+        outcomes: Sequence[bool | ConditionFailed] = [True] * startable_count
+        if condition is not None and startable_count == len(tasks):
             # Child runs of batches evaluate the condition for their items.
             first = node.first_index
             outcomes = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
         state.items.register(number, record)
-        state.items.open_counts[number] = first_count
+        state.items.open_counts[number] = startable_count
         self.widen(number)
         for index, outcome in enumerate(outcomes):
             self._start_item(TaskRef(number, index), outcome, at)
@@ -224,8 +225,8 @@ class Propagation:
         if any(component.on_node_failed(ref, error, at) for component in self.hooks.on_node_failed):
             return
         is_task = ref.item is not None or node.for_each is None
-        is_join = map_batch is not None and not map_batch.count
-        if node.on_error == "value" and is_task and not is_join:
+        joins_results = map_batch is not None and not map_batch.count
+        if node.on_error == "value" and is_task and not joins_results:
             record.error, record.result = error, [node.value] * map_batch.count if map_batch else node.value
             self.end(ref, NodeStatus.COMPLETED, at)
         else:

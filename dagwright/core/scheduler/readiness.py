@@ -29,7 +29,7 @@ class DependencyCounts:
 
     Args:
         remaining: dependencies that have not ended.
-        is_early: whether the join may decide before the last dependency has ended.
+        may_decide_early: whether the join may decide before the last dependency has ended.
         done: dependencies that count as done for `any` and `at_least`.
         skipped: dependencies that propagate a skip.
         has_failure: whether a dependency propagates a failure.
@@ -37,7 +37,7 @@ class DependencyCounts:
     """
 
     remaining: int
-    is_early: bool = False
+    may_decide_early: bool = False
     done: int = 0
     skipped: int = 0
     has_failure: bool = False
@@ -109,8 +109,8 @@ class Gate:
         limit: slots, at least 1.
         in_use: slots used by tasks in flight, and by tasks that wait at a later gate.
         spans_runs: whether the limit also covers calls that map batches make in their child runs.
-        waiting_entries: heap of waiting tasks. A slot is only free while a task waits if a woken task is about to use
-            the slot, or if the waiting task is wide (see `ReadyQueue.widen`).
+        waiting_entries: heap of waiting tasks. While a task waits, a slot is only free if a woken task will use it, or
+            if the waiting task needs several slots (see `ReadyQueue.widen`).
     """
 
     limit: int
@@ -213,7 +213,7 @@ def _gates_of_tool(tool: ToolDeclaration | None, pausable_calls: PausableCalls) 
     limit_gates = (
         [Gate(tool.max_parallel, spans_runs=True)] if tool is not None and tool.max_parallel is not None else []
     )
-    # The wider gate comes first: a task waiting there does not occupy a slot that batches of a map could use.
+    # The gate with the larger limit comes first: a task waiting there occupies no slot that map batches could use.
     return (
         [ToolGate(MAX_IN_FLIGHT, pausable_calls=pausable_calls), *limit_gates] if can_be_paused(tool) else limit_gates
     )
@@ -254,10 +254,11 @@ class ReadyQueue:
     def widen(self, number: int, *, max_tasks: int, width: int) -> None:
         """Make each task of a node use `width` slots of every gate; call it before a task of the node is pushed.
 
-        Free slots stay unused until there are enough of them for a wide task.
+        Free slots stay unused until there are enough of them for one task.
 
         Args:
-            max_tasks: maximum number of concurrent tasks of the node. The other gates have enough slots for them.
+            max_tasks: maximum number of concurrent tasks of the node. The gates that span runs have enough slots for
+                these tasks.
         """
         shared_gates = [gate for gate in self._gates[number] if gate.spans_runs]
         self._gates[number] = [Gate(max_tasks * width), *shared_gates]

@@ -56,7 +56,7 @@ class Rebuild:
             self._requeue(number, record)
 
     def extend(self, extension: Extension) -> None:
-        """Apply an extension of an earlier execution. Call it before `resume`.
+        """Apply an extension that an earlier execution of the run made. Call it before `resume`.
 
         Raises:
             ValueError: the extension belongs to another plan.
@@ -114,7 +114,7 @@ class Rebuild:
     def charge_unconditionally(self, at: float) -> None:
         """Charge the cost of a rebuild even if the remaining budget is too small.
 
-        For a rebuild that only depends on records: it is never rejected, because no later event would request it again.
+        A rebuild that follows only from records must not be rejected, because no later event would request it again.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.charge(self.state.rebuild_work)
@@ -246,8 +246,8 @@ class RecordEdits:
 
     def _reopen_node_of(self, ref: TaskRef) -> None:
         """Set the node of an item to running again."""
-        record, node = self._state.records[ref.node], TaskRef(ref.node)
-        if ref.item is not None and record.status.is_final and node not in self._records:
-            self._records[node] = replace(
+        record, node_ref = self._state.records[ref.node], TaskRef(ref.node)
+        if ref.item is not None and record.status.is_final and node_ref not in self._records:
+            self._records[node_ref] = replace(
                 record, status=NodeStatus.RUNNING, result=None, error=None, reason=None, ended_at=None
             )

@@ -2,6 +2,9 @@
 
 Queries include the final status, the output and the node counts of a run (docs/reference/states.md). State transitions
 are in `dagwright.core.scheduler.propagation`; the state of features (budgets, requests, forks) is in their components.
+
+A region is a group of nodes that one activity executes. The nodes of an offloaded region (inner nodes) are kept in the
+payload store, and only its members, which other nodes of the run need, are also nodes of the run.
 """
 
 from collections import Counter
@@ -55,11 +58,7 @@ class RegionState(TypedDict):
 
 
 class RegionMembers:
-    """Index of the regions of one plan: which nodes belong to which region.
-
-    Args:
-        plan: the compiled plan.
-    """
+    """Index of the regions of one plan: which nodes belong to which region."""
 
     def __init__(self, plan: CompiledPlan) -> None:
         self._nodes = plan.nodes
@@ -144,7 +143,7 @@ def override_from_json(encoded: Mapping[str, Any]) -> NodeOverride:
 WORK_OF_REBUILD = 10
 """Cost per node and edge when nodes are added or records change, in units of the compute budget."""
 ADD_NODES_COMMAND = "add_nodes"
-"""Command in the override of a node that a person added."""
+"""Command that the override of a node contains if a person added the node."""
 
 
 def _never(node_id: str) -> bool:  # noqa: ARG001 - a predicate
@@ -234,7 +233,7 @@ class RunState:
         plan = self.plan
         self.numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         replacements = final_replacements(plan)
-        # `numbers` itself if no node was superseded, because a run may have a million nodes.
+        # `numbers` is only copied if a node was superseded, because a run may have a million nodes.
         self._current_numbers = self.numbers
         """Id of a node -> number of the node that superseded it, or of the node itself."""
         if replacements:
@@ -482,7 +481,7 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
 
 
 def only_child_runs_are_running(plan: CompiledPlan, records: Sequence[Record]) -> bool:
-    """Return whether only child runs are running; they are paused together with the run."""
+    """Return whether child runs are the only running tasks. Pausing a run pauses its child runs, too."""
     tasks = (
         (node, item.record.status, item.map_batch is not None and item.map_batch.count > 0)
         for node, record in zip(plan.nodes, records, strict=True)

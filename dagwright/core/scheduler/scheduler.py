@@ -1,8 +1,8 @@
 """The scheduler: a pure state machine that consumes events (a task ended) and yields tasks that may start.
 
-The workflow, the history reader, the region activity and the property tests drive the same class. It has no clock:
-the driver passes the time. All order comes from lists, never from hashes. Features such as budgets and requests to
-people are components (`dagwright.core.scheduler.component`); `dagwright.features.run_scheduler` attaches them.
+The workflow, the history reader, the region activity and the property tests drive the same class. The scheduler has no
+clock: the driver passes the time. All order comes from lists, never from hashes. Features such as budgets and requests
+to people are components (`dagwright.core.scheduler.component`); `dagwright.features.run_scheduler` attaches them.
 
 Complexity: O(V + E) over a whole run, O(out-degree) per event; `ComputeBudget` bounds the cost of conditions and
 queries.
@@ -138,7 +138,7 @@ class Scheduler(Generic[Features]):
         if state.phase.has_started_compensation:
             # The run compensates its calls.
             return None, None
-        # A new scope has no compute budget of an activation: the output is read once.
+        # A new scope, without the compute budget of the activation, because the output is read only once.
         return output_of(state.plan, state.records, scope=Scope(state.scope.get_node_value, state.inputs))
 
     # Events. Each event ends with `propagate`, which updates the dependents of ended nodes.

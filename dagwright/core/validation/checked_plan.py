@@ -1,4 +1,7 @@
-"""The result of a check: problems with their positions, the checked plan, and the references of its nodes."""
+"""The result of a check: problems with their positions, the checked plan, and the references of its nodes.
+
+A binding is the path of a text with references, together with the parsed template of the text.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,7 +127,7 @@ class _Reader:
     def read_arguments(self, arguments: Mapping[str, Any]) -> None:
         self.report_keys(arguments, at=("arguments",))
         for key, value in arguments.items():
-            # Nearly every argument is a plain value, for which a walk would be expensive.
+            # Only objects and lists are walked: a walk is expensive, and nearly every argument is a plain value.
             if isinstance(value, dict | list):
                 for path, text in walk_texts(value, base=(key,)):
                     self.read_argument(path, text)
@@ -274,7 +277,7 @@ class CheckedPlan:
         dependencies: node number -> numbers of the nodes that it waits for, distinct, in declared order.
         node_levels: node number -> level of the node, the length of the longest path from a root.
         output_bindings: bindings of the plan's `output`.
-        inputs: name -> JSON Schema with prompt and default; declared inputs first, then in order of first use.
+        inputs: name -> JSON Schema with prompt and default; declared inputs first, then the other inputs by first use.
         sub_plans: node number -> its checked sub-plan.
         raw_plan: the plan as its dialect translated it, before its fields were validated.
         worker_nodes: numbers of the nodes that call a worker tool; needs a fast `in`.

@@ -1,7 +1,6 @@
 """Check of a condition: its syntax, the nodes and fields that it names, and messages for its author.
 
-The messages of the CEL library describe the state of its parser and not the mistake, so this module writes the
-messages.
+The messages of the CEL library describe the state of its parser and not the mistake, so this module replaces them.
 """
 
 import re
@@ -147,7 +146,7 @@ def _errors(text: str, error: Exception) -> Iterator[tuple[int, str]]:
     lines = text.split("\n")
     for line, column, message in _LIBRARY_ERROR.findall(str(error)):
         if "Context" in message:
-            # An unfinished parser rule; another error of the text explains the mistake better.
+            # The message names an unfinished parser rule. Another error of the text explains the mistake better.
             continue
         line_start = sum(len(earlier_line) + 1 for earlier_line in lines[: int(line) - 1])
         yield line_start + int(column) - 1, message

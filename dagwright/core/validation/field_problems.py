@@ -30,8 +30,8 @@ _EXPECTED_BY_FIELD = {
     "arguments": "an object",
     "on_failure": "continue or fail_fast",
 }
-"""Field -> expected value. Only one problem is reported for such a field; pydantic reports an error for each part or
-member of a union."""
+"""Field -> expected value. One problem is reported for such a field, although pydantic reports an error for each of its
+parts or union members."""
 
 _EXPECTED_BY_PATH: Mapping[tuple[str | int, ...], str] = {
     ("human", "on_timeout"): "fail, {default: …} or {escalate: …, then: …}",
@@ -249,7 +249,7 @@ def _path_and_expected_value(
     """
     name = str(path[0])
     if name == "approval" and isinstance(value.get(name), Mapping):
-        # Errors about other members of the union do not matter for an object.
+        # For an object, only the errors about `Human` matter, not those about other members of the union.
         return ((name, *path[2:]) if path[1:2] == (Human.__name__,) else ()), None
     if name == "agent":
         # The second step only names the member of the union.

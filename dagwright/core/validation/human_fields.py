@@ -36,12 +36,12 @@ def problems_of_requests(
     if node.human is not None:
         # A dialect replaces a value that it could not parse by an empty request, and reports the value.
         yield from _problems_of_human_node(node) if node.human != Human() else ()
-        for at, message, hint in problems_of_question(node.human, human_bindings):
+        for at, message, hint in problems_of_request(node.human, human_bindings):
             yield ("human", *at), message, hint
     if isinstance(node.approval, Human):
         if node.approval.type != "APPROVAL":
             yield ("approval", "type"), "the question of an approval must be of type APPROVAL", None
-        for at, message, hint in problems_of_question(node.approval, approval_bindings):
+        for at, message, hint in problems_of_request(node.approval, approval_bindings):
             yield ("approval", *at), message, hint
 
 
@@ -59,10 +59,10 @@ def _problems_of_human_node(node: Node) -> Iterator[FieldProblem]:
         yield ("approval",), "a question to a person needs no approval", "omit 'approval'"
 
 
-def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:
+def problems_of_request(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:
     """Yield the problems of a request that can be found before its bindings are resolved."""
     bound_fields = {path[0] for path, _ in bindings}
-    yield from _problems_of_question_fields(human)
+    yield from _problems_of_request_fields(human)
     if human.type == "SELECTION":
         yield from _problems_of_options(human.options, bound_fields)
     if human.answer_schema is not None and "schema" not in bound_fields:
@@ -81,7 +81,7 @@ def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iter
         yield from _problems_of_default(human, last_step, path)
 
 
-def _problems_of_question_fields(human: Human) -> Iterator[FieldProblem]:
+def _problems_of_request_fields(human: Human) -> Iterator[FieldProblem]:
     if human.type != "SELECTION":
         if human.options is not None:
             yield ("options",), f"'options' belong to a SELECTION, and this request is of type {human.type}", None

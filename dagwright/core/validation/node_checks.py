@@ -97,7 +97,7 @@ class NodeChecks:
             invalid_fields: invalid fields; the check does not report them as missing.
         """
         self._check_kind(index, node, invalid_fields=invalid_fields)
-        self._check_questions(index, node, references)
+        self._check_requests(index, node, references)
         if "depends_on" not in invalid_fields:
             self._check_join(index, node, references)
         declaration = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(node.tool or "")
@@ -140,7 +140,7 @@ class NodeChecks:
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
 
-    def _check_questions(self, index: int, node: Node, references: NodeReferences) -> None:
+    def _check_requests(self, index: int, node: Node, references: NodeReferences) -> None:
         problems = problems_of_requests(
             node, human_bindings=references.human_bindings, approval_bindings=references.approval_bindings
         )

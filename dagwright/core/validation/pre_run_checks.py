@@ -1,4 +1,4 @@
-"""Checks of a valid plan that only apply before its run: heartbeats, inputs of conditions, values.
+"""Checks of a plan that only apply before its run: heartbeats, inputs of conditions, values.
 
 The checks only report definite errors. They do not apply to nodes that are added to a running plan.
 """
@@ -85,10 +85,10 @@ _KEYWORDS = (
 
 
 def pre_run_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
-    """Yield the problems of a plan and its sub-plans; parts with other problems are skipped.
+    """Yield the problems of a plan and its sub-plans. Invalid conditions are skipped, because validation reports them.
 
     Args:
-        hints: suggests similar names; limits the compute time of the check.
+        hints: suggests similar names, within a budget for comparing names.
 
     Complexity: linear in the references of the plan.
     """
@@ -132,7 +132,8 @@ def _value_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Pro
 def _input_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield a problem for each undeclared input that a condition reads, if the plan declares inputs.
 
-    A plan without declared inputs accepts all inputs that its conditions read; `has(inputs.x)` makes `x` optional.
+    A plan without declared inputs accepts all inputs that its conditions read. An input that a condition tests with
+    `has(inputs.x)` is optional.
     """
     declared_inputs = _declared_inputs(checked_plan)
     if not declared_inputs:
@@ -171,7 +172,7 @@ def misspelt_input_notes(checked_plan: CheckedPlan, hints: NameHints) -> Iterato
     """Yield a note for each undeclared placeholder with a name similar to a declared input.
 
     Args:
-        hints: suggests similar names; limits the compute time of the check.
+        hints: suggests similar names, within a budget for comparing names.
     """
     for name, suggestion in misspelt_inputs(checked_plan, hints).items():
         node, path = _first_use(checked_plan, name)
@@ -193,10 +194,10 @@ def misspelt_inputs(checked_plan: CheckedPlan, hints: NameHints) -> dict[str, st
 
 
 def misspelt_keyword_notes(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
-    """Yield a note for each key of an input that is not a keyword of JSON Schema, but similar to a keyword.
+    """Yield a note for each unknown key in the schema of an input that resembles a keyword of JSON Schema.
 
     Args:
-        hints: suggests similar names; limits the compute time of the check.
+        hints: suggests similar names, within a budget for comparing names.
     """
     for name, schema in checked_plan.inputs.items():
         for key in schema:

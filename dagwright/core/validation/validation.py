@@ -115,10 +115,10 @@ def inspect_node(
     tools: Mapping[str, ToolDeclaration],
     type_names: TypeNames,
 ) -> NodeInspection:
-    """Check the only node of a document as a node of a plan with other nodes; unknown nodes and tools are accepted.
+    """Check the only node of a document as part of a plan. Unknown nodes and tools are accepted.
 
     Args:
-        ids: IDs of the other nodes.
+        ids: IDs of the other nodes of the plan.
         producers: node id -> tool that produces its result.
         type_names: names of types in messages.
 

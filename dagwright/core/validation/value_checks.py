@@ -1,4 +1,4 @@
-"""Checks of the values that a node reads: missing parts, and types that the reading argument does not accept."""
+"""Checks of the values that a node reads: missing parts, and types that the argument does not accept."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from dagwright.core.validation.checked_plan import CheckedPlan, NodeReferences
 from dagwright.core.validation.plan_values import PlanValues
 
 _LIST_OR_NULL: JsonTypes = frozenset({"array", "null"})
-"""A `for_each` over null is skipped."""
+"""A node whose `for_each` is null is skipped."""
 _NULL = ValueSchema({"type": "null"})
 _TYPE_HINT = "refer to a part of the result that has this type, or convert the result with a tool in between"
 

@@ -234,7 +234,10 @@ class BudgetAdmission(SchedulerComponent):
                 record.reason = f"budget ({message})"
 
     def _admit_waiting(self, budget: Budget, at: float) -> None:
-        """Start waiting calls that fit; if releasing all reservations is not enough, request more budget or finish."""
+        """Start the waiting calls that fit into the budget.
+
+        If a call would not fit even without the reservations of other calls, request more budget or finish.
+        """
         state = self._state
         if state.is_stopped or not state.unfinished_count:
             self._close_request(at)

@@ -129,7 +129,7 @@ class Budget:
         is_timed: for a child run: whether the root run has a time limit, so this run reports when it is idle.
         finish_reason: reason if the run finishes early with partial results.
         reservations: reservations of calls in flight, and of calls that child runs may start.
-        waiting_calls: calls that wait, in order; the run's own calls by task id.
+        waiting_calls: calls that wait, in order. The key of a call of the run itself is its task id.
         requested_calls: for a child run: the first waiting calls, which were requested from the parent run.
         withdrawal_counts: for a child run: call -> how often it was requested and then cancelled while it waited.
         usage_by_child: call id of a running child run -> usage that it has reported so far.
@@ -289,7 +289,10 @@ class Budget:
         return self._exceeded_kinds(reservation, self._remaining(run_usage), added_nodes=added_nodes)
 
     def _remaining(self, run_usage: Usage, *, ignores_reservations: bool = False) -> dict[LimitKind, Limit | None]:
-        """Return the remaining amount of each limit; `None` if unknown. For `nodes`, only child runs are subtracted."""
+        """Return the remaining amount of each limit; `None` if unknown.
+
+        For `nodes`, only the nodes that child runs have added are subtracted.
+        """
         total = self._total_usage(run_usage)
         remaining_amounts: dict[LimitKind, Limit | None] = {}
         for kind, limit in self.limits.items():
@@ -467,7 +470,7 @@ class Budget:
         return f"~{count}:{_encoded_name(name)}" if count else _encoded_name(name)
 
     def next_report(self) -> BudgetReport | None:
-        """Return the next report to the parent run, or `None`; requests for more calls than fit follow later."""
+        """Return the next report to the parent run, or `None`. Requests that do not fit follow in later reports."""
         report, self.pending_report = self.pending_report, BudgetReport()
         if self.is_child and len(self.requested_calls) < min(len(self.waiting_calls), MAX_REQUESTED_CALLS):
             for name, reservation in islice(self.waiting_calls.items(), MAX_REQUESTED_CALLS):

@@ -32,7 +32,7 @@ class BusyTime:
         return self.counted_s if self.resumed_at is None else self.counted_s + max(self._now - self.resumed_at, 0.0)
 
     def count_until(self, at: float) -> None:
-        """Update the time of the last event, and start to count if it is paused."""
+        """Update the time of the last event, and resume the counter if the counter is paused."""
         self._now = at
         if self.resumed_at is None:
             self.resumed_at = at

@@ -1,4 +1,4 @@
-"""Conservative estimate of the tokens that a call will use; it has no side effects."""
+"""Conservative estimate of the tokens that a call will use."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from dagwright.core.model.times import format_time
 
 MAX_HOLD_S = 300.0
-"""Longest hold of other calls after one response; the call that got the response waits as long as requested."""
+"""Longest hold after one response. Only the call that got the response may wait longer, if the service asks for it."""
 RECENT_S = 30.0
-"""Time after the last start of a hold in which another hold doubles the interval."""
+"""Time after the last start that a hold has delayed. Another hold within this time doubles the interval."""
 WAIT_REQUESTED_PHRASE = "was asked to wait until"
-"""Start of the reason for which calls wait during a hold."""
+"""First words of the reason why calls wait during a hold."""
 FIRST_INTERVAL_S = 0.1
 _MAX_INTERVAL_S = 5.0
 _MAX_PACED_S = 1.0
-"""Longest wait for which a call that comes back after the hold occupies a slot; the server keeps longer waits."""
+"""Longest wait of a call in its slot, after it has come back. During a longer wait, the server keeps the call."""
 
 
 @dataclass(slots=True)

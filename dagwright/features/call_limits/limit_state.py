@@ -1,9 +1,10 @@
 """State of one limit, and the answers to calls that want to start.
 
-A call gets a start time if it is at most `HORIZON_S` away. Calls further back get only an estimate and request again
-later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all other calls. A
-start is valid for `LATE_S` after its time. A call that misses its start requests another start with a longer lead, so
-late calls do not start together. If no other call has booked a start since, the missed start is free again.
+A call gets a start time if the start is at most `HORIZON_S` away. All later calls get only an estimate and request
+again: a booked start cannot be used by another call, so the bookings of a cancelled run would block all other calls. A
+start is valid for `LATE_S` after its time, so that late calls do not start together. A call that misses its start
+requests another start with a longer lead (minimum time until the start). If no other call has booked a start since, the
+missed start is free again.
 
 With a concurrency limit a call also needs a lease, which expires unless it is renewed. The queue for the next lease has
 as many places as the limit has leases; the other calls get an estimate.
@@ -56,8 +57,8 @@ class LimitAnswer:
     """Answer to a call.
 
     Args:
-        decision: `start`: start after the delay. `later`: request again after the delay. `line`: the same, and the call
-            keeps its place in the queue.
+        decision: `start`: start after the delay. `defer`: request again after the delay. `queue`: also request again
+            after the delay, and the call keeps its place in the queue.
         delay_s: seconds.
         reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if it does not wait.
         calls_ahead: estimated number of calls that start before this call.
@@ -89,7 +90,7 @@ class Booking:
     """The last booked start, which is cancelled if its call misses the start.
 
     Args:
-        lead_s: lead of the request; a request with a longer lead has missed the start.
+        lead_s: lead of the request. If the call requests again with a longer lead, it has missed the start.
         starts, tokens: `next_at` of the schedule before and after the booking.
     """
 
@@ -144,7 +145,7 @@ class LimitState:
 
         Args:
             call: id of the call, the same for each of its requests.
-            has_waited: whether an earlier request of the call was answered with `later`.
+            has_waited: whether an earlier request of the call was answered with `defer`.
             kind: determines the parts of the limit that apply.
             lead_s: minimum seconds until the start; each start that the call receives too late makes it longer.
         """
@@ -252,7 +253,7 @@ class LimitState:
             self.leases[call] = Lease(at + LEASE_S, at)
 
     def _cancel(self, booking: Booking) -> None:
-        """Restore the schedules that only this booking has changed since."""
+        """Restore each schedule that has not changed since this booking."""
         for schedule, (before, after) in ((self.starts, booking.starts), (self.tokens, booking.tokens)):
             if schedule.next_at == after:
                 schedule.next_at = before

@@ -17,7 +17,7 @@ from dagwright.features.commands.steering import (
     COMPENSATING_REJECTION,
     UnparsedCommand,
     ref_or_rejection,
-    rejection_of_run,
+    rejection_of_node_commands,
 )
 from dagwright.features.feedback.feedback_state import MAX_RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
 from dagwright.features.plan_edits.extension_checks import (
@@ -36,7 +36,7 @@ _OPEN_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class CancelNode:
-    """Cancel a node or item: tasks that have not started never start, running tasks are cancelled and awaited.
+    """Cancel a node or item: tasks that have not started never start, and running tasks are cancelled and awaited.
 
     Args:
         node: id; for a node with `for_each`, all its items that have not ended are cancelled.
@@ -150,8 +150,8 @@ class RetryNode:
             add_nodes(scheduler, with_new_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
         edits = scheduler.rebuild.edit(at)
-        for failed_ref in _tasks_to_retry(scheduler, ref):
-            edits.retry(failed_ref)
+        for retried_ref in _tasks_to_retry(scheduler, ref):
+            edits.retry(retried_ref)
         edits.reopen_dependents(ref.node)
         scheduler.rebuild.charge_within_budget(at)
         edits.apply()
@@ -246,9 +246,9 @@ class SetResult:
 # The plan.
 
 
-def _rejection_to_extend(scheduler: "RunScheduler") -> str | None:
+def _rejection_of_new_nodes(scheduler: "RunScheduler") -> str | None:
     """Return why no nodes can be added to the run, or `None`."""
-    return rejection_of_run(scheduler) or (
+    return rejection_of_node_commands(scheduler) or (
         COMPENSATING_REJECTION if scheduler.state.phase is Phase.COMPENSATING else None
     )
 
@@ -267,7 +267,7 @@ class AddNodes:
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        rejection = _rejection_to_extend(scheduler) or rejection_of_extension(scheduler.state, self.extension)
+        rejection = _rejection_of_new_nodes(scheduler) or rejection_of_extension(scheduler.state, self.extension)
         return rejection or rejection_of_reserved_ids(scheduler.state, self.extension)
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -291,7 +291,7 @@ class AddUnparsedNodes(UnparsedCommand):
 
     def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
-        rejection = _rejection_to_extend(scheduler) or _rejection_of_size(scheduler, self.nodes, "nodes")
+        rejection = _rejection_of_new_nodes(scheduler) or _rejection_of_size(scheduler, self.nodes, "nodes")
         if rejection is not None:
             return rejection
         budget.start(at)

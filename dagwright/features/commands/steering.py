@@ -1,8 +1,8 @@
 """Commands to a run: pause, resume, cancel, change its policy or its limits.
 
-Each command is a dataclass with two methods, so that the workflow, the history reader and the property tests behave the
-same: `rejection_of` returns why the command is rejected, without side effects, and `apply` applies an accepted
-command. Commands to nodes are in `dagwright.features.commands.node_commands`.
+Each command is a dataclass with two methods, which the workflow, the history reader and the property tests share:
+`rejection_of` returns why the command is rejected, without side effects, and `apply` applies an accepted command.
+Commands to nodes are in `dagwright.features.commands.node_commands`.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class RunCommand(Protocol):
     """A command of a person to a run."""
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is rejected, or `None`; it has no side effects."""
+        """Return why the command is rejected, or `None`. The method has no side effects."""
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command.
@@ -60,7 +60,7 @@ class UnparsedCommand(ABC):
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
 
     def rejection_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is rejected, or `None`; it has no side effects."""
+        """Return why the command is rejected, or `None`. The method has no side effects."""
         command = self.parse_within(scheduler.features.feedback.requests.precheck_budget, scheduler, at=at)
         return command if isinstance(command, str) else None
 
@@ -246,7 +246,7 @@ def _pause_text(paused: ActivePause) -> str:
     return Actor(paused.by, paused.reason).describe("paused")
 
 
-def rejection_of_run(scheduler: "RunScheduler") -> str | None:
+def rejection_of_node_commands(scheduler: "RunScheduler") -> str | None:
     """Return why commands to nodes are rejected, or `None`.
 
     Before the plan is approved, no record may change, because nodes would start.
@@ -259,7 +259,7 @@ def rejection_of_run(scheduler: "RunScheduler") -> str | None:
 
 def ref_or_rejection(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
     """Return the node or item of an id, or why commands to it are rejected."""
-    if (rejection := rejection_of_run(scheduler)) is not None:
+    if (rejection := rejection_of_node_commands(scheduler)) is not None:
         return rejection
     ref = scheduler.state.find(task_id)
     if ref is None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NOTE_COMPENSATED = "compensated"
 """Code of the note about compensated calls."""
 NOTE_UNCOMPENSATED = "not_compensated"
-"""Code of a note about a call that cannot be compensated, or was not."""
+"""Code of a note about a call that cannot be compensated, or was not compensated."""
 NOT_COMPLETED = "not_completed"
 """Error code of a run that compensates its calls without being stopped or aborted."""
 ERROR_COMPENSATED = "compensated"
@@ -117,7 +117,7 @@ def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
 
 
 def run_may_have_effects(state: "RunState") -> bool:
-    """Return whether a run, unless it only compensates another run, may have changed something."""
+    """Return whether a run may have changed something; false for a run that only compensates another run."""
     return not state.options.only_compensates and any(_was_called(state, *call) for call in _changing_calls(state))
 
 
@@ -128,7 +128,7 @@ def compensation_extension(state: "RunState") -> Extension | None:
     """Return the compensation nodes of a run that has ended, or `None` if no call can be compensated."""
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
-    for ref in _in_reverse_order(state):
+    for ref in _calls_to_compensate(state):
         task_id, previous_numbers = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
         # A hidden node cannot be a dependency, because it comes after the added nodes.
         compensated_numbers = [ref.node] if ref.node < base else []
@@ -139,7 +139,7 @@ def compensation_extension(state: "RunState") -> Extension | None:
     return Extension(base, tuple(nodes)) if nodes else None
 
 
-def _in_reverse_order(state: "RunState") -> Sequence[TaskRef]:
+def _calls_to_compensate(state: "RunState") -> Sequence[TaskRef]:
     """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
     calls = [
         (ref, record)

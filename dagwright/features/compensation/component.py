@@ -47,7 +47,10 @@ class Compensation(SchedulerComponent):
         self._compensate(at)
 
     def start(self, at: float) -> None:
-        """Compensate the calls of the earlier run whose final state this run continues, without counting its usage."""
+        """Compensate the calls of the earlier run whose final state this run continues.
+
+        The usage of the earlier run is not counted again.
+        """
         if self._state.phase.has_started_compensation:
             return
         self._state.error = self._state.error or NodeError(ERROR_COMPENSATED, "the parent run compensates this run")

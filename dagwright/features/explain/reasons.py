@@ -273,7 +273,7 @@ def _error_message(error: NodeError) -> str:
 
 
 class _EndedTask:
-    """Why a node or item ended as it did."""
+    """An ended node or item, with the reason for its state."""
 
     def __init__(self, scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> None:
         self._scheduler = scheduler
@@ -348,7 +348,7 @@ class _EndedTask:
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
     def _decisions(self, node_ids: Sequence[str]) -> Iterator[str]:
-        """Yield the decision of each approval node, such as `check was rejected by ann`; other nodes are ignored."""
+        """Yield the decision of each approval node, such as `check was rejected by ann`; skip nodes without one."""
         for node_id in node_ids:
             for _, closing in self._closings(node_id)[-1:]:
                 if closing.answer in ("approved", "rejected"):

@@ -71,7 +71,9 @@ class AnswerHandler:
         request_ids = registry.early_ids_by_node.get(ref.node, ())
         if ref.item is not None:
             task_id = self._state.id_of(ref)
-            request_ids = [each for each in request_ids if task_id in (each, task_id_of_numbered_id(each))]
+            request_ids = [
+                request_id for request_id in request_ids if task_id in (request_id, task_id_of_numbered_id(request_id))
+            ]
         elif not self._state.unfinished_count:
             request_ids = [*registry.early_answers]
         for request_id in request_ids:
@@ -106,10 +108,10 @@ class AnswerHandler:
             if not isinstance(accepted_answers, str):
                 self.apply_all(accepted_answers, feedback, at)
                 return
-            rejection = f"is invalid: {accepted_answers}"
+            rejection_text = f"is invalid: {accepted_answers}"
         except ComputeBudgetExceeded:
-            rejection = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
-        self._requests.rejections.append(f"the early answer of {by} {rejection}")
+            rejection_text = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
+        self._requests.rejections.append(f"the early answer of {by} {rejection_text}")
 
     # Answers.
 
@@ -162,7 +164,7 @@ class AnswerHandler:
         if checkpoint:
             # The next call gets all answers, but only reads the last checkpoint.
             override.answers = [
-                {"request_id": earlier["request_id"], "answer": earlier["answer"]} for earlier in override.answers
+                {"request_id": entry["request_id"], "answer": entry["answer"]} for entry in override.answers
             ]
         override.answers.append({"request_id": request.id, "answer": answer, **checkpoint})
         self._try_again(ref, request, at)

@@ -17,7 +17,7 @@ from dagwright.core.model.requests import Purpose, Request
 from dagwright.core.model.states import NodeError
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
-from dagwright.core.validation.human_fields import problems_of_question
+from dagwright.core.validation.human_fields import problems_of_request
 
 MAX_PROMPT_CHARACTERS = 8_000
 """Maximum length of a prompt; the rest is cut."""
@@ -55,7 +55,7 @@ def validate_question_fields(question: Any) -> dict[str, Any]:
     except ValidationError as error:
         problems = [_field_problem(details["loc"], details["type"], details["msg"]) for details in error.errors()]
         raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_MAX_REPORTED_PROBLEMS])}") from None
-    for path, message, _ in problems_of_question(human):
+    for path, message, _ in problems_of_request(human):
         raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
     return question_of(human)
 
