@@ -164,7 +164,7 @@ async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromi
             await page.get_by_role("button", name="Resume").click()
             await expect(page.get_by_role("button", name="Pause")).to_be_visible()
             await page.get_by_role("button", name="Add nodes").click()
-            nodes = page.get_by_role("dialog").get_by_label("Nodes, a list as in a plan written as JSON")
+            nodes = page.get_by_role("dialog").get_by_label("Nodes (a JSON list, as in a plan)")
             await nodes.fill('[{"id": "more", "tool": "calculater", "arguments": {}}]')
             await page.get_by_role("dialog").get_by_role("button", name="Add").click()
             await expect(page.get_by_role("dialog").get_by_role("alert").last).to_contain_text("calculator")

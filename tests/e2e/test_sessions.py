@@ -137,7 +137,7 @@ async def test_second_request_waits_or_is_rejected_with_detach(commands_with_pri
         assert waiting_process.stderr is not None
         line = (await asyncio.wait_for(waiting_process.stderr.readline(), 120)).decode()
         assert line.startswith(
-            "the session s is running first-turn (First.); this request waits for the end of that run: "
+            "the session s is running first-turn (First.); this turn waits for the end of that run: "
         )
         await _approve(commands, "first-turn")
         result = await wait_for_exit(waiting_process)

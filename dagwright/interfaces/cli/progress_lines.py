@@ -23,11 +23,11 @@ _NOT_STARTED_STATES = (NodeStatus.PENDING, NodeStatus.READY)
 """States of a node that has not started; no line is written for these states."""
 
 _LABEL_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
-"""Rank of events among events with the same time; the default is 0."""
+"""Label of a line -> its rank among lines with the same time, lowest first; the default is 0."""
 
 
 class LineWriter:
-    """Writer of a line for each change of a run since the last view.
+    """Writer of one line for each change of a run.
 
     Args:
         write: writes a line.
@@ -45,7 +45,9 @@ class LineWriter:
         self._written_answers: set[str] = set()
 
     def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
-        """Write a line for each node and item with a new state or attempt, oldest first.
+        """Write a line for each change since the previous call, oldest first.
+
+        A change is a new state or attempt of a node or item, a round, a note, a request or an answer.
 
         Args:
             requests: open requests; a line with the answer command is written for each new request.
@@ -53,8 +55,10 @@ class LineWriter:
         if view.scheduler is not None:
             for node, record in view.scheduler.state.visible_nodes():
                 for item in listed_items(record):
-                    self._show_task(view, f"{node.id}[{item.key}]", item.record)
-                self._show_task(view, node.id, record, tool_text=node_tool_text(node.tool, node.title, kind=node.kind))
+                    self._add_task_lines(view, f"{node.id}[{item.key}]", item.record)
+                self._add_task_lines(
+                    view, node.id, record, tool_text=node_tool_text(node.tool, node.title, kind=node.kind)
+                )
         times = round_times_of(view)
         for label, text in new_round_lines(rounds_of(view), self._written_rounds):
             self._add_line(times.get(label), label, text)
@@ -74,50 +78,50 @@ class LineWriter:
                 for line in option_lines(request):
                     self._add_line(at, "option", line)
                 self._add_line(at, "answer", answer_command(request))
-            self._show_escalations(request["request_id"], request.get("escalations") or ())
+            self._add_escalations(request["request_id"], request.get("escalations") or ())
         if view.scheduler is not None:
-            self._show_answers(view.scheduler.features.feedback.requests.closed)
+            self._add_answers(view.scheduler.features.feedback.requests.closed)
         # Changes that arrive together are sorted by their time.
         lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
         for _, _, line in lines:
             self._write(line)
 
-    def _show_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
-        """Write a line for each escalation that has not been written."""
+    def _add_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
+        """Add a line for each escalation that has no line yet."""
         for number, escalation in enumerate(escalations):
             if (request_id, number) not in self._written_escalations:
                 self._written_escalations.add((request_id, number))
                 message = f"{one_line(request_id)} from {escalation['from'] or 'anyone'} to {escalation['to']}"
                 self._add_line(seconds_of(escalation["at"]), "escalated", one_line(message))
 
-    def _show_answers(self, closings: Mapping[str, Closing]) -> None:
-        """Write the answers to requests with an assignee, and the requests that expired."""
+    def _add_answers(self, closings: Mapping[str, Closing]) -> None:
+        """Add a line for each answered or expired request that has an assignee."""
         for request_id, closing in closings.items():
             has_assignee = closing.requested_from is not None or closing.escalations
             if has_assignee and closing.outcome != "closed" and request_id not in self._written_answers:
                 self._written_answers.add(request_id)
                 document = closing.to_json()
-                self._show_escalations(request_id, document["escalations"])
+                self._add_escalations(request_id, document["escalations"])
                 message = closing_text(document)
                 label = "answered" if closing.outcome == "answered" else "expired"
                 self._add_line(closing.at, label, one_line(f"{request_id}: {message}", limit=300))
 
-    def _show_task(self, view: "RunView", task_id: str, record: Record, *, tool_text: str = "") -> None:
+    def _add_task_lines(self, view: "RunView", task_id: str, record: Record, *, tool_text: str = "") -> None:
         pending_call = view.pending.get(task_id)
         previous = self._written_states.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is no longer pending on the server, so its last known attempt is used.
         attempt = max(record.attempts, pending_call.attempt if pending_call else 1, previous[1])
         status = displayed_status(record)
         if previous != (status, attempt) and status not in _NOT_STARTED_STATES:
-            self._show_change(task_id, record, pending_call, attempt=attempt, tool_text=tool_text)
+            self._add_state_line(task_id, record, pending_call, attempt=attempt, tool_text=tool_text)
         if record.status is NodeStatus.RUNNING and pending_call is not None:
-            self._show_loss(task_id, pending_call)
+            self._add_loss_line(task_id, pending_call)
 
-    def _show_change(
+    def _add_state_line(
         self, task_id: str, record: Record, pending_call: PendingCall | None, *, attempt: int, tool_text: str
     ) -> None:
         previous, status = self._written_states.get(task_id), displayed_status(record)
-        title = "" if previous or not tool_text else f"  {one_line(tool_text, limit=120)}"
+        tool_suffix = "" if previous or not tool_text else f"  {one_line(tool_text, limit=120)}"
         self._written_states[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             failure_text = (
@@ -128,15 +132,17 @@ class LineWriter:
             attempt_text = f" (attempt {attempt}{failure_text})" if attempt > 1 else ""
             # The start is known for the first attempt only; a later attempt has just started.
             self._add_line(
-                record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{attempt_text}{title}"
+                record.started_at if attempt == 1 else None,
+                "running",
+                f"{one_line(task_id)}{attempt_text}{tool_suffix}",
             )
         elif previous is None or status is not previous[0]:
             # The record has the time when the node ended, not when it was superseded.
-            is_replaced = status is NodeStatus.SUPERSEDED and previous is not None
-            at = None if is_replaced else record.ended_at
-            self._add_line(at, status.value, f"{one_line(task_id)}{title}{_end_text(record)}")
+            is_newly_superseded = status is NodeStatus.SUPERSEDED and previous is not None
+            at = None if is_newly_superseded else record.ended_at
+            self._add_line(at, status.value, f"{one_line(task_id)}{tool_suffix}{_end_text(record)}")
 
-    def _show_loss(self, task_id: str, call: PendingCall) -> None:
+    def _add_loss_line(self, task_id: str, call: PendingCall) -> None:
         if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._written_losses:
             return
         self._written_losses.add((task_id, call.attempt))

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_INDENT = 8
-"""Maximum indentation: a chain of 50 nodes would leave no room for text."""
+"""Maximum indentation. Without a limit, a chain of 50 nodes would leave no room for text."""
 
 LOST = "lost"
-"""State of a call whose worker died, until the server detects it; the call will be retried."""
+"""State of a call whose worker died, while the server has not detected this yet. The call will be retried."""
 LOST_FINAL = "lost_final"
 """Like `LOST`, but the call will not be retried: it is a `write` call, or this was its last attempt."""
 
@@ -38,19 +38,19 @@ _STATES_BY_IMPORTANCE = (
     NodeStatus.SKIPPED,
     NodeStatus.SUPERSEDED,
 )
-"""Priority of the rows if not all of them fit, most important first."""
+"""If not all rows fit, the rows with the first of these states are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A node, an item, or a group of nodes that do not fit.
+    """Row for a node, an item, or a group of nodes that have no rows of their own.
 
     Args:
         indent: depth in the tree.
-        name: ID of the node or item, or the size of a group.
+        name: ID of the node or item, or the number of nodes in the group.
         tool_text: tool and title.
         elapsed_s: seconds from the start to the end, or to now.
-        detail: progress, error, or why the node waits.
+        detail: progress, error, or the reason why the node waits.
         order: position in the tree.
     """
 
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """The progress of a run at one time: rows in tree order, counts of all nodes by state."""
+    """Progress of a run at one time: rows in tree order, groups of nodes without rows, and counts of all nodes."""
 
     rows: Sequence[Row]
     groups: Sequence[Row]
@@ -150,7 +150,7 @@ def _select_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, max_ro
 
     def priority(entry: tuple[int, TreeNode]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
-        # Within a state: the nodes that ended last, or the next pending nodes.
+        # Within a state, the nodes that ended last are first; nodes without an end are in tree order.
         return rank[displayed_status(record)], -(record.ended_at or 0.0), entry[0]
 
     return sorted(sorted(tree_nodes, key=priority)[:limit])
@@ -226,7 +226,7 @@ def call_text(call: PendingCall, *, now: float) -> str:
 
 
 def lost_text(call: PendingCall, *, now: float) -> str:
-    """Describe when a lost call is retried or fails, which is when the server detects the missing heartbeat."""
+    """Describe when a lost call is retried or fails: as soon as the server detects the missing heartbeat."""
     outcome = "it is retried" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:
         return f"{outcome} when the server detects this"
@@ -240,7 +240,10 @@ def _elapsed_s(record: Record, now: float) -> float | None:
 
 
 def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> float | None:
-    """Return the remaining seconds at the current pace; `None` if `total` is below 10, or until a tenth is done."""
+    """Return the remaining seconds at the average pace.
+
+    Returns `None` if `total` is below 10, if less than a tenth is done, or if everything is done.
+    """
     if started_at is None or total < 10 or done * 10 < total or done == total:
         return None
     return (now - started_at) / done * (total - done)

@@ -1,4 +1,4 @@
-"""Text about requests of runs to people, and the commands that answer them. Pure."""
+"""Text about the requests that runs send to people, and the commands that answer these requests. Pure."""
 
 import json
 import shlex
@@ -36,7 +36,8 @@ def question_text(request: Request, *, limit: int = 300) -> str:
 def request_line(request: Request) -> str:
     """Return a line such as `check waits for ann: Publish?`, with the call that needs approval.
 
-    For the approval of a plan, return the first line; `following_lines` returns the other lines.
+    The prompt for the approval of a plan has several lines. The line has only the first one; `following_lines` returns
+    the others.
     """
     shown_request = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
     text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question_text(shown_request)}"
@@ -52,7 +53,7 @@ def following_lines(request: Request) -> list[str]:
 
 
 def escalation_lines(request: Request) -> list[str]:
-    """Return a line with the earlier assignees of an escalated request and the times."""
+    """Return a line with all assignees of an escalated request, with times; no line for other requests."""
     escalations = request.get("escalations") or ()
     if not escalations:
         return []
@@ -124,7 +125,7 @@ def entity_lines(request: Request) -> list[str]:
 
 
 def _is_about_plan(request: Request) -> bool:
-    """Return whether the request is about a plan: its prompt has a line for each node and replaces the call."""
+    """Return whether the request is about a plan. Its prompt has a line for each node, so the call is not shown."""
     return request.get("purpose") == "plan" or request.get("tool") == ACTIVITY_READ_MODEL_PLAN
 
 
@@ -149,7 +150,7 @@ def _plain_answer_command(request: Request) -> str:
 
 
 def _budget_example(schema: Mapping[str, Any]) -> Any:
-    """Return an answer that raises the first limit of a budget."""
+    """Return an example of an answer: it raises the first limit in the schema of a budget request."""
     limit_names = [name for name in schema.get("properties", {}) if name in _BUDGET_EXAMPLES]
     return {name: _BUDGET_EXAMPLES[name] for name in limit_names[:1]}
 
@@ -201,9 +202,9 @@ def answer_command(request: Request) -> str:
 
 
 def _option_text(request: Request, option: Any) -> str:
-    """Return the command-line text for an option. The option `value` of a failed node also needs a value."""
+    """Return the text that selects an option on the command line. For the option `value`, `--data` is needed too."""
     if option_label(option):
-        # The ID and the label of the option are on a separate line.
+        # `option_lines` lists the IDs and labels.
         return "another id"
     is_value = request.get("purpose") == "error" and option == "value"
     return "value --data JSON" if is_value else _shell_word(option_name(option))

@@ -1,6 +1,6 @@
-"""Text about a question that is answered in rounds: its interpretation, and the results of each round.
+"""Text about a run that answers a question in rounds: the interpretation, and the results of each round.
 
-`decode_rounds` decodes the part `rounds` of a document, for the live progress, the progress lines and the final text.
+The live progress, the progress lines and the final text all use `decode_rounds`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_TEXT_CHARACTERS = 600
-"""Maximum length of a text of a planner or worker tool."""
+"""Maximum length of a text that a planner or worker tool wrote."""
 OMITTED = "omitted"
 """Status of a line with the number of omitted results."""
 NO_CALL_TEXTS: Mapping[str, str] = MappingProxyType({})
 _OPEN_STATUSES = ("pending", "running")
 _END_TEXTS = {"pending": "never started", OMITTED: ""}
-"""Status -> its text at the end of a run, if that differs from the name of the status."""
+"""Status of a sub-goal -> text after the end of a run; the default is the name of the status."""
 _PHASES = {
     "idle": "waiting for a worker",
     "planning": "the planner decides what to do next",
@@ -42,7 +42,7 @@ class RoundLine:
     """A line about the rounds of a run.
 
     Args:
-        key: `meant`, `round 2` or `sg3`.
+        key: identifies the line: `meant` (the interpretation), `round 2`, or `sg3` (the sub-goal 3).
         name: sub-goal and worker tool, or the heading of the line.
         text: text of a model or worker tool, such as a reason or an error; may be empty.
         is_accepted: false for the reason of a plan that was rejected.
@@ -65,18 +65,18 @@ def rounds_of(view: "RunView") -> Mapping[str, Any] | None:
 
 
 def call_texts_of(view: "RunView", *, now: float) -> Mapping[str, str]:
-    """Return a text for each open call whose state is more than "running": `sg3` or `plan` -> attempt and reason."""
+    """Return texts about open calls that were retried, lost or cancelled: `sg3` or `plan` -> attempt and reason."""
     call_texts = {}
     for task_id, call in view.pending.items():
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
         if text := ", ".join(filter(None, [attempt, call_text(call, now=now)])):
-            # Later attempts of a sub-goal and later calls of the planner have a number after the name.
+            # Later attempts of a sub-goal and later calls of the planner have IDs such as `sg3#2`.
             call_texts[task_id.partition("#")[0]] = one_line(text, limit=MAX_TEXT_CHARACTERS)
     return call_texts
 
 
 def round_times_of(view: "RunView") -> Mapping[str, float]:
-    """Return when the lines of a question became known: key of a line -> seconds since the epoch."""
+    """Return the times of the lines about rounds: key of a line -> seconds since the epoch."""
     scheduler = view.scheduler
     if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):
         return {}
@@ -92,7 +92,7 @@ def round_times_of(view: "RunView") -> Mapping[str, float]:
 
 
 def decode_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
-    """Yield the interpretation of a question, and its rounds with their results and open sub-goals.
+    """Yield the interpretation of the question, then each round with its results and open sub-goals.
 
     Args:
         rounds_part: the part `rounds` of a document.
@@ -122,7 +122,7 @@ def decode_rounds(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
 
 
 def final_round_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the text about the rounds of a run that has ended; nothing for other runs."""
+    """Yield lines about the rounds of a run that has ended; nothing for a run without rounds."""
     rounds_part = document.get("rounds")
     if not isinstance(rounds_part, Mapping):
         return
@@ -144,7 +144,7 @@ def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
-    """Return the phase of a question on one line; `None` for other runs.
+    """Return the current round and phase of a run on one line; `None` for a run without rounds.
 
     Args:
         is_closed: the run has ended.
@@ -157,7 +157,7 @@ def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
 
 
 def phase_text(rounds_part: Mapping[str, Any]) -> str:
-    """Return the text of the phase of a question, or the reason of its failure.
+    """Describe the phase of a run that answers a question in rounds; for a failed run, return the reason.
 
     Args:
         rounds_part: the part `rounds` of a document.
@@ -187,7 +187,7 @@ def new_round_lines(rounds_part: Mapping[str, Any] | None, printed_keys: set[str
     new_texts = []
     for line in lines:
         text = line.text if line.is_accepted else f"rejected: {line.text}"
-        # Each rejected answer is shown once.
+        # Each rejected plan is shown once.
         key = line.key if line.is_accepted else f"{line.key}: {text}"
         if key not in printed_keys:
             new_texts.append((line.key, text))

@@ -1,4 +1,4 @@
-"""Live progress of a question that is answered in rounds: interpretation, rounds and sub-goals."""
+"""Live progress of a run that answers a question in rounds: interpretation, rounds and sub-goals."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ _MARKS = {
 def rounds_table(
     rounds_part: Mapping[str, Any], *, max_rows: int, call_texts: Mapping[str, str] = NO_CALL_TEXTS
 ) -> Table:
-    """Return the newest lines about the rounds of a run, as many as fit.
+    """Return a table of the newest lines about the rounds of a run, as many as fit.
 
     Args:
         rounds_part: the part `rounds` of a document.
@@ -63,7 +63,7 @@ def _rows(rounds_part: Mapping[str, Any], call_texts: Mapping[str, str]) -> Iter
             )
         else:
             yield Text(""), _text(f"{line.name}: {line.text}")
-    # If the planner failed, this text is the only line of the run.
+    # If the first call of the planner failed, there is no other line about the run.
     text = _text(phase_text(rounds_part), "dim")
     # At most one of these calls is open.
     if call_text := next(filter(None, map(call_texts.get, (INTENTION, PLAN, ANSWER))), ""):

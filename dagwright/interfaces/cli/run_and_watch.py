@@ -68,7 +68,7 @@ def _follow_run_with_missing_tools(
 ) -> int:
     """Follow the existing run of a plan whose tools have since been renamed or removed.
 
-    The plan is rejected if it has other problems or no run.
+    The plan is rejected if it has problems other than missing tools, or if it has no run.
     """
     if request.workflow_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
         print_problems(request, invalid, output)
@@ -126,7 +126,7 @@ class RunPresentation:
     Args:
         write: writes the end of the run, or its document.
         output: output of the command.
-        on_served: called as soon as the run is served, before the command follows it.
+        on_served: called as soon as a worker of the command serves the run, before the command follows the run.
         exit_watchdog: started after the end of the run; ends the process if steps of other runs do not end.
     """
 
@@ -239,7 +239,7 @@ async def follow_to_end(
                 await presentation.on_served(runs, workflow_id, output)
             view = await RunFollower(runs, connection.client, workflow_id, output=output).follow_until()
             await _show_end(runs, view, presentation)
-            # Before the worker drains: a step that does not end must not delay the result.
+            # The watchdog starts before the worker drains, so that a step that does not end cannot delay the exit.
             if presentation.exit_watchdog is not None:
                 presentation.exit_watchdog.start(exit_code_of(view.status))
             return exit_code_of(view.status)
@@ -320,4 +320,6 @@ def reject_batch(request: RunRequest) -> None:
         CommandError: the plan is a batch.
     """
     if is_batch(request):
-        raise CommandError("--session: a turn is one run, and a .jsonl file has one run per line; omit it")
+        raise CommandError(
+            "--session: a turn of a session is one run, but a .jsonl file has one run per line; omit --session"
+        )

@@ -60,7 +60,7 @@ class RunRequest:
     is_repairing: Repair = False
     workflow_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Run ID; a run that exists with the same plan is continued."),
+        typer.Option("--id", metavar="ID", help="Run ID; an existing run with this ID and the same plan is continued."),
     ] = None
     non_interactive: Annotated[
         bool, typer.Option("--non-interactive", help="Fail on missing inputs and unclear lookups instead of asking.")
@@ -81,7 +81,7 @@ class RunRequest:
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="S", help="Run the plan as a turn of session S, which resolves @names of the plan."
+            "--session", metavar="S", help="Run the plan as a turn of session S; @names are those of the session."
         ),
     ] = None
 
@@ -119,11 +119,13 @@ class ListRequest:
         typer.Option("--status", metavar="STATUS", help="Only runs with this status, such as failed."),
     ] = None
     title: Annotated[
-        str | None, typer.Option("--title", metavar="TEXT", help="Only runs whose title or ID starts with this.")
+        str | None, typer.Option("--title", metavar="TEXT", help="Only runs whose title or ID starts with TEXT.")
     ] = None
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHEN", help="Only runs started since this time: 2h (ago) or 2026-11-23."),
+        typer.Option(
+            "--since", metavar="WHEN", help="Only runs started since this time, such as 2h (2 hours ago) or 2026-11-23."
+        ),
     ] = None
     tags: Annotated[
         Sequence[str], typer.Option("--tag", metavar="KEY=VALUE", help="Only runs with this tag; repeatable.")
@@ -157,7 +159,10 @@ class ForkRequest:
 run = command(RunRequest, "run_batch", "run", summary="Run a plan and wait until it ends.")
 check = command(CheckRequest, "check_command", "check", summary="Validate plans without a server.")
 list_runs = command(
-    ListRequest, "show_commands", "list_runs", summary="List the open runs, then the other runs; the newest are first."
+    ListRequest,
+    "show_commands",
+    "list_runs",
+    summary="List the open runs, then the ended runs, each with the newest first.",
 )
 fork = command(
     ForkRequest,
@@ -224,7 +229,7 @@ def graph(
 
 def node(
     workflow_id: RunId,
-    node_id: Annotated[str, typer.Argument(metavar="N", help="ID of the node, or of an item: sum[north].")],
+    node_id: Annotated[str, typer.Argument(metavar="N", help="ID of a node, or of an item, such as sum[north].")],
     *,
     full: Full = False,
     json: Json = False,
@@ -240,7 +245,9 @@ def explain(
     *,
     node: Annotated[
         str | None,
-        typer.Option("--node", metavar="N", help="Explain a node or item: check, sum[north], archive/check."),
+        typer.Option(
+            "--node", metavar="N", help="Explain this node or item, such as check, sum[north] or archive/check."
+        ),
     ] = None,
     json: Json = False,
 ) -> int:

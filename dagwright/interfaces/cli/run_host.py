@@ -27,11 +27,12 @@ async def open_start_connection(
     Problems that would prevent every worker from serving a run are reported before the run starts.
 
     Args:
-        has_worker: the command serves runs, so its settings must be those of the other processes that serve runs.
+        has_worker: whether the command runs a worker. Its settings must then be those of the other processes that
+            serve runs of this folder.
 
     Raises:
-        SettingsDiffer: another process that serves runs of the folder has other settings.
-        PricesUnreadable: the prices of models, which every worker needs, cannot be read.
+        SettingsDiffer: another process that serves runs of this folder has other settings.
+        PricesUnreadable: the prices of models cannot be read; every worker needs them.
         ServerUnreachable: no server is reachable.
         StoreMismatch: the workers use another payload store.
         StoreUnavailable: large values cannot be stored.
@@ -52,7 +53,7 @@ async def serving_toolset(client: Client, toolset: Toolset | None, *, settings: 
         toolset: tools of the worker; `None` starts no worker.
 
     Raises:
-        CommandError: another process that serves runs of the folder has other settings.
+        CommandError: another process that serves runs of this folder has other settings.
     """
     if toolset is None:
         yield
@@ -114,7 +115,9 @@ def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
 
 
 def templates_of(settings: Settings, toolset: Toolset) -> TemplateFolder | None:
-    """Return the folder of published plans, `None` if no folder is set; an error is logged for each unusable file.
+    """Return the folder of published plans; `None` if no folder is set.
+
+    An error is logged for each unusable file.
 
     Raises:
         TemplatesUnreadable: the folder cannot be read or has no plan.

@@ -44,7 +44,7 @@ _INTENT_PREFIX = "@result_"
 """Prefix of the IDs of nodes that were created for intents."""
 
 _DONE_STATES = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
-"""States of the nodes if a run was cancelled after its last node had ended."""
+"""If all nodes have these states, the last node had ended before the run was cancelled."""
 _MISSING_PART_CODES = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
@@ -60,13 +60,13 @@ def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> N
 
 
 def print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
-    """Write the answer to a request, then how its run ended."""
+    """Write the answer of a run that `ask` started, then how the run ended."""
     _print_rounds_and_output(document, output, write=output.answer)
     print_answer_end(view, document, output)
 
 
 def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
-    """Write how the run of a request ended, after its answer was written."""
+    """Write how a run that `ask` started ended. Its answer has been written already."""
     output.print(summary_line(view, document))
     _print_failures(document, output)
     for line in replan_lines(document):
@@ -81,10 +81,10 @@ def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Outpu
 def _print_rounds_and_output(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
     """Write the results of the rounds, if there are any, and the output of a run.
 
-    For intents, which have no answer, write the explanation of the model and the results instead.
+    A run of intents has no answer: the explanation of the model and the results are written instead.
 
     Args:
-        write: writes the output if it is text; by default, the text is written unchanged.
+        write: writes the output if it is a text; by default, `output.print` does.
     """
     round_lines = [*final_round_lines(document)]
     for line in round_lines:
@@ -157,7 +157,7 @@ def _lookup_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each replan of a request with its reason."""
+    """Yield a line for each replan of a run, with the reason."""
     for node_id, node in document["nodes"].items():
         if role_of(node_id) == PLAN and (node["title"] or "").startswith(REPLAN_TITLE):
             state = "" if node["status"] == "completed" else f" ({node['status']})"
@@ -165,7 +165,7 @@ def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the repairs of the plan that a model wrote, and its ignored parts."""
+    """Yield the repairs of the plan that a model wrote, and the parts of the plan that were ignored."""
     plan_node_id, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
         result = node["result"]
@@ -178,8 +178,8 @@ def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _repair_line(note: Mapping[str, Any]) -> str:
-    node = f" ({one_line(note['node_id'])})" if note["node_id"] else ""
-    return f"{one_line(note['message'], limit=300)}{node}"
+    node_suffix = f" ({one_line(note['node_id'])})" if note["node_id"] else ""
+    return f"{one_line(note['message'], limit=300)}{node_suffix}"
 
 
 def print_result(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
@@ -199,8 +199,8 @@ def print_result(view: "RunView", document: Mapping[str, Any], output: Output) -
 def _print_missing_parts(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
         if note["code"] in _MISSING_PART_CODES:
-            node = f"{note['node_id']}: " if note.get("node_id") else ""
-            output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
+            node_prefix = f"{note['node_id']}: " if note.get("node_id") else ""
+            output.print(f"note: {one_line(node_prefix + note['message'], limit=1_000)}")
     if (loss_reason := output_loss_reason(document["notes"])) is not None:
         output.log(f"error: the output is not loaded: {one_line(loss_reason.removeprefix('output: '), limit=1_000)}")
 
@@ -301,7 +301,7 @@ def _rounds_hint(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _commands_of_last_plan(document: Mapping[str, Any], *roles: str) -> str:
     number = max(
-        (node.partition("#")[2] for node in document["nodes"] if role_of(node) == PLAN),
+        (node_id.partition("#")[2] for node_id in document["nodes"] if role_of(node_id) == PLAN),
         key=_number_or_1,
         default="",
     )

@@ -28,7 +28,7 @@ def serve(request: ServeRequest, output: Output) -> int:
 
     Raises:
         CommandError: the address is not available.
-        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+        TemplatesUnreadable: the folder of templates (`--plans`) cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
@@ -37,7 +37,7 @@ def serve(request: ServeRequest, output: Output) -> int:
 
 
 def _check_key_file(settings: Settings) -> None:
-    """Check that a configured file of keys exists: without the file, the API would need no key.
+    """Check that a configured file of keys exists. Without the file, the API would require no key.
 
     Raises:
         CommandError: the file does not exist.
@@ -100,7 +100,7 @@ async def _serve(
                 stop_event=context.stopping,
                 proxies=settings.api_proxies,
             ),
-            # The innermost context, so that the gateway can report the draining of the worker.
+            # The innermost context, so that the gateway can still report its state while the worker drains.
             serving_toolset(connection.client, worker_toolset, settings=settings),
         ):
             address = address_of(listener)

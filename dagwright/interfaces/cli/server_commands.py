@@ -18,18 +18,22 @@ MCP_HOST, MCP_PORT = "127.0.0.1", 8765
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", metavar="PORT", min=0, max=65535, help="Port, 0 for any free port; default: 8484, or any free port."
+        "--port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port, or 0 for any free port; default: 8484, or any free port if 8484 is in use.",
     ),
 ]
 
 NoAuth = Annotated[
-    bool, typer.Option("--no-auth", help="Listen on addresses other than localhost without keys, for any client.")
+    bool, typer.Option("--no-auth", help="Start without API keys, even if other machines can reach the address.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """Arguments of `worker`. Task queue and role default to those of the settings."""
+    """Arguments of `worker`. The settings have the default task queue and role."""
 
     tools: Tools = ()
     agents: Agents = ()
@@ -42,7 +46,7 @@ class WorkerRequest:
         typer.Option(
             "--serve",
             metavar="ROLE",
-            help="workflows (execute runs), tools (call tools and models) or all; default: DAGWRIGHT_SERVE.",
+            help="Role: workflows (execute runs), tools (call tools and models) or all; default: DAGWRIGHT_SERVE.",
         ),
     ] = None
 
@@ -52,7 +56,7 @@ class ServeRequest:
     """Arguments of `serve`.
 
     Args:
-        address_file: file to which the address is written, for the command that started this process.
+        address_file: file for the address of the API; the command that started this process reads it.
     """
 
     host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 for all.")] = (

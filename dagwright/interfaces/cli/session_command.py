@@ -31,7 +31,7 @@ def session(request: SessionRequest, output: Output) -> int:
     """Show a session, end it, or list the newest sessions.
 
     Raises:
-        CommandError: `--end` without a name, or `--after` is not a cursor.
+        CommandError: `--end` is given without a name, or `--after` is not a cursor.
         SessionNameInvalid: the name is invalid.
         SessionNotFound: the session does not exist.
     """

@@ -1,4 +1,4 @@
-"""`ask --session` and `run --session`: start a turn of a session after its previous turn, and follow it."""
+"""`ask --session` and `run --session`: start a turn of a session after its previous turn, and follow the new turn."""
 
 from dataclasses import replace
 from functools import partial
@@ -75,7 +75,7 @@ def run_in_session(
     presentation: RunPresentation,
     settings: Settings,
 ) -> int:
-    """Start the run of a turn when the session is free, follow it to its end, and return the exit code."""
+    """Start the run of a turn when the session is free, follow the run to its end, and return the exit code."""
     output = presentation.output
 
     async def work(interrupt_handling: InterruptHandling) -> int:
@@ -119,7 +119,7 @@ async def _start_turn(
     def log_busy_session(running_turn: Turn) -> None:
         run_id = one_line(running_turn.run_id)
         output.log(
-            f"{busy_session_text(turn_request.name, running_turn)}; this request waits for the end of that run: "
+            f"{busy_session_text(turn_request.name, running_turn)}; this turn waits for the end of that run: "
             f"`dagwright watch {run_id}` shows it, `dagwright inbox` lists its requests"
         )
 

@@ -20,7 +20,7 @@ class DocumentedCommand(TyperCommand):
     """A command whose help shows the metavar of an option without the Python type, and links to the documentation."""
 
     def get_help(self, ctx: Any) -> str:
-        # Replaced by spaces, so that the columns stay aligned.
+        # The type is replaced by spaces, so that the columns stay aligned.
         return _TYPE_PATTERN.sub(lambda match: " " * len(match[0]), super().get_help(ctx))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -55,7 +55,7 @@ def summary_of(command: Any) -> str:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
-NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours, as with the variable NO_COLOR.")]
 Tools = Annotated[
     Sequence[str],
     typer.Option(
@@ -124,7 +124,9 @@ FairnessKey = Annotated[
 ]
 FairnessWeight = Annotated[
     float | None,
-    typer.Option("--fairness-weight", metavar="WEIGHT", help="Share of the group relative to others; default: 1."),
+    typer.Option(
+        "--fairness-weight", metavar="WEIGHT", help="Weight of the group relative to other groups; default: 1."
+    ),
 ]
 Deadline = Annotated[
     str | None, typer.Option("--deadline", metavar="DURATION", help="Time limit of the run, such as 90s or 2h.")
@@ -144,11 +146,15 @@ NoWorker = Annotated[bool, typer.Option("--no-worker", help="Start no worker; ot
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the change.")]
 After = Annotated[
     str | None,
-    typer.Option("--after", metavar="CURSOR", help="Show the next page of a list: `next` of the previous page."),
+    typer.Option(
+        "--after", metavar="CURSOR", help="Show the page after this cursor, which is `next` of the previous page."
+    ),
 ]
 By = Annotated[
     str | None,
     typer.Option("--by", metavar="NAME", help="Name of the person who gives the command; default: your account."),
 ]
-Node = Annotated[str, typer.Option("--node", metavar="N", help="Node: sum, sum[north], archive/check.")]
+Node = Annotated[
+    str, typer.Option("--node", metavar="N", help="ID of a node or item, such as sum, sum[north] or archive/check.")
+]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Run ID.")]

@@ -138,7 +138,7 @@ def result(request: ShowRequest, output: Output) -> int:
 
 
 def _stream_result(request: ShowRequest, output: Output) -> int:
-    """Write the document with every node and value, which may exceed the memory."""
+    """Write the document with every node and value as a stream, because the document may exceed the memory."""
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
@@ -233,7 +233,7 @@ def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunVie
 
 
 def report_starting_worker(document: Document) -> Document:
-    """Return the document with reasons and a note about a starting worker instead of a missing worker."""
+    """Replace the reasons and the note about a missing worker by those about a starting worker."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
     nodes = {
         name: {**node, "reason": STARTING_MESSAGE} if (node["reason"] or "").startswith("no worker for ") else node

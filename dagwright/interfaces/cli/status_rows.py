@@ -1,6 +1,6 @@
 """Select the nodes and items that `status` lists.
 
-Of a large map, the failed and the open items and the counts are listed; with `--all-items`, every item.
+For a large map, `status` lists the counts, the failed items and the open items; with `--all-items`, every item.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ ITEMS_LISTED = 20
 _FAILED_STATES = ("failed", "blocked", "cancelled")
 _OPEN_STATES = ("waiting", "running")
 _MAX_ITEMS_PER_LIST = 20
-"""Maximum number of listed failed items of a larger map, and of its listed open items."""
+"""Maximum number of failed items that are listed for a larger map; the same maximum applies to its open items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def status_rows(
 
     Args:
         nodes: nodes of the document.
-        node_id_of: returns the ID of a node for the node and for its items.
+        node_id_of: converts the ID of a node or item to the ID of the node.
         lists_all_items: list every item.
     """
     item_ids_of_map: dict[str, list[str]] = {}

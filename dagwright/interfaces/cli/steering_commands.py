@@ -1,4 +1,7 @@
-"""Names, options and help of the commands that change running runs and tools. Other modules implement the commands."""
+"""Names, options and help of the commands that change open runs, tools and limits.
+
+Other modules implement the commands.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +71,7 @@ class CallLimitRequest:
         Sequence[str],
         typer.Argument(
             metavar="LIMIT...",
-            help="20/s, 500/min, concurrency=5, tokens=100000 (per minute), tokens=2000000/day or money=5/day.",
+            help="Any of 20/s, 500/min, concurrency=5, tokens=100000 (per minute), tokens=2000000/day, money=5/day.",
         ),
     ]
     tools: Tools = ()
@@ -81,7 +84,8 @@ def cancel(
     reason: Reason = None,
     by: By = None,
     node: Annotated[
-        str | None, typer.Option("--node", metavar="N", help="Cancel only this node: sum, sum[north], archive/check.")
+        str | None,
+        typer.Option("--node", metavar="N", help="Cancel only this node or item, such as sum or sum[north]."),
     ] = None,
     branch: Annotated[
         bool, typer.Option("--branch", help="With --node: also cancel the nodes that cannot run without this node.")

@@ -111,7 +111,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
 
 
 def adopt(is_confirmed: bool, output: Output) -> int:
-    """Assign the store of the settings to the task queue, for all its workers; without `is_confirmed` only report."""
+    """Make all workers of the task queue use the store of the settings; without `is_confirmed`, only report."""
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:

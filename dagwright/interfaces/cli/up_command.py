@@ -22,7 +22,7 @@ def up(request: UpRequest, output: Output) -> int:
 
     Raises:
         CommandError: the gateway does not start, or a running process has other settings.
-        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+        TemplatesUnreadable: the folder of templates (`--plans`) cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))

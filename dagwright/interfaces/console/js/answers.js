@@ -1,7 +1,7 @@
 // A card for one open request: its prompt and a form for the answer, depending on its type.
 
 import { runPath } from "./api.js";
-import { el, fill, json, say } from "./dom.js";
+import { announce, el, fill, jsonBlock } from "./dom.js";
 import { jsonForm, schemaForm } from "./forms.js";
 import { inlineMarkdown, markdown } from "./markdown.js";
 import { createPageCheck } from "./page.js";
@@ -47,7 +47,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
   const allRow = el("label", { class: "choice all", hidden: true }, allCheckbox, allLabel);
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const buttons = form.actions.map((action) =>
-    el("button", { type: "button", class: action.isMain ? "main" : "", onclick: () => answer(action) }, action.label),
+    el("button", { type: "button", class: action.isMain ? "main" : "", onclick: () => submitAnswer(action) }, action.label),
   );
   const age = el("span", { class: "hint" });
   const actions = el("div", { class: "actions" }, buttons);
@@ -70,7 +70,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
   let isTouched = false;
   element.addEventListener("input", () => (isTouched = true));
 
-  async function answer(action) {
+  async function submitAnswer(action) {
     problem.hidden = true;
     const value = action.read();
     if (value === undefined) return;
@@ -80,7 +80,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
       const message = await send({ answer: value, all: allCheckbox.checked, note: note.value.trim() || null });
       const answersAll = allCheckbox.checked;
       showConfirmation(message);
-      say(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
+      announce(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
       onDone(request, { all: answersAll });
     } catch (error) {
       problem.textContent = error.message;
@@ -141,8 +141,8 @@ function titleOf(request) {
 function requestFacts(request, hidesRun) {
   const facts = [];
   if (!hidesRun) {
-    const node = request.node_id ? `?node=${encodeURIComponent(request.node_id)}` : "";
-    facts.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.title ?? request.run_id), " · ");
+    const query = request.node_id ? `?node=${encodeURIComponent(request.node_id)}` : "";
+    facts.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${query}` }, request.title ?? request.run_id), " · ");
     if (request.title) facts.push(el("code", {}, request.run_id), " · ");
     facts.push(temporalLink(request.run_id), " ");
   }
@@ -169,9 +169,9 @@ function formOf(request, id) {
 function promptDetails(request) {
   const details = String(request.prompt ?? "").split("\n").slice(1).join("\n");
   if (!details.trim()) return [];
-  // A plan to approve has a line for each step, which is not Markdown.
+  // The prompt for the approval of a plan has a line for each step. These lines are not Markdown.
   const isPlan = request.purpose === "plan" || request.tool === READ_PLAN_TOOL;
-  return [isPlan ? json(details, "Plan to approve") : markdown(details)];
+  return [isPlan ? jsonBlock(details, "Plan to approve") : markdown(details)];
 }
 
 function approvalForm(request, id) {
@@ -184,7 +184,7 @@ function approvalForm(request, id) {
   let remember = null;
   const callControls = [];
   if (isCall) {
-    content.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), json(request.arguments ?? {}, "Arguments"));
+    content.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), jsonBlock(request.arguments ?? {}, "Arguments"));
     if (entities.length) content.push(el("ul", { class: "entities" }, entities));
     argumentsForm = jsonForm({ value: request.arguments ?? {}, label: "Arguments to approve instead" });
     remember = el("input", { type: "checkbox" });
@@ -335,7 +335,7 @@ function textForm(request, id) {
   const text = el("textarea", { id: `${id}-text`, rows: "4" });
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const canAddNodes = request.type === "GUIDANCE";
-  const nodesForm = canAddNodes ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
+  const nodesForm = canAddNodes ? jsonForm({ label: "Nodes to add (a JSON list, as in a plan)", required: false }) : null;
   const element = el(
     "div",
     {},

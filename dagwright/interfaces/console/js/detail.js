@@ -1,7 +1,7 @@
 // One node or item: arguments, result, lineage, and the explanation of its state.
 
 import { nodePath, runPath } from "./api.js";
-import { el, fill, json } from "./dom.js";
+import { el, fill, jsonBlock } from "./dom.js";
 import { ENDED_NODE_STATES, stateMark } from "./states.js";
 import { temporalLink } from "./temporal.js";
 import { timeBetweenText, timeText } from "./times.js";
@@ -23,7 +23,12 @@ export class Detail {
   #commandsState = "";
   #id = null;
 
-  /** currentRun: returns the current run; createCommands: creates the commands for a node; go: opens a page; onNode: opens another node. */
+  /**
+   * createCommands: creates the buttons for the commands of a node.
+   * currentRun: returns the current document of the run.
+   * go: opens a page.
+   * onNode: opens another node.
+   */
   constructor(runId, { api, go, createCommands, currentRun, onClose, onNode }) {
     Object.assign(this, { title: el("h2"), actions: el("div", { class: "actions" }), body: el("div"), why: el("div") });
     this.#runId = runId;
@@ -90,7 +95,7 @@ export class Detail {
     const state = `${run.status} ${node.status} ${node.attempts}`;
     if (state !== this.#commandsState) {
       this.#commandsState = state;
-      // The document of a node in a sub-plan has the run of the sub-plan.
+      // The document of a node in a sub-plan has the run ID of the sub-plan.
       fill(this.actions, this.#createCommands(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#runId));
     }
     const facts = [
@@ -105,17 +110,17 @@ export class Detail {
       ["Message", node.message],
       ...Object.entries(node.lineage ?? {})
         .filter(([name, value]) => !FIELDS_SHOWN_ELSEWHERE.has(name) && value !== null)
-        .map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? json(value, name) : String(value)]),
+        .map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? jsonBlock(value, name) : String(value)]),
     ];
     fill(
       this.body,
       el("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
       node.notes?.map((note) => el("p", { class: "notice" }, note.message)),
       node.error && el("p", { class: "problem" }, `${node.error.code}: ${node.error.message}`),
-      node.arguments != null && [el("h3", {}, "Arguments"), json(node.arguments, "Arguments")],
-      node.items && [el("h3", {}, "Items"), json(node.items, "Items")],
-      node.result != null && [el("h3", {}, "Result"), json(node.result, "Result")],
-      node.usage && [el("h3", {}, "Used"), json(node.usage, "Used")],
+      node.arguments != null && [el("h3", {}, "Arguments"), jsonBlock(node.arguments, "Arguments")],
+      node.items && [el("h3", {}, "Items"), jsonBlock(node.items, "Items")],
+      node.result != null && [el("h3", {}, "Result"), jsonBlock(node.result, "Result")],
+      node.usage && [el("h3", {}, "Used"), jsonBlock(node.usage, "Used")],
     );
   }
 

@@ -1,6 +1,6 @@
 // A dialog that asks for the parameters of a command, sends the command, and shows errors.
 
-import { el, say } from "./dom.js";
+import { announce, el } from "./dom.js";
 import { createPageCheck } from "./page.js";
 
 let dialogCount = 0;
@@ -21,36 +21,36 @@ export function runName(run) {
  *
  * run: the run of the command, `{run_id, title}`, which the dialog shows.
  * content: elements; `focus` gets the focus first, by default the first field.
- * actions: buttons, [{label, isMain, isDangerous, run}]. If `run` returns a text, the dialog is closed and the text is
- *     announced; if it returns undefined, the dialog stays open. Errors of `run` are shown in the dialog.
+ * actions: buttons, [{label, isMain, isDangerous, perform}]. If `perform` returns a text, the dialog is closed and the
+ *     text is announced. If `perform` returns undefined, the dialog stays open. Its errors are shown in the dialog.
  *
  * Returns the dialog.
  */
-export function openDialog(title, { run: dialogRun, content, actions, isWide = false, focus }) {
+export function openDialog(title, { run, content, actions, isWide = false, focus }) {
   dialogCount += 1;
   const id = `dialog-${dialogCount}`;
   const isHere = createPageCheck();
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const buttons = actions.map((action) => {
     const cssClass = [action.isMain && "main", action.isDangerous && "danger"].filter(Boolean).join(" ");
-    return el("button", { type: "button", class: cssClass, onclick: () => run(action) }, action.label);
+    return el("button", { type: "button", class: cssClass, onclick: () => performAction(action) }, action.label);
   });
-  const close = el("button", { type: "button", onclick: () => dialog.close() }, "Leave it");
+  const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
   const dialog = el(
     "dialog",
     { class: isWide ? "act wide" : "act", "aria-labelledby": id, "aria-describedby": `${id}-run` },
     el("h2", { id }, title),
-    el("p", { class: "dialog-run", id: `${id}-run` }, "Run ", dialogRun.title && [el("strong", {}, dialogRun.title), " "], el("code", {}, dialogRun.run_id)),
+    el("p", { class: "dialog-run", id: `${id}-run` }, "Run ", run.title && [el("strong", {}, run.title), " "], el("code", {}, run.run_id)),
     el("div", { class: "dialog-content" }, content),
     problem,
     el("div", { class: "actions" }, buttons, close),
   );
 
-  async function run(action) {
+  async function performAction(action) {
     showError("");
     setEnabled(false);
     try {
-      const message = await action.run();
+      const message = await action.perform();
       if (message !== undefined) {
         dialog.close();
         report(message);
@@ -64,7 +64,7 @@ export function openDialog(title, { run: dialogRun, content, actions, isWide = f
 
   // On another page, the message names the run.
   function report(message) {
-    say(isHere() ? message : `${title}, ${runName(dialogRun)}: ${message}`);
+    announce(isHere() ? message : `${title}, ${runName(run)}: ${message}`);
   }
 
   function showError(message) {

@@ -1,4 +1,4 @@
-// Creates elements. Children that are strings become text, never HTML, so content of runs and people is safe.
+// Creates elements. Children that are strings become text, never HTML, so texts from runs and people are harmless.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -36,13 +36,13 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** Announces a message, also to screen readers. */
-export function say(message) {
+/** Shows a message in the status line, which screen readers announce. */
+export function announce(message) {
   document.getElementById("status-line").textContent = message;
 }
 
-/** A value as indented JSON in a block that can be scrolled with the keyboard. */
-export function json(value, label) {
+/** An element with a value as indented JSON; it can be scrolled with the keyboard. */
+export function jsonBlock(value, label) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return el("pre", { class: "json", tabindex: "0", role: "region", "aria-label": label ?? "value" }, text ?? "null");
 }

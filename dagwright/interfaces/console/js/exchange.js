@@ -1,9 +1,9 @@
-// One turn of a chat: the request, progress, questions, and the answer while a model writes it.
+// One turn of a chat: text of the user, progress, open requests of the run, and the answer while a model writes it.
 
 import { requestKey, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
 import { answerRequest, chatRequest, followAnswer } from "./chat_stream.js";
-import { el, fill, say } from "./dom.js";
+import { announce, el, fill } from "./dom.js";
 import { pause } from "./events.js";
 import { GrowingMarkdown } from "./markdown.js";
 import { countText, ENDED_NODE_STATES, stateMark, stateLabel } from "./states.js";
@@ -11,20 +11,20 @@ import { temporalLink } from "./temporal.js";
 import { userName } from "./user_name.js";
 
 const NODES_SHOWN = 40;
-const POLL_MS = 3000;
+const POLL_MS = 3000; // between two reads of the open requests
 const ANSWER_DELAY_MS = 200;
 
 export class Exchange {
   /**
-   * request: the request as text.
+   * userText: what the user has asked.
    * onRun: called when the run has started. onEnd: called when the turn has ended.
    */
-  constructor(request, { api, onRun = () => {}, onEnd = () => {} }) {
+  constructor(userText, { api, onRun = () => {}, onEnd = () => {} }) {
     this.api = api;
     this.onRun = onRun;
     this.onEnd = onEnd;
     this.runId = null;
-    this.request = request;
+    this.userText = userText;
     this.text = "";
     this.nodes = new Map();
     this.cards = new Map();
@@ -39,19 +39,19 @@ export class Exchange {
     };
     this.link = el("p", { class: "facts" });
     this.offlineNotice = el("p", { class: "offline", role: "status", hidden: true });
-    this.counts = el("summary", {}, "Progress");
-    this.list = el("ul", { class: "steps" });
-    this.progress = el("details", { class: "progress", open: true, hidden: true }, this.counts, this.list);
-    this.questions = el("div", { class: "cards" });
+    this.progressSummary = el("summary", {}, "Progress");
+    this.nodeList = el("ul", { class: "steps" });
+    this.progress = el("details", { class: "progress", open: true, hidden: true }, this.progressSummary, this.nodeList);
+    this.requestCards = el("div", { class: "cards" });
     this.answer = el("div", { class: "answer-text" });
     this.answerMarkdown = new GrowingMarkdown(this.answer);
     this.problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.stopButton = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
     this.element = el(
       "article",
-      { class: "exchange", "aria-label": `Request: ${request.slice(0, 80)}` },
-      el("div", { class: "turn-user" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, request)),
-      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.questions, this.offlineNotice, this.answer, this.problem, this.stopButton),
+      { class: "exchange", "aria-label": `Request: ${userText.slice(0, 80)}` },
+      el("div", { class: "turn-user" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, userText)),
+      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.requestCards, this.offlineNotice, this.answer, this.problem, this.stopButton),
     );
   }
 
@@ -66,7 +66,7 @@ export class Exchange {
     return exchange;
   }
 
-  /** Send the request, and follow its run to the end. */
+  /** Sends the text of the user, and follows the run to its end. */
   async ask(body, key) {
     await this.follow(chatRequest({ user: userName() ?? undefined, ...body }, key));
   }
@@ -80,7 +80,7 @@ export class Exchange {
   /** The turn as messages, for a model that is called without a session. */
   messages() {
     return [
-      { role: "user", content: this.request },
+      { role: "user", content: this.userText },
       ...(this.text ? [{ role: "assistant", content: this.text }] : []),
     ];
   }
@@ -90,20 +90,20 @@ export class Exchange {
     this.abortController.abort();
   }
 
-  async follow(firstRequest) {
-    let request = firstRequest;
+  async follow(firstHttpRequest) {
+    let httpRequest = firstHttpRequest;
     this.element.setAttribute("aria-busy", "true");
     if (this.runId === null) fill(this.link, el("span", { class: "hint" }, "Starting, or waiting for the previous turn…"));
     try {
       for (;;) {
-        const { calls, runSummary } = await followAnswer(request, { handlers: this.handlers, signal: this.abortController.signal });
+        const { calls, runSummary } = await followAnswer(httpRequest, { handlers: this.handlers, signal: this.abortController.signal });
         if (runSummary?.run_id) this.setRun(runSummary.run_id, runSummary.status);
         if (!calls.length) break;
         await this.waitForAnswers(calls[0].run_id, calls.map((call) => call.request_id));
-        request = answerRequest(calls[0].run_id);
+        httpRequest = answerRequest(calls[0].run_id);
       }
       if (!this.text) this.write("(no answer)");
-      say("The answer is complete.");
+      announce("The answer is complete.");
     } catch (error) {
       if (this.abortController.signal.aborted) return;
       this.showFailure(error.message);
@@ -124,7 +124,7 @@ export class Exchange {
   // Events of the stream.
 
   clearAnswer() {
-    // The whole answer is sent again.
+    // A new stream sends the whole answer again.
     this.text = "";
     this.answerMarkdown.set("");
   }
@@ -180,9 +180,9 @@ export class Exchange {
       const visibleEntries = entries.length <= NODES_SHOWN ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
       const omittedCount = entries.length - visibleEntries.length;
       this.progress.hidden = entries.length === 0;
-      this.counts.textContent = `Progress: ${countText(counts)}`;
+      this.progressSummary.textContent = `Progress: ${countText(counts)}`;
       fill(
-        this.list,
+        this.nodeList,
         visibleEntries.map(([nodeId, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(nodeId, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
         omittedCount > 0 && el("li", { class: "hint" }, `and ${omittedCount.toLocaleString("en")} more`),
       );
@@ -196,7 +196,7 @@ export class Exchange {
 
   async cancel() {
     this.stopButton.disabled = true;
-    const report = (message) => say(this.abortController.signal.aborted ? `${this.runId}: ${message}` : message);
+    const report = (message) => announce(this.abortController.signal.aborted ? `${this.runId}: ${message}` : message);
     try {
       report((await this.api.post(runPath(this.runId, "/cancel"), { reason: "stopped in the chat", by: userName() })).message);
     } catch (error) {
@@ -205,11 +205,11 @@ export class Exchange {
     this.stopButton.disabled = false;
   }
 
-  // Questions.
+  // Requests of the run to the user.
 
   /** Shows open requests, and waits until one of them is answered here or elsewhere. */
   async waitForAnswers(runId, requestIds) {
-    // The cards show the questions, so their streamed text is removed.
+    // The cards show the requests, so the streamed text of the requests is removed.
     this.clearAnswer();
     const signal = this.abortController.signal;
     for (let isFirstRead = true; !signal.aborted; isFirstRead = false) {
@@ -258,8 +258,8 @@ export class Exchange {
         },
       });
       this.cards.set(key, card);
-      this.questions.append(card.element);
-      say(`A question: ${request.prompt || request.type.toLowerCase()}`);
+      this.requestCards.append(card.element);
+      announce(`A question: ${request.prompt || request.type.toLowerCase()}`);
     }
   }
 }

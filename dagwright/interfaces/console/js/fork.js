@@ -1,15 +1,15 @@
-// Forks a run with other inputs, another plan or nodes to execute again; shows the changes first.
+// Forks a run with changed inputs, a changed plan or nodes to execute again. The dialog shows the changes first.
 
 import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
-import { el, fill, say } from "./dom.js";
+import { announce, el, fill } from "./dom.js";
 import { schemaForm } from "./forms.js";
 import { createPageCheck } from "./page.js";
 
 const MAX_LISTED_NODES = 100;
 const EFFECTS = { write: "changes external state", idempotent: "changes external state, once per idempotency key" };
 
-/** Opens the dialog; rerun: nodes and items to execute again. */
+/** Opens the dialog. rerun: IDs of nodes and items to execute again. */
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
   const isHere = createPageCheck();
@@ -17,7 +17,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   try {
     currentInputs = await api.get(runPath(id, "/inputs"));
   } catch (error) {
-    if (isHere()) say(error.message);
+    if (isHere()) announce(error.message);
     return;
   }
   if (!isHere()) return;
@@ -25,7 +25,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   rerunField.value = rerun.join("\n");
   const planField = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
-  const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "Changes of the fork" });
+  const differenceSection = el("section", { class: "difference", "aria-live": "polite", "aria-label": "Changes of the fork" });
   let previewedChanges = null;
 
   function readChanges() {
@@ -44,7 +44,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
     if (changes === undefined) return undefined;
     const preview = await api.post(runPath(id, "/fork"), { ...changes, start: false });
     previewedChanges = changes;
-    fill(difference, differenceOf(preview));
+    fill(differenceSection, differenceOf(preview));
     return undefined;
   }
 
@@ -67,15 +67,15 @@ export async function openFork(run, { api, go, rerun = [] }) {
     el("label", { for: rerunField.id }, "Nodes to execute again, one per line"),
     rerunField,
     el("details", {}, el("summary", {}, "Another plan"), el("label", { for: planField.id }, "Plan, instead of the plan of the run"), planField),
-    difference,
+    differenceSection,
   ];
   const actions = [
-    { label: "Show the difference", isMain: true, run: showDifference },
-    { label: "Start the fork", run: startFork },
+    { label: "Show the difference", isMain: true, perform: showDifference },
+    { label: "Start the fork", perform: startFork },
   ];
   const dialog = openDialog("Fork", { run, content, actions, isWide: true });
   dialog.addEventListener("input", () => {
-    if (previewedChanges !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
+    if (previewedChanges !== null) fill(differenceSection, el("p", { class: "hint" }, "The options have changed: show the difference again."));
     previewedChanges = null;
   });
 }
@@ -101,7 +101,7 @@ function differenceOf({ fork_run_id: forkRunId, difference }) {
     nodeList("Reused", reused),
     nodeList("Reused if their inputs are unchanged", reusedIfUnchanged),
     nodeList("Decided later", decidedLater),
-    nodeList("Planned again by a model, at new cost, instead of", omitted),
+    nodeList("Not reused, because a model plans again (at new cost)", omitted),
     runs.length + decidedLater.length + reusedIfUnchanged.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
 }

@@ -1,6 +1,6 @@
 // A typed form for a JSON Schema: fields for simple types, JSON text for everything else.
 //
-// Problems are shown at their field; the gateway reports further problems when the form is sent.
+// Problems are shown at their field. Problems that only the gateway can find are reported when the form is sent.
 
 import { el } from "./dom.js";
 import { formatText, inputOf } from "./formats.js";
@@ -52,7 +52,7 @@ function makeField(rawSchema, spec) {
   if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || types.length !== 1) return jsonField(field);
   switch (types[0]) {
     case "object":
-      return isPlainObject(schema) ? objectField(field) : jsonField(field);
+      return hasProperties(schema) ? objectField(field) : jsonField(field);
     case "array":
       return arrayField(field);
     case "boolean":
@@ -61,7 +61,7 @@ function makeField(rawSchema, spec) {
     case "number":
       return textField({ ...field, parse: numberParser(types[0], schema), mode: "decimal" });
     default:
-      return textField({ ...field, parse: (text) => checkedText(text, schema) });
+      return textField({ ...field, parse: (text) => checkText(text, schema) });
   }
 }
 
@@ -76,12 +76,12 @@ function resolveReference(schema, root, depth = 0) {
   return { ...resolveReference(target ?? {}, root, depth + 1), ...keywords };
 }
 
-// Whether a value is a reference: documents contain values over 8 KiB by reference.
+// Whether a value is a reference to the payload store. Documents contain references instead of values over 8 KiB.
 function isReference(value) {
   return typeof value === "object" && value !== null && "ref" in value && "preview" in value && "bytes" in value;
 }
 
-function isPlainObject(schema) {
+function hasProperties(schema) {
   return Object.keys(schema.properties ?? {}).length > 0;
 }
 
@@ -160,7 +160,8 @@ function createField(spec, parts, read, focus) {
 
 class FieldError extends Error {}
 
-function requireValue(required) {
+// The value of an empty field.
+function emptyValue(required) {
   if (required) throw new FieldError("this field is required");
   return undefined;
 }
@@ -178,12 +179,12 @@ function textField(spec) {
   control.value = converter.write(text);
   const read = () => {
     if (control.validity.badInput) throw new FieldError("complete this value, or clear it");
-    return control.value === "" ? requireValue(required) : parse(converter.read(control.value));
+    return control.value === "" ? emptyValue(required) : parse(converter.read(control.value));
   };
   return createField(spec, addLabel(spec, control), read, () => control.focus());
 }
 
-function checkedText(text, schema) {
+function checkText(text, schema) {
   const length = [...text].length;
   if (length < (schema.minLength ?? 0)) throw new FieldError(`write at least ${schema.minLength} characters`);
   if (length > (schema.maxLength ?? Infinity)) throw new FieldError(`write at most ${schema.maxLength} characters`);
@@ -213,7 +214,7 @@ function choiceField(spec) {
     const control = el("select", { id: newId() }, emptyOption, ...options);
     control.value = chosenIndex >= 0 ? String(chosenIndex) : "";
     if (required) control.setAttribute("aria-required", "true");
-    const read = () => (control.value === "" ? requireValue(required) : choices[Number(control.value)]);
+    const read = () => (control.value === "" ? emptyValue(required) : choices[Number(control.value)]);
     return createField(spec, addLabel(spec, control), read, () => control.focus());
   }
   const name = newId();
@@ -226,7 +227,7 @@ function choiceField(spec) {
   const control = el("div", { id: name, class: "choices", role: "radiogroup" }, ...options);
   const read = () => {
     const index = inputs.findIndex((input) => input.checked);
-    return index < 0 ? requireValue(required) : choices[index];
+    return index < 0 ? emptyValue(required) : choices[index];
   };
   return createField(spec, addLabel(spec, control, { group: true }), read, () => inputs[0].focus());
 }
@@ -245,13 +246,13 @@ export function jsonForm({ value, label, required = true }) {
   };
 }
 
-// JSON text for types without a field.
+// A field with JSON text, for all other types.
 function jsonField(spec) {
   const { value, required } = spec;
   const control = el("textarea", { id: newId(), class: "code", rows: "5", spellcheck: "false" });
   control.value = value === undefined ? "" : JSON.stringify(value, null, 2);
   const read = () => {
-    if (control.value.trim() === "") return requireValue(required);
+    if (control.value.trim() === "") return emptyValue(required);
     try {
       return JSON.parse(control.value);
     } catch (error) {

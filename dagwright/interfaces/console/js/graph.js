@@ -4,7 +4,7 @@
 // to read are rectangles without text.
 
 import { Boxes } from "./boxes.js";
-import { el, fill, say, svg } from "./dom.js";
+import { announce, el, fill, svg } from "./dom.js";
 import { Finder } from "./finder.js";
 import { isPartOf } from "./model.js";
 import { Viewport } from "./viewport.js";
@@ -31,9 +31,9 @@ export class GraphView {
     this.#model = model;
     this.#onSelect = onSelect;
     this.lines = svg("path", { class: "edge" });
-    this.nearLines = svg("path", { class: "edge near" });
+    this.selectedLines = svg("path", { class: "edge near" });
     this.boxes = new Boxes(model);
-    this.scene = svg("g", {}, this.lines, this.nearLines, this.boxes.element);
+    this.scene = svg("g", {}, this.lines, this.selectedLines, this.boxes.element);
     this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys follow the edges, Enter opens a box." }, this.scene);
     this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.openGroupButtons = el("span", { class: "opened" });
@@ -59,7 +59,7 @@ export class GraphView {
     );
     this.canvas.addEventListener("keydown", (event) => this.#handleKey(event));
     this.#worker.onmessage = ({ data }) => this.#applyLayout(data);
-    this.#worker.onerror = () => say("The graph cannot be laid out.");
+    this.#worker.onerror = () => announce("The graph cannot be laid out.");
     this.resizeObserver = new ResizeObserver(() => this.#viewChanged());
     this.resizeObserver.observe(this.canvas);
   }
@@ -163,7 +163,7 @@ export class GraphView {
     const lines = drawing.lines.filter((line) => intersects(line, area));
     this.lines.setAttribute("d", isZoomedOut ? straightLines(lines) : curves(lines));
     const selectedEdges = drawing.edgesOfBox[drawing.indexes.get(this.#selectedKey())];
-    this.nearLines.setAttribute("d", selectedEdges ? curves(selectedEdges.flat().map((edge) => drawing.lines[edge])) : "");
+    this.selectedLines.setAttribute("d", selectedEdges ? curves(selectedEdges.flat().map((edge) => drawing.lines[edge])) : "");
   }
 
   #selectedKey() {

@@ -2,7 +2,7 @@
 
 import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
-import { el, say } from "./dom.js";
+import { announce, el } from "./dom.js";
 import { schemaForm } from "./forms.js";
 import { createPageCheck } from "./page.js";
 import { timeText } from "./times.js";
@@ -19,7 +19,7 @@ export async function openLimits(run, { api }) {
   try {
     currentLimits = await api.get(path);
   } catch (error) {
-    if (isHere()) say(error.message);
+    if (isHere()) announce(error.message);
     return;
   }
   if (!isHere()) return;
@@ -30,7 +30,7 @@ export async function openLimits(run, { api }) {
     return (await api.post(path, { ...value, by: userName() })).message;
   };
   const message = "An empty field leaves its limit unchanged. A lower limit does not stop running nodes.";
-  openDialog("Limits of the run", { run, content: [el("p", {}, message), form.element, userNameField()], actions: [{ label: "Set them", isMain: true, run: send }] });
+  openDialog("Limits of the run", { run, content: [el("p", {}, message), form.element, userNameField()], actions: [{ label: "Set them", isMain: true, perform: send }] });
 }
 
 function limitsSchema(currentLimits) {

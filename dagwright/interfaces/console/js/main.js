@@ -11,7 +11,7 @@ import * as plan from "./views/plan.js";
 import * as run from "./views/run.js";
 import * as runs from "./views/runs.js";
 
-/** First part of a route -> view; each exports `mount(root, {api, params, go})`, which returns its unmount function. */
+/** Name of a view -> view. Each view exports `mount(root, {api, params, go})`, which returns the unmount function. */
 const VIEWS = { runs, run, inbox, chat, plan };
 
 /** Links at the top of each page: route -> label. */

@@ -3,7 +3,7 @@
 
 import DOMPurify from "../vendor/purify.es.mjs";
 import MarkdownIt from "../vendor/markdown-it.esm.min.mjs";
-import { el, json } from "./dom.js";
+import { el, jsonBlock } from "./dom.js";
 
 const TAGS = "a blockquote br code del em h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split(" ");
 const ATTRIBUTES = ["align", "href", "start"];
@@ -56,7 +56,7 @@ function sanitize(html) {
 /** An element with a text rendered as Markdown. JSON and very long texts are shown unchanged. */
 export function markdown(text) {
   if (text.length > MAX_CHARACTERS) return el("div", { class: "plain" }, text);
-  if (isJson(text)) return json(text, "Answer as JSON");
+  if (isJson(text)) return jsonBlock(text, "Answer as JSON");
   return el("div", { class: "markdown" }, sanitize(parser.render(text)));
 }
 
@@ -85,7 +85,7 @@ export class GrowingMarkdown {
     this.text = "";
   }
 
-  /** Replace the text; the new text is rendered shortly after. */
+  /** Replaces the text, which is rendered after a short pause. */
   set(text) {
     this.text = text;
     this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, PAUSE_FACTOR * this.#renderMs));

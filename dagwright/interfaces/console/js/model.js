@@ -9,7 +9,7 @@ const MAX_GROUPS = 20;
 /** Maximum number of nodes that are drawn for an open group. */
 const MAX_MEMBERS = 400;
 const SEPARATOR = "\u0000";
-/** Defaults of fields that documents of nodes omit. */
+/** Defaults of the fields that the document of a node may omit. */
 const EMPTY_FIELDS = { reason: undefined, error: undefined };
 
 /** The map node of an item ID: `each` for `each[2]`; null for the ID of a node. */
@@ -140,7 +140,7 @@ export class Model {
     return parts;
   }
 
-  /** Open or close a group; the oldest open groups are closed if there would be too many boxes. */
+  /** Open or close a group. The groups that were opened first are closed if there would be too many boxes. */
   toggle(key, label = key) {
     if (this.openGroups.delete(key)) {
       for (const each of [...this.openGroups.keys()]) if (isPartOf(each, key)) this.openGroups.delete(each);
@@ -214,8 +214,8 @@ export class Model {
 /** Whether a cursor in the history of a run, such as `1-145`, is after another cursor. */
 function isLater(cursor, otherCursor) {
   if (!cursor || !otherCursor) return false;
-  const [[run, event], [otherRun, otherEvent]] = [cursor, otherCursor].map((text) => text.match(/\d+/g).map(Number));
-  return run === otherRun ? event > otherEvent : run > otherRun;
+  const [[runNumber, eventNumber], [otherRunNumber, otherEventNumber]] = [cursor, otherCursor].map((text) => text.match(/\d+/g).map(Number));
+  return runNumber === otherRunNumber ? eventNumber > otherEventNumber : runNumber > otherRunNumber;
 }
 
 /** Whether a group is part of another group. */

@@ -1,8 +1,8 @@
-// Commands for a run or one of its nodes. Most of them open a dialog for their parameters.
+// Commands for a run or one of its nodes. Most commands open a dialog for their parameters.
 
 import { nodePath, runPath } from "./api.js";
 import { openDialog, runName } from "./dialog.js";
-import { el, say } from "./dom.js";
+import { announce, el } from "./dom.js";
 import { openFork } from "./fork.js";
 import { jsonForm } from "./forms.js";
 import { openLimits } from "./limits.js";
@@ -60,7 +60,7 @@ const CANCEL_MESSAGE = "Running nodes are asked to stop; finished results are ke
 
 async function sendCommand(api, run, path) {
   const isHere = createPageCheck();
-  const report = (message) => say(isHere() ? message : `${runName(run)}: ${message}`);
+  const report = (message) => announce(isHere() ? message : `${runName(run)}: ${message}`);
   try {
     report((await api.post(runPath(run.run_id, path), { by: userName() })).message);
   } catch (error) {
@@ -77,12 +77,12 @@ function reasonField() {
 function openReasonDialog(api, run, { title, caption, path, message, isDangerous = false }) {
   const reason = reasonField();
   const send = async () => (await api.post(runPath(run.run_id, path), { reason: reason.read(), by: userName() })).message;
-  const actions = [{ label: caption, isMain: !isDangerous, isDangerous, run: send }];
+  const actions = [{ label: caption, isMain: !isDangerous, isDangerous, perform: send }];
   openDialog(title, { run, content: [el("p", {}, message), reason.element, userNameField()], actions });
 }
 
 function openAddNodes(api, run) {
-  const nodes = jsonForm({ value: EXAMPLE_NODES, label: "Nodes, a list as in a plan written as JSON" });
+  const nodes = jsonForm({ value: EXAMPLE_NODES, label: "Nodes (a JSON list, as in a plan)" });
   const send = async () => {
     const { value, problems } = nodes.read();
     if (problems.length) return undefined;
@@ -90,7 +90,7 @@ function openAddNodes(api, run) {
     return (await api.post(runPath(run.run_id, "/nodes"), { nodes: newNodes, by: userName() })).message;
   };
   const message = "New nodes may refer to every node of the run. They are checked before they are added.";
-  openDialog("Add nodes", { run, content: [el("p", {}, message), nodes.element], actions: [{ label: "Add", isMain: true, run: send }], isWide: true });
+  openDialog("Add nodes", { run, content: [el("p", {}, message), nodes.element], actions: [{ label: "Add", isMain: true, perform: send }], isWide: true });
 }
 
 function nodeCommands(run, node, { api, go }) {
@@ -106,8 +106,8 @@ function nodeCommands(run, node, { api, go }) {
 
 // Whether a node waits for the budget or the parallelism of the run. A node of a sub-plan has the limits of its sub-plan.
 function isAtLimit(run, node) {
-  const isOwnNode = node.run_id === undefined || node.run_id === run.run_id;
-  return node.reason?.startsWith("budget (") || (node.status === "ready" && isOwnNode && !isPaused(run));
+  const isNodeOfRun = node.run_id === undefined || node.run_id === run.run_id;
+  return node.reason?.startsWith("budget (") || (node.status === "ready" && isNodeOfRun && !isPaused(run));
 }
 
 function openRetry(api, run, node) {
@@ -118,7 +118,7 @@ function openRetry(api, run, node) {
     return (await api.post(nodePath(run.run_id, node.node_id, "/retry"), { arguments: value, by: userName() })).message;
   };
   const message = "The call is repeated with the same idempotency key. With other arguments, a new node replaces this one.";
-  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, message), argumentsForm.element], actions: [{ label: "Try again", isMain: true, run: send }] });
+  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, message), argumentsForm.element], actions: [{ label: "Try again", isMain: true, perform: send }] });
 }
 
 function openSetResult(api, run, node) {
@@ -132,7 +132,7 @@ function openSetResult(api, run, node) {
   };
   const message = "The node is not executed again; its dependents continue with this result.";
   const content = [el("p", {}, message), result.element, reason.element];
-  openDialog(`Set the result of ${node.node_id}`, { run, content, actions: [{ label: "Set it", isMain: true, run: send }] });
+  openDialog(`Set the result of ${node.node_id}`, { run, content, actions: [{ label: "Set it", isMain: true, perform: send }] });
 }
 
 function openCancelNode(api, run, node) {
@@ -147,5 +147,5 @@ function openCancelNode(api, run, node) {
     el("label", { class: "choice", for: branch.id }, branch, " Cancel its dependents as well (the whole branch)"),
     reason.element,
   ];
-  openDialog(`Cancel ${node.node_id}`, { run, content, actions: [{ label: "Cancel it", isDangerous: true, run: send }] });
+  openDialog(`Cancel ${node.node_id}`, { run, content, actions: [{ label: "Cancel it", isDangerous: true, perform: send }] });
 }

@@ -82,18 +82,18 @@ export class Timeline {
   }
 
   #createRow(node) {
-    const sign = el("span", { class: "state" });
+    const stateElement = el("span", { class: "state" });
     const bar = el("span", { class: "span" });
     const durationLabel = el("span", { class: "took" });
     const button = el(
       "button",
       { type: "button", onclick: () => this.#onSelect(node.node_id) },
-      sign,
+      stateElement,
       el("span", { class: "name" }, node.title || node.node_id),
       el("span", { class: "track", "aria-hidden": "true" }, bar),
       durationLabel,
     );
-    const entry = { row: el("li", { class: node.node_id === this.#selectedId && "chosen", "data-node": node.node_id }, button), sign, bar, durationLabel, button, hasEnded: false };
+    const entry = { row: el("li", { class: node.node_id === this.#selectedId && "chosen", "data-node": node.node_id }, button), stateElement, bar, durationLabel, button, hasEnded: false };
     this.#rows.set(node.node_id, entry);
     return entry;
   }
@@ -108,10 +108,10 @@ export class Timeline {
     if (entry.durationLabel.textContent !== duration) entry.durationLabel.textContent = duration;
     if (entry.bar.dataset.state === node.status) return;
     entry.bar.dataset.state = node.status;
-    fill(entry.sign, el("span", { class: "sign", title: stateLabel(node.status) }, SIGNS[node.status] ?? "?"));
-    entry.sign.dataset.state = node.status;
-    entry.sign.setAttribute("aria-label", stateMark(node.status).textContent);
-    entry.sign.setAttribute("role", "img");
+    fill(entry.stateElement, el("span", { class: "sign", title: stateLabel(node.status) }, SIGNS[node.status] ?? "?"));
+    entry.stateElement.dataset.state = node.status;
+    entry.stateElement.setAttribute("aria-label", stateMark(node.status).textContent);
+    entry.stateElement.setAttribute("role", "img");
   }
 }
 

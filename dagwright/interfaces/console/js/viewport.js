@@ -2,7 +2,7 @@
 
 const MIN_SCALE = 0.005;
 const MAX_SCALE = 2.5;
-const MAX_TAP_PX = 5;
+const MAX_TAP_PX = 5; // a pointer that moves less between down and up is a tap
 
 export class Viewport {
   #canvas;

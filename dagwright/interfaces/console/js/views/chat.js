@@ -1,7 +1,7 @@
 // Chats: sessions with their turns, and requests to a planner, a plan, an agent or a model.
 
 import { newIdempotencyKey } from "../chat_stream.js";
-import { el, fill, say } from "../dom.js";
+import { announce, el, fill } from "../dom.js";
 import { Exchange } from "../exchange.js";
 import { schemaForm } from "../forms.js";
 import { stateLabel } from "../states.js";
@@ -75,7 +75,7 @@ export async function mount(root, { api, params }) {
       if (isUnmounted) return;
       fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
-      if (!isUnmounted) say(error.message);
+      if (!isUnmounted) announce(error.message);
     }
   }
 

@@ -105,24 +105,24 @@ export async function mount(root, { api, params }) {
   }
 
   async function readInbox() {
-    const loaded = [];
-    const loadedOmittedRuns = [];
+    const loadedRequests = [];
+    const newOmittedRuns = [];
     let cursor = "";
     do {
       const query = new URLSearchParams(cursor ? { cursor } : {});
       const page = await api.get(`/v1/inbox?${query}`);
-      loaded.push(...page.data);
-      loadedOmittedRuns.push(...page.omitted);
+      loadedRequests.push(...page.data);
+      newOmittedRuns.push(...page.omitted);
       cursor = page.next;
-    } while (cursor && loaded.length < maxShown);
-    for (const each of loaded) if (each.shortened && !fullRequests.has(requestKey(each))) await readFullRequests(each.run_id);
-    requests = loaded.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
+    } while (cursor && loadedRequests.length < maxShown);
+    for (const each of loadedRequests) if (each.shortened && !fullRequests.has(requestKey(each))) await readFullRequests(each.run_id);
+    requests = loadedRequests.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
     hasMore = Boolean(cursor);
-    omittedRuns = loadedOmittedRuns;
+    omittedRuns = newOmittedRuns;
   }
 
-  async function readFullRequests(run) {
-    for (const each of (await api.get(runPath(run, "/feedback"))).data) fullRequests.set(requestKey(each), each);
+  async function readFullRequests(runId) {
+    for (const each of (await api.get(runPath(runId, "/feedback"))).data) fullRequests.set(requestKey(each), each);
   }
 
   async function refreshOnce() {

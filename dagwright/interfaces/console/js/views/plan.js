@@ -1,7 +1,7 @@
 // A plan editor: problems are shown with their lines while the user types; a form starts the plan.
 
 import { newIdempotencyKey } from "../chat_stream.js";
-import { el, fill, say } from "../dom.js";
+import { announce, el, fill } from "../dom.js";
 import { schemaForm } from "../forms.js";
 
 const DRAFT_KEY = "dagwright.plan";
@@ -151,7 +151,7 @@ export async function mount(root, { api, params, go }) {
       const options = { headers: { "Idempotency-Key": newIdempotencyKey() } };
       const run = await api.post("/v1/runs", { plan: text.value, inputs: value ?? {} }, options);
       const message = `The run ${run.run_id} has started.`;
-      if (isUnmounted) say(message);
+      if (isUnmounted) announce(message);
       else go(`#/runs/${encodeURIComponent(run.run_id)}`, message);
     } catch (error) {
       problem.textContent = error.message;
@@ -182,7 +182,7 @@ export async function mount(root, { api, params, go }) {
       fill(publishedSelect, el("option", { value: "" }, names.length ? "choose…" : "no published plans"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
       publishedSelect.disabled = names.length === 0;
     } catch (error) {
-      if (!isUnmounted) say(error.message);
+      if (!isUnmounted) announce(error.message);
     }
   }
 

@@ -2,7 +2,7 @@
 
 import { runPath } from "../api.js";
 import { Detail } from "../detail.js";
-import { el, fill, say } from "../dom.js";
+import { announce, el, fill } from "../dom.js";
 import { followEvents, isFinalEvent } from "../events.js";
 import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
@@ -11,12 +11,12 @@ import { steeringButtons, steeringKey } from "../steering.js";
 import { timeBetweenText, timeText } from "../times.js";
 import { Timeline } from "../timeline.js";
 
-const MAX_NODES_WITH_TIMES = 5000; // with more nodes, the page reads no past events, which have the times of nodes
+const MAX_NODES_WITH_TIMES = 5000; // in larger graphs, nodes have no times, because the page does not read their past events
 const TICK_MS = 1000;
 const PAUSE_MS = 500;
 
 export async function mount(root, { api, params, go }) {
-  const run = params.id;
+  const runId = params.id;
   const model = new Model();
   let runDocument = null;
   let stop = () => {};
@@ -28,16 +28,16 @@ export async function mount(root, { api, params, go }) {
   let selectedId = null;
   const nodeChanges = [];
 
-  const title = el("h1", {}, run);
+  const title = el("h1", {}, runId);
   const facts = el("p", { class: "facts" });
   const actions = el("div", { class: "actions" });
   const offlineMessage = el("p", { class: "offline", role: "status", hidden: true });
   const notes = el("div", { class: "notes" });
   const outcome = el("div", { class: "outcome" });
-  const select = (node) => go(runAddress(run, node));
+  const select = (node) => go(runAddress(runId, node));
   const graph = new GraphView(model, { onSelect: select });
   const timeline = new Timeline(model, { onSelect: select });
-  const detail = new Detail(run, { api, go, createCommands: steeringButtons, currentRun: () => runDocument, onClose: () => select(null), onNode: select });
+  const detail = new Detail(runId, { api, go, createCommands: steeringButtons, currentRun: () => runDocument, onClose: () => select(null), onNode: select });
   fill(
     root,
     el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")),
@@ -51,7 +51,7 @@ export async function mount(root, { api, params, go }) {
 
   /** Read the run and its graph, and follow the events. For large runs, follow only the events after the graph's cursor. */
   async function load() {
-    const [document, graphDocument] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
+    const [document, graphDocument] = await Promise.all([api.get(runPath(runId)), api.get(runPath(runId, "/graph"))]);
     if (isUnmounted) return;
     runDocument = document;
     model.load(graphDocument);
@@ -59,7 +59,7 @@ export async function mount(root, { api, params, go }) {
     graph.draw();
     timeline.draw();
     const after = graphDocument.nodes.length > MAX_NODES_WITH_TIMES ? graphDocument.cursor : null;
-    stop = followEvents(runPath(run, "/events"), { onEvent, onState, after });
+    stop = followEvents(runPath(runId, "/events"), { onEvent, onState, after });
   }
 
   function onEvent({ name, id, data }) {
@@ -84,7 +84,7 @@ export async function mount(root, { api, params, go }) {
   }
 
   /**
-   * Reads the graph again soon: nodes were added, or changed without events, as in large regions. The gateway needs
+   * Reads the graph again soon, because nodes were added, or changed without events (in large regions). The gateway needs
    * seconds for a large graph, so the pause before a read is three times as long as the last read.
    */
   function scheduleGraphRead() {
@@ -92,13 +92,13 @@ export async function mount(root, { api, params, go }) {
     readTimer = setTimeout(async () => {
       const readStart = performance.now();
       try {
-        const graphDocument = await api.get(runPath(run, "/graph"));
+        const graphDocument = await api.get(runPath(runId, "/graph"));
         if (isUnmounted) return;
         model.load(graphDocument);
         graph.draw();
         timeline.update();
       } catch (error) {
-        if (!isUnmounted) say(error.message);
+        if (!isUnmounted) announce(error.message);
       }
       lastReadMs = performance.now() - readStart;
       readTimer = null;
@@ -113,19 +113,19 @@ export async function mount(root, { api, params, go }) {
   async function onEnd(end) {
     runDocument = { ...runDocument, status: end.status, error: end.error, output: end.output, counts: end.node_counts };
     updateHead();
-    say(`The run is ${stateLabel(end.status)}.`);
+    announce(`The run is ${stateLabel(end.status)}.`);
     scheduleGraphRead();
     // Updates the commands of the node: fewer are possible after the end of the run.
     if (selectedId !== null) detail.show(selectedId);
-    const newDocument = await api.get(runPath(run)).catch(() => null);
+    const newDocument = await api.get(runPath(runId)).catch(() => null);
     if (newDocument === null || isUnmounted) return;
     runDocument = { ...runDocument, ...newDocument };
     updateHead();
   }
 
   function updateHead() {
-    title.textContent = runDocument.title ?? run;
-    document.title = `${runDocument.title ?? run} · Dagwright`;
+    title.textContent = runDocument.title ?? runId;
+    document.title = `${runDocument.title ?? runId} · Dagwright`;
     const counts = runDocument.counts ?? model.counts();
     fill(
       facts,
@@ -133,10 +133,10 @@ export async function mount(root, { api, params, go }) {
       el("span", {}, countText(counts)),
       runDocument.started_at && el("span", {}, "started ", el("time", { datetime: runDocument.started_at }, timeText(runDocument.started_at))),
       runDocument.started_at && el("span", {}, ENDED_RUN_STATES.has(runDocument.status) ? "took " : "for ", el("span", { class: "took" }, timeBetweenText(runDocument.started_at, runDocument.ended_at))),
-      el("code", {}, run),
+      el("code", {}, runId),
       runDocument.session_id && el("span", {}, `session ${runDocument.session_id}`),
       runDocument.ui_url && el("a", { href: runDocument.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
-      runDocument.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${runDocument.waiting_for.length} ${runDocument.waiting_for.length === 1 ? "question" : "questions"}`),
+      runDocument.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(runId)}` }, `asks ${runDocument.waiting_for.length} ${runDocument.waiting_for.length === 1 ? "question" : "questions"}`),
     );
     fill(notes, (runDocument.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
     fill(outcome, runDocument.error && el("p", { class: "problem" }, runDocument.error.message));
@@ -162,8 +162,8 @@ export async function mount(root, { api, params, go }) {
     fill(root, el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")), el("p", { class: "problem", role: "alert" }, error.message));
   }
   tickTimer = setInterval(() => {
-    const took = facts.querySelector(".took");
-    if (took && !ENDED_RUN_STATES.has(runDocument.status)) took.textContent = timeBetweenText(runDocument.started_at, null);
+    const durationElement = facts.querySelector(".took");
+    if (durationElement && !ENDED_RUN_STATES.has(runDocument.status)) durationElement.textContent = timeBetweenText(runDocument.started_at, null);
     timeline.tick();
   }, TICK_MS);
 
@@ -179,7 +179,7 @@ export async function mount(root, { api, params, go }) {
   return unmount;
 }
 
-function runAddress(run, node) {
-  const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
-  return `#/runs/${encodeURIComponent(run)}${query}`;
+function runAddress(runId, nodeId) {
+  const query = nodeId === null ? "" : `?node=${encodeURIComponent(nodeId)}`;
+  return `#/runs/${encodeURIComponent(runId)}${query}`;
 }
