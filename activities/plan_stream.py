@@ -106,8 +106,7 @@ class PlanStream:
         self._node_count += len(new_steps)
         if not new_steps or self._steps.key != _NODES_KEY:
             return
-        # Models may write the nodes in a strict schema.
-        response = stream.restore({_NODES_KEY: new_steps})
+        response = stream.from_strict({_NODES_KEY: new_steps})
         for node in response[_NODES_KEY] if isinstance(response, dict) else ():
             if len(self._candidates) < _MAX_CANDIDATES and self._is_candidate(node):
                 self._candidates.append(without_nulls(node))

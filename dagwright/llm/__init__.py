@@ -1,7 +1,7 @@
 """Models: a client for every server that speaks OpenAI's protocol.
 
-`ModelClient` makes calls; `planning.model_calls.model_requests` defines their input and output; `ModelFailure`
-classifies a failed call. This package does not read the environment or import Temporal, and only `transport` imports
+`ModelClient` makes calls, and raises `ModelFailure` if a call fails. `planning.model_calls.model_requests` defines the
+input and output of calls. This package does not read the environment or import Temporal. Only `transport` imports
 `openai`, at the first call.
 """
 

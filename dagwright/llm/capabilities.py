@@ -44,7 +44,7 @@ class Capabilities:
     Args:
         mode: how JSON is requested, if the call has an output schema.
         omitted_fields: optional fields to omit.
-        max_tokens_field: name of the field for `max_tokens`; newer models of OpenAI use another name.
+        max_tokens_field: name of the field for `max_tokens`; newer models of OpenAI need `max_completion_tokens`.
     """
 
     mode: OutputMode = OutputMode.SCHEMA
@@ -137,7 +137,7 @@ def _put(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
 
 
 def _is_about_schema(rejection: ServiceError) -> bool:
-    """Check whether a server rejected this schema, and not the mode."""
+    """Check whether a server rejected the output schema of the call, not the output mode."""
     return "invalid schema" in f"{rejection.body.message} {rejection.body.text}".lower()
 
 

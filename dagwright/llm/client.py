@@ -211,7 +211,8 @@ class ModelClient:
             raise self._to_failure(
                 ServiceError("answer", "the API key is missing", error=ModelError.KEY_MISSING), prepared_call
             )
-        # The transport would report a connection error, which is retried, and its message would contain the key.
+        # Without this check, the transport would report a connection error. The error would be retried, and its message
+        # would contain the key.
         if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
             message = (
                 "cannot be called: its key contains a line break, a space, or a character that headers do not allow"
@@ -261,8 +262,8 @@ class ModelClient:
         return await asyncio.shield(self._transport_task)
 
     def _create_transport(self) -> "Transport":
-        # Import in a thread and only now: the import takes half a second, during which no other call could send a
-        # heartbeat.
+        # The import takes half a second. It runs in a thread, since other calls could not send heartbeats in this time,
+        # and only when a model is called.
         transport_class: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
         return transport_class(
             self._endpoint.url,
@@ -303,7 +304,7 @@ class ModelStream:
         """Text received so far."""
         return "".join(self._pieces)
 
-    def restore(self, output: Any) -> Any:
+    def from_strict(self, output: Any) -> Any:
         """Convert a part of the answer from the strict schema to the requested schema.
 
         Args:
@@ -311,7 +312,7 @@ class ModelStream:
         """
         is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared_call.strict_schema is not None
         return (
-            self._prepared_call.strict_schema.restore(output)
+            self._prepared_call.strict_schema.from_strict(output)
             if is_strict and self._prepared_call.strict_schema is not None
             else output
         )
@@ -409,7 +410,7 @@ class ModelSetup:
 
 
 class ModelClients:
-    """Clients of all servers that requests name; use with `async with`, on one event loop.
+    """One client for each model server that requests name. Use it with `async with`, on one event loop.
 
     Args:
         setup: model settings of the worker.

@@ -298,7 +298,7 @@ def _to_model_response(
     completion: CompletionContent, prepared_call: PreparedCall, mode: OutputMode, *, usage: Usage
 ) -> ModelResponse:
     output = prepared_call.call.output
-    _check_complete(completion)
+    _reject_unusable(completion)
     calls = completion.tool_calls()
     value: Any = None
     text: str | None = completion.text or None
@@ -329,7 +329,7 @@ def _to_model_response(
     )
 
 
-def _check_complete(completion: CompletionContent) -> None:
+def _reject_unusable(completion: CompletionContent) -> None:
     if completion.refusal:
         raise ServiceError("answer", f"declined: {completion.refusal}", error=ModelError.REFUSED)
     match completion.finish_reason:
@@ -351,7 +351,7 @@ def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode
             problems = problems or _INVALID_RESULT
             continue
         if mode is OutputMode.SCHEMA and prepared_call.strict_schema is not None:
-            candidates = [prepared_call.strict_schema.restore(json_value), json_value]
+            candidates = [prepared_call.strict_schema.from_strict(json_value), json_value]
         else:
             has_wrapper = is_wrapped(output) and isinstance(json_value, dict) and set(json_value) == {"value"}
             candidates = [json_value["value"], json_value] if has_wrapper else [json_value]

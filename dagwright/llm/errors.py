@@ -33,8 +33,8 @@ class ServiceError(Exception):
     """Unclassified failure of a call.
 
     Args:
-        kind: `status`: HTTP error; `stream`: error inside a stream; `connection`, `timeout`; `broken`: a response that
-            violates the protocol; `answer`: a valid response that cannot be used.
+        kind: `status` for an HTTP error, `stream` for an error inside a stream, `broken` for a response that violates
+            the protocol, `answer` for a valid response that cannot be used, or `connection` or `timeout`.
         description: the failure, as the end of a sentence about the endpoint, such as `returned an empty answer`.
         status: HTTP status, or the status that a server reported inside a stream.
         body: content of the error body.
@@ -81,7 +81,7 @@ class ErrorContent:
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """Endpoint and options of a call, for the advice.
+    """Endpoint and options of a call, for the error message.
 
     Args:
         api_key: redacted in all messages of the server.
@@ -112,7 +112,7 @@ _ADVICE: Mapping[ModelError, str] = {
 
 
 UNEXPECTED_CALL = "unexpected_call"
-"""Error code of a scripted model that has no answer for the request, in whatever form it is sent."""
+"""Error code of a scripted model that has no answer for the request. Another form of the request would not help."""
 
 
 def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:

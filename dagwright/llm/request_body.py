@@ -61,7 +61,7 @@ _ONLY_JSON = (
 
 
 class PreparedCall:
-    """A checked call, which builds a request body for any capabilities.
+    """A checked call that builds its request body for the capabilities of a server.
 
     Args:
         model: model to call.

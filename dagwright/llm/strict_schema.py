@@ -47,13 +47,13 @@ class StrictSchema:
         }
         self.schema: dict[str, Any] = {**root, **definitions}
 
-    def restore(self, output: Any) -> Any:
-        """Convert a value from the strict to the original schema; parts that do not fit the strict schema stay."""
+    def from_strict(self, output: Any) -> Any:
+        """Convert a value from the strict to the original schema. Parts that violate the strict schema are kept."""
         if self._is_wrapped:
             if not isinstance(output, dict) or set(output) != {_WRAPPER_PROPERTY}:
                 return output
             output = output[_WRAPPER_PROPERTY]
-        return _restore(output, self._schema, self._schema)
+        return _from_strict(output, self._schema, self._schema)
 
 
 def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, dict(_NULL)]}
 
 
-def _restore(output: Any, schema: Any, root: Schema) -> Any:
+def _from_strict(output: Any, schema: Any, root: Schema) -> Any:
     """Convert a value to its schema: drop the nulls of omitted properties, and parse strings that contain JSON."""
     resolved_schema = _resolve_refs(schema, root)
     if "allOf" in resolved_schema:
@@ -183,20 +183,20 @@ def _restore(output: Any, schema: Any, root: Schema) -> Any:
     if _requires_json_text(resolved_schema):
         return _parse_json_text(output)
     if _choices(resolved_schema):
-        return _restore_choice(output, resolved_schema, root)
+        return _from_strict_choice(output, resolved_schema, root)
     if isinstance(output, list) and "array" in _types(resolved_schema):
-        return [_restore(item, resolved_schema.get("items", {}), root) for item in output]
+        return [_from_strict(item, resolved_schema.get("items", {}), root) for item in output]
     if isinstance(output, dict) and "object" in _types(resolved_schema):
         properties, required_names = resolved_schema.get("properties", {}), set(resolved_schema.get("required", ()))
         return {
-            name: _restore(value, properties.get(name, {}), root) if name in properties else value
+            name: _from_strict(value, properties.get(name, {}), root) if name in properties else value
             for name, value in output.items()
             if value is not None or name in required_names or _allows_null(properties.get(name), root)
         }
     return output
 
 
-def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
+def _from_strict_choice(output: Any, schema: Schema, root: Schema) -> Any:
     """Convert a value with the first schema of `anyOf` or `oneOf` that it appears to match."""
     for choice in _choices(schema):
         resolved_schema = _resolve_refs(choice, root)
@@ -210,7 +210,7 @@ def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
         else:
             is_match = False
         if is_match:
-            return _restore(output, choice, root)
+            return _from_strict(output, choice, root)
     return output
 
 

@@ -4,8 +4,8 @@
     event: run.running       the state of the run, first and after each change; also `run.waiting`, ...
     event: run.completed     how the run ended; also `run.failed` and `run.cancelled`. This is the last event.
 
-The last event of each moment has the `id`: a position in the history of the run. A client that reconnects with this ID
-receives the later events, from any gateway.
+Events of the same moment are sent together. The last of them has an `id`, which is a position in the history of the
+run. A client that reconnects with this ID to any gateway receives the later events.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -118,7 +118,7 @@ def _node_event_type(update: RunUpdate, task_id: str) -> str:
 async def wait_for_first_update(
     context: "GatewayContext", run: str, after: SubscriptionCursor | None
 ) -> AsyncGenerator[RunUpdate, None]:
-    """Wait for the first update of a run and return all updates. Errors until then determine the HTTP status.
+    """Wait for the first update of a run, and return all updates. Earlier errors can still set the HTTP status.
 
     Raises:
         RunNotFound: there is no such run.

@@ -53,7 +53,7 @@ class RunList(BaseModel):
     next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
     ui_url: str | None = Field(
         default=None,
-        description="URL of the list of runs in the Temporal UI, if known; for keys with the scope `operate`.",
+        description="URL of the list of runs in the Temporal UI; null if unknown or without the scope `operate`.",
     )
 
 
@@ -74,7 +74,7 @@ class RunDocument(OpenModel):
     cursor: str = Field(description="Value of `after` to stream the events after this document.")
     session_id: str | None = None
     ui_url: str | None = Field(
-        default=None, description="URL of the run in the Temporal UI, if known; for keys with the scope `operate`."
+        default=None, description="URL of the run in the Temporal UI; null if unknown or without the scope `operate`."
     )
 
 
@@ -82,20 +82,20 @@ class InputsDocument(BaseModel):
     """The inputs of a run."""
 
     run_id: str
-    inputs_schema: JsonObject = Field(alias="schema", description="JSON Schema of its inputs.")
-    inputs: JsonObject = Field(description="Values by name; by reference if over 8 KiB.")
+    inputs_schema: JsonObject = Field(alias="schema", description="JSON Schema of the inputs.")
+    inputs: JsonObject = Field(description="Values by name. A value over 8 KiB is given as a reference.")
 
 
 class NodeDocument(NodeState):
     """A node or item, as in `dagwright node RUN NODE --json`, with the names of the API."""
 
     node_id: str
-    arguments: Any = Field(default=None, description="Arguments of its call; null before it starts.")
+    arguments: Any = Field(default=None, description="Arguments of the node's call; null before the node starts.")
     notes: list[JsonObject] | None = None
 
 
 class GraphDocument(BaseModel):
-    """Nodes and edges. An edge leads from a node to a dependent. Nodes of rounds have a `group`."""
+    """Nodes and edges. An edge leads from a node to a dependent. With the profile `rounds`, nodes have a `group`."""
 
     run_id: str
     cursor: str
@@ -166,7 +166,7 @@ class FeedbackRequestList(BaseModel):
 
 
 class OmittedRequests(BaseModel):
-    """Number of the run's requests omitted from a page of the inbox."""
+    """A run, and the number of its requests that a page of the inbox omits."""
 
     run_id: str
     count: int
@@ -196,7 +196,7 @@ class AnswerBody(BaseModel):
         default=None, description="ID of the request or of its node; optional if only one request is open."
     )
     answer: Any = Field(
-        description="An object that matches `answer_schema`; `yes`, an option or a text are accepted as well."
+        description="An object that matches `answer_schema`. A string, such as `yes` or an option, is accepted as well."
     )
     all: bool = Field(default=False, description="Whether the answer applies to all open requests of the same node.")
     by: ByField = None
@@ -282,7 +282,7 @@ class PlanBody(BaseModel):
     )
 
     plan: JsonObject | list[Any] | str = Field(description="A plan in any dialect; a string is parsed as JSON or YAML.")
-    dialect: str | None = Field(default=None, description="Default: detected.")
+    dialect: str | None = Field(default=None, description="Dialect of the plan; detected by default.")
 
 
 class PlanCheck(BaseModel):
@@ -294,7 +294,7 @@ class PlanCheck(BaseModel):
     inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
     node_count: int
     errors: list[JsonObject] = Field(
-        description="All problems; for a plan sent as text, each with its `line` if known."
+        description="All problems. For a plan sent as text, each problem has its `line` if known."
     )
 
 
@@ -384,7 +384,7 @@ class ForkDocument(BaseModel):
 
 
 def _body_with_examples(model: type[BaseModel]) -> Any:
-    """Return the parameter of an optional body, with the examples of its model, which FastAPI would omit."""
+    """Return the parameter of an optional body with the model's examples, because FastAPI omits them."""
     return Body(examples=model.model_json_schema()["examples"])
 
 
@@ -448,7 +448,7 @@ def _event_schema(model: type[BaseModel], *, event_type: str | None) -> JsonObje
 
 EVENT_STREAM_DOCS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events: `node.STATE` for each change and `run.STATE` for the run.",
+        "description": "Server-sent events: `node.STATE` for a changed node, `run.STATE` for a changed run.",
         "content": stream_docs(examples.EVENTS, data=RUN_EVENTS),
         "headers": header_descriptions("X-Run-Id"),
     },

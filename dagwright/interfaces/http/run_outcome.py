@@ -1,4 +1,7 @@
-"""Follow the run of a request until it ends or asks the client for feedback, and return its outcome."""
+"""Follow the run of an HTTP request until the run ends or asks for feedback, and return the outcome.
+
+The client sees open feedback requests of the run as questions.
+"""
 
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -200,7 +203,7 @@ def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
 
 
 def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> ApiError:
-    """Return the error of a run without an answer; clients do not retry its status.
+    """Return the error of a run without an answer. Clients do not retry its HTTP status.
 
     Args:
         run_fields: the object `dagwright` of an answer.
@@ -251,8 +254,8 @@ async def deliver_answers(
         check_nodes_allowed(context, content, context.caller.answerable_requests)
         try:
             content |= await nodes_with_tools(context, request.request_ref, content)
-            given_answer = Answer(content, by, source="tool_result", may_answer=context.caller.answerable_requests)
-            await context.runs.feedback.answer(request.request_ref, given_answer)
+            sent_answer = Answer(content, by, source="tool_result", may_answer=context.caller.answerable_requests)
+            await context.runs.feedback.answer(request.request_ref, sent_answer)
         except (FeedbackRejected, RunClosed):
             # If the request is no longer open, another client has answered it in the meantime.
             if await _open_request(context, answer) is not None:

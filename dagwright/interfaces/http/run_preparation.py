@@ -1,7 +1,7 @@
 """Prepare and start the run that answers a request. In a session, the run is a turn of the session.
 
-The ID of a run is derived from the `Idempotency-Key`: a request that is sent twice, even to two gateways, starts one
-run.
+The ID of a run is derived from the `Idempotency-Key`, so a request that is sent twice, even to two gateways, starts
+one run.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ def _prepare_function(
     """Return a function that prepares the run of a request for a session.
 
     Raises:
-        ApiError: the target does not support a field of the request, or the inputs of a plan are invalid.
+        ApiError: the target does not support a field of the request, or the field `inputs` is invalid for the plan.
         PlanInvalid: the inputs in the message are invalid for the plan.
     """
     profile, config = target.name if target.kind == "profile" else "plan", settings.config
@@ -168,7 +168,7 @@ def run_id_of_key(key: str, *, owner: str | None = None) -> str:
     """Return the run ID for an `Idempotency-Key`.
 
     Args:
-        owner: owner of the run: two owners may choose the same key.
+        owner: owner of the run. Two owners may choose the same key.
     """
     unique_key = key if owner is None else json.dumps([owner, key])
     return f"run-{hashlib.sha256(unique_key.encode(errors='replace')).hexdigest()[:24]}"
@@ -198,8 +198,8 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
 def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the inputs of a plan: `inputs`, or a JSON object in the message.
 
-    The run asks for missing inputs. The message of a plan with a single input may also be the value of this input: JSON
-    or, for a string, any text.
+    The run asks for missing inputs. If the plan has a single input, the message may also be its value: any text for a
+    string, otherwise JSON.
 
     Raises:
         ApiError: the message does not have the inputs in one of these forms.
@@ -215,10 +215,10 @@ def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | No
         return parsed_json
     if not declared_inputs or not text.strip():
         return {}
-    (name, schema), *others = declared_inputs.items()
-    if not others and schema.get("type") == "string":
+    (name, schema), *other_inputs = declared_inputs.items()
+    if not other_inputs and schema.get("type") == "string":
         return {name: text}
-    if not others and parsed_json is not None:
+    if not other_inputs and parsed_json is not None:
         return {name: parsed_json}
     names = ", ".join(declared_inputs)
     message = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"

@@ -1,4 +1,7 @@
-"""Requests that a run answers: start the run or deliver answers to it, and return its outcome."""
+"""Handle HTTP requests that a run answers: start the run or deliver the client's answers, and return the outcome.
+
+A `request` is an HTTP request. Requests of the run for feedback are called feedback requests or questions.
+"""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -43,7 +46,7 @@ from dagwright.interfaces.http.targets import Target
 T = TypeVar("T")
 
 StartTask = asyncio.Task[set[RequestKey]]
-"""The start of a run, or the delivery of answers; its result is the feedback requests that were answered."""
+"""Task that starts a run or delivers answers. It returns the keys of the answered feedback requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,12 @@ class RunBackedRequest:
 
     Args:
         model: model ID as the client sent it.
-        run: ID of the run that answers, or whose questions the request answers.
+        run: ID of the run that answers the request: a new run, or the run whose questions the client answers.
         start: start of the run; `None` for a run that exists.
         session: stored name of the session that the run is a turn of.
         session_id: the client's ID of that session.
         by: name recorded with answers to questions.
-        cursor: where the client resumes the stream; `None` from the start.
+        cursor: where the client resumes the stream; `None` for the whole stream.
         allows_calls: whether questions may be sent as calls of `answer_feedback`.
         output: required form of the answer; `None` for text.
     """
@@ -87,12 +90,12 @@ async def route_request(
 
     Raises:
         ApiError: the options of the request conflict, or the caller lacks the scope to call a model.
-        ModelFailure: the model that decides cannot be called.
+        ModelFailure: the model that chooses the route cannot be called.
     """
     mode = route_by_rules(options.routing_mode, target, conversation, has_functions=bool(body.tools))
     if mode is not RoutingMode.AUTO:
         return mode
-    # Calling the model that decides needs the same scope as any other call of a model.
+    # The model that chooses the route needs the same scope as any other model call.
     require_scope(context, KeyScope.RUN)
     tools = list(callable_tools(context.toolset.declarations()).values())
     return await route_by_model(context.model, model_config_of(body, target, options), conversation, tools=tools)
@@ -129,7 +132,8 @@ async def run_backed_request(
         require_scope(context, KeyScope.OPERATE)
     if conversation.answers:
         run_request = await _request_with_answers(context, body, target, conversation, options=options)
-    # If the gateway crashes while a run waits for its session, a request with the idempotency key starts the run.
+    # A cursor may belong to a run that has not started because the gateway crashed while the run waited for its
+    # session. A request with the idempotency key then starts the run.
     elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
         run_request = await follow_request(context, cursor.run, target.id, options=options, cursor=cursor)
     else:
@@ -237,7 +241,7 @@ async def wait_for_outcome(
     """
     start_task = context.run_in_background(start_or_answer(context, run_request))
 
-    async def work() -> RunOutcome:
+    async def start_and_wait() -> RunOutcome:
         answered_requests = await asyncio.shield(start_task)
         return await outcome_for_client(
             context,
@@ -245,7 +249,7 @@ async def wait_for_outcome(
             await wait_for_last_moment(context, run_request.run, answered_requests=answered_requests),
         )
 
-    outcome = await await_unless_disconnected(work(), request)
+    outcome = await await_unless_disconnected(start_and_wait(), request)
     if outcome is None:
         handle_disconnect(context, run_request, start_task)
     return outcome

@@ -53,7 +53,8 @@ def _run_filter(
     ] = None,
     template: Annotated[str | None, Query(description="Filter by the published plan.")] = None,
     metadata: Annotated[
-        list[str], Query(description="Filter by metadata, as `key=value`. Repeat it to filter by several.")
+        list[str],
+        Query(description="Filter by metadata, as `key=value`. Repeat the parameter to filter by several pairs."),
     ] = NO_METADATA,
 ) -> RunFilter:
     session = None if session_id is None else session_name(stored_session_name(context.caller, session_id))
@@ -92,13 +93,13 @@ def _parse_metadata(pairs: Sequence[str]) -> dict[str, str]:
             message = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="metadata")
         metadata[name] = value
-    # Rejects values that no run can have, such as control characters: the server cannot search for them.
+    # `run_metadata` rejects values that no run can have, such as control characters.
     return run_metadata(metadata)
 
 
 @router.get("/v1/runs/{run_id}", summary="Get a run with its nodes", responses=response_docs(RunDocument, examples.RUN))
 async def read_run(run_id: str, context: ContextDep) -> Response:
-    """Return the current state of a run; large values by reference."""
+    """Return the current state of a run. Large values are given as references."""
     return json_response(await run_document(context, await context.visible_run(run_id)))
 
 
@@ -162,6 +163,6 @@ async def read_node(
 async def explain(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
-    """Explain the state of a run or a node: why it waits, down to the root cause, or the origin of a result."""
+    """Explain why a run or a node is in its state, down to the root cause."""
     explanation = await context.runs.explain(await context.visible_run(run_id), node)
     return json_response(explanation.to_json())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 _COUNT_LAG_S = 10.0
-"""Seconds after which the server's count certainly includes a started run; the count lags by about a second."""
+"""Seconds after which the server's count certainly includes a started run. The usual lag is about a second."""
 
 StartPreparation = Callable[[SessionRecord | None], StartRequest]
 """Function that prepares the start of a run in a session; the session is `None` for a run outside sessions."""
@@ -31,7 +31,7 @@ class RunStart:
         run: ID of the run.
         session: stored name of the session that the run is a turn of; `None` outside sessions.
         request: text of the request that the session stores.
-        abandoned: set when the client disconnects and requested cancellation; a waiting turn is then not started.
+        abandoned: set when a client that sent `cancel_on_disconnect` disconnects. A waiting turn is then not started.
         is_waiting: set once the turn waits for the previous turn.
     """
 
@@ -131,8 +131,8 @@ class RunQuota:
 
 
 START_WAIT_S = 1.0
-"""Seconds that a stream waits for a start, the delivery of an answer, or a model before it sends its headers: errors
-until then determine the HTTP status."""
+"""Seconds that a stream waits for a start, the delivery of an answer, or a model before it sends its headers. An error
+before the headers can still set the HTTP status."""
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:
@@ -142,5 +142,5 @@ def headers_of_run(run: str, session: str | None) -> dict[str, str]:
         session: the client's ID of the session.
     """
     headers = {"X-Run-Id": run, "X-Session-Id": session}
-    # Headers are ASCII: other IDs are only in the body.
+    # Headers are ASCII. IDs with other characters are only in the body.
     return {name: value for name, value in headers.items() if value is not None and value.isascii()}

@@ -87,7 +87,7 @@ async def open_requests(context: "GatewayContext", run: str) -> dict[str, Any]:
 
 
 async def _visible_requests(context: "GatewayContext", run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
-    """Return the open requests of a run that the caller sees, and the kind of requests that it may answer.
+    """Return the open requests of a run that the caller sees, and the kind of requests that the caller may answer.
 
     Raises:
         RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
@@ -119,7 +119,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     """Answer a request of a run and return the result.
 
     Raises:
-        ApiError: the answer is invalid, is for an ambiguous request, or has nodes that the caller may not add.
+        ApiError: the answer is invalid, matches several requests, or has nodes that the caller may not add.
         RunNotFound: there is no such run.
     """
     requests, answerable_requests = await _visible_requests(context, run)
@@ -168,7 +168,7 @@ def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[
             param="request_id",
         )
     if isinstance(answer_value, dict) and request["type"] != "INFORMATION":
-        # An object is always meant as the answer itself, also for questions whose answer is a text.
+        # An object is the content of the answer, even if the request expects a text.
         return answer_value
     return parse_answer(request, answer_value if isinstance(answer_value, str) else json.dumps(answer_value))
 

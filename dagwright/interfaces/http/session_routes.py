@@ -1,6 +1,6 @@
 """`/v1/sessions`: sessions, and the current or last turn of a session. `/v1/orchestration` is an alias.
 
-Only the events of the alias have another format: `orchestration_events`.
+The alias differs only in the format of its events (`orchestration_events`).
 """
 
 from collections.abc import Mapping
@@ -149,7 +149,7 @@ async def cancel_turn(run: TurnRunId, context: ContextDep, body: OptionalCommand
 
 @orchestration_router.get(
     "/{session_id}/events",
-    summary="Stream the events of the turn in the format of the orchestration document",
+    summary="Stream the events of the current turn in the format of the alias",
     response_class=StreamingResponse,
     responses=_ORCHESTRATION_EVENT_DOCS,
 )

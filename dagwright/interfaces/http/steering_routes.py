@@ -63,7 +63,7 @@ async def cancel_node(run_id: str, node: str, context: ContextDep, body: Optiona
 
 @router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Retry a node", responses=_COMMAND_DOCS)
 async def retry(run_id: str, node: str, context: ContextDep, body: OptionalRetry = None) -> Response:
-    """Retry a node. With other arguments, a new node is added."""
+    """Retry a node. If the request has `arguments`, a new node with these arguments replaces the node."""
     body = body or RetryBody()
     return json_response(await send_command(context, run_id, Command.retry_node(node, arguments=body.arguments), body))
 
@@ -87,7 +87,7 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
 
 @router.post("/v1/runs/{run_id}/fork", summary="Fork a run", responses=created_docs(ForkDocument, examples.FORK))
 async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: Request) -> Response:
-    """Return the changes of a fork and, with `start`, start it. The same request sent again starts no other run."""
+    """Return the changes of a fork and, with `start`, start the fork. A repeated request starts no second run."""
     forks = Forks(context.runs.reader, context.toolset.store)
     plans = () if body.plan is None else (posted_plan_of(context, body.plan),)
     changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(check_in_pool, context, request))

@@ -3,12 +3,12 @@
     run-1/c1/1-45.9f3a01bc4d0e77a2/128.120.1a2b3c4d.answer/0
     run   kind  history             text                    end
 
-Any gateway can resume a stream from a cursor, the history of the run and its answer. The parts of a cursor describe the
-events that the client has received:
+To resume a stream, any gateway needs only the cursor, the history of the run and the answer of the run. The parts of a
+cursor describe the events that the client has received:
 
 kind     kind of the stream, and number of opening events
 history  position in the history, with checksums of the run status and open requests
-text     number of characters in total; length and checksum of the current answer, and the node that wrote it
+text     number of characters in total, length of the current answer, its checksum, and the node that wrote it
 end      number of closing events, with a checksum of the outcome
 
 Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of their
@@ -70,8 +70,9 @@ class StreamCursor:
         run_checksums: checksums of the run status and the open requests received; empty for none.
         total_characters: number of characters received, including abandoned answers.
         mark: position in the current answer.
-        closing_count: number of closing events received. The text of questions is the first one, even if it is empty.
-        outcome_checksum: checksum of the outcome of the closing events; empty if unknown.
+        closing_count: number of closing events received. The text of questions counts as the first closing event, even
+            if it is empty.
+        outcome_checksum: checksum of the outcome that the closing events report; empty if unknown.
     """
 
     kind: StreamKind

@@ -22,7 +22,7 @@ _MAX_LISTED_PROBLEMS = 5
 _MAX_PROBLEM_CHARACTERS = 300
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _ANY_FUNCTION_CHOICES = ("required", "any")
-"""Values of `tool_choice` with which the model has to call one of the functions."""
+"""Values of `tool_choice` that require the call of any function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class OutputForm:
         schema: JSON Schema of the answer.
         param: the field of the request with the schema.
         function: name of the function whose arguments are the answer; `None` if the content is the answer.
-        is_named: whether `tool_choice` names the function: then the finish reason is `stop`, as in OpenAI's API.
+        is_named: whether `tool_choice` names the function. If so, the finish reason is `stop`, as in OpenAI's API.
     """
 
     schema: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Targets of requests: models of the service under their own names, and plans, agents and profiles."""
+"""Targets of requests: models of the model service, plans, agents and profiles. A model ID names the target."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -50,7 +50,7 @@ def agents_of(context: "GatewayContext") -> dict[str, str]:
 
 
 def profiles_of(context: "GatewayContext") -> list[str]:
-    """Return the available profiles of the planner: `rounds` needs worker tools."""
+    """Return the available profiles of the planner. `rounds` is available only with worker tools."""
     return [*PROFILES, *(["rounds"] if worker_tools_among(context.toolset.declarations()) else [])]
 
 
@@ -72,7 +72,7 @@ def target_of(context: "GatewayContext", model: str | None) -> Target:
     return Target("model", model_id)
 
 
-def _names(context: "GatewayContext", kind: Kind) -> list[str]:
+def _names_of_kind(context: "GatewayContext", kind: Kind) -> list[str]:
     match kind:
         case "plan":
             return list(context.templates)
@@ -83,7 +83,7 @@ def _names(context: "GatewayContext", kind: Kind) -> list[str]:
 
 
 def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: Kind) -> None:
-    names = _names(context, kind)
+    names = _names_of_kind(context, kind)
     if name in names:
         return
     if kind == "plan":

@@ -1,7 +1,7 @@
 """Fail read requests fast while the Temporal server does not respond.
 
 The Temporal client retries for half a minute. This is right for commands, but too long for reads. So the server is
-checked while a read waits. A read that is slow because it reads much is not aborted: the server responds to the check.
+checked while a read waits. A slow read is not aborted as long as the server responds to the checks.
 """
 
 import asyncio
@@ -75,6 +75,6 @@ class UpstreamTimeoutMiddleware:
                 await self._check_connection()
             except RPCError as error:
                 failure = api_error(error)
-                # If the server rejects the check with another error, it may still respond to the request.
+                # After any error of the check except 503, the server may still respond to the request.
                 if failure is not None and failure.status == _UNAVAILABLE:
                     return failure

@@ -1,6 +1,6 @@
 """Messages for request fields that fail validation. Pure.
 
-A field that accepts several types has one pydantic error per type; they are reported as one problem.
+A field that accepts several types has one pydantic error per type. One message reports them together.
 """
 
 import re
@@ -22,32 +22,30 @@ _TYPES: Mapping[str, str] = {
 _ACCEPTED_VALUE = re.compile("'([^']*)'")
 """One of the accepted values in pydantic's text, such as `'running', 'waiting' or 'failed'`."""
 
-Problem = Mapping[str, Any]
+PydanticError = Mapping[str, Any]
 
 
-def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collection[str]) -> tuple[str, str]:
+def describe_errors(errors: Sequence[PydanticError], body: Any, body_fields: Collection[str]) -> tuple[str, str]:
     """Return the path of the first invalid field, and a message; the path is empty for the body itself.
 
     Args:
-        problems: pydantic errors; each location starts with the part of the request, such as `body`.
+        errors: pydantic errors; each location starts with the part of the request, such as `body`.
         body_fields: fields of the body's model.
     """
-    first_problem = problems[0]
-    problems_of_field = [problem for problem in problems if problem["loc"][:2] == first_problem["loc"][:2]]
-    paths = [_path_of(problem, body) for problem in problems_of_field]
+    first_error = errors[0]
+    errors_of_field = [error for error in errors if error["loc"][:2] == first_error["loc"][:2]]
+    paths = [_path_of(error, body) for error in errors_of_field]
     # Report the most specific error: the others are about types that were not meant.
     longest_path = max(paths, key=len)
-    deepest_problems = [problem for problem, path in zip(problems_of_field, paths, strict=True) if path == longest_path]
+    deepest_errors = [error for error, path in zip(errors_of_field, paths, strict=True) if path == longest_path]
     field_path = ".".join(cut_name(str(part)) for part in longest_path)
-    if deepest_problems[0]["type"] == "extra_forbidden":
+    if deepest_errors[0]["type"] == "extra_forbidden":
         return field_path, _unknown_field_message(field_path, body_fields if len(longest_path) == 1 else ())
-    accepted_types = list(
-        dict.fromkeys(_TYPES[problem["type"]] for problem in deepest_problems if problem["type"] in _TYPES)
-    )
-    message = str(deepest_problems[0]["msg"]).removeprefix("Value error, ")
-    value = deepest_problems[0].get("input")
-    if deepest_problems[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
-        message = not_one_of_message(value, _ACCEPTED_VALUE.findall(deepest_problems[0]["ctx"]["expected"]))
+    accepted_types = list(dict.fromkeys(_TYPES[error["type"]] for error in deepest_errors if error["type"] in _TYPES))
+    message = str(deepest_errors[0]["msg"]).removeprefix("Value error, ")
+    value = deepest_errors[0].get("input")
+    if deepest_errors[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
+        message = not_one_of_message(value, _ACCEPTED_VALUE.findall(deepest_errors[0]["ctx"]["expected"]))
     if accepted_types:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted_types[:-1]), accepted_types[-1])))}"
     return field_path, f"{field_path}: {message}" if field_path else message
@@ -59,14 +57,14 @@ def _unknown_field_message(name: str, known_names: Collection[str]) -> str:
     return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, limit=20)}" if known_names else "")
 
 
-def _path_of(problem: Problem, body: Any) -> tuple[str | int, ...]:
+def _path_of(error: PydanticError, body: Any) -> tuple[str | int, ...]:
     """Return the location of an error without the type names that pydantic adds to it."""
-    start, *parts = problem["loc"]
-    if start != "body" or problem["type"] in ("missing", "extra_forbidden"):
+    start, *parts = error["loc"]
+    if start != "body" or error["type"] in ("missing", "extra_forbidden"):
         return tuple(parts)
     path: list[str | int] = []
     for part in parts:
-        if body is problem["input"]:
+        if body is error["input"]:
             break
         if (isinstance(body, dict) and part in body) or (isinstance(body, list) and isinstance(part, int)):
             body = body[part]

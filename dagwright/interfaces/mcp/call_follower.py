@@ -1,4 +1,4 @@
-"""Follow a run for one call: report its progress, show forms to the client, and return when there is a result.
+"""Follow a run for an MCP call: report progress, show forms to the client, and return when there is a result.
 
 A run does not depend on the call: it continues if the call ends or is cancelled, or if the MCP server stops.
 """
@@ -84,10 +84,14 @@ class _RunFollower:
         """ID of the request whose form is open."""
 
     async def follow_until(self, deadline: float) -> FollowedRun:
-        """Follow until there is a reason to return; `deadline` is a time of the monotonic clock."""
+        """Follow the run until the call can return.
+
+        Args:
+            deadline: time of the monotonic clock.
+        """
         last_moment: RunMoment | None = None
         while True:
-            moment = await self._update(deadline if last_moment is not None else None)
+            moment = await self._next_moment(deadline if last_moment is not None else None)
             if moment is not None:
                 last_moment = moment
                 await self._report_progress(moment)
@@ -119,8 +123,8 @@ class _RunFollower:
                     await task
         await self._moments.aclose()
 
-    async def _update(self, deadline: float | None) -> RunMoment | None:
-        """Wait for a change and return it; `None` if the time is up or a form was closed first."""
+    async def _next_moment(self, deadline: float | None) -> RunMoment | None:
+        """Return the next moment; `None` if the time is up or a form was closed first."""
         if self._moment_task is None:
             self._moment_task = asyncio.ensure_future(anext(self._moments))
         tasks: list[asyncio.Task[Any]] = [
@@ -251,7 +255,7 @@ class RunProgress:
             share = 1.0 if state.status.is_final else _STARTED_SHARE
             self.progress_of_tasks[task_id] = max(self.progress_of_tasks.get(task_id, 0.0), share)
             done = sum(self.progress_of_tasks.values())
-            # The protocol forbids notifications without progress, such as another attempt.
+            # The protocol forbids notifications without progress, for example about another attempt.
             if done > self.last_done:
                 self.last_done = done
                 yield ProgressNotification(done, max(total, done), _message_of(task_id, state))

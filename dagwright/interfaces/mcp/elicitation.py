@@ -32,17 +32,17 @@ class CallState:
     Args:
         workflow_id: the run that the call has started or found.
         skipped_ids: IDs of requests that the person declined.
-        interim_results: number of interim results of the call so far.
+        interim_result_count: number of interim results of the call so far.
     """
 
     workflow_id: str
     skipped_ids: tuple[str, ...] = ()
-    interim_results: int = 0
+    interim_result_count: int = 0
 
     def to_text(self) -> str:
         """Serialize the state for the client."""
         return json.dumps(
-            {"run_id": self.workflow_id, "skipped": list(self.skipped_ids), "rounds": self.interim_results}
+            {"run_id": self.workflow_id, "skipped": list(self.skipped_ids), "rounds": self.interim_result_count}
         )
 
 
@@ -63,7 +63,7 @@ def parse_call_state(params: types.CallToolRequestParams) -> CallState | None:
         state = CallState(str(state["run_id"]), tuple(map(str, state["skipped"])), int(state["rounds"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         raise StateUnreadable(_STATE_UNREADABLE) from None
-    if state.interim_results < 0:
+    if state.interim_result_count < 0:
         raise StateUnreadable(_STATE_UNREADABLE)
     return state
 
@@ -100,10 +100,10 @@ class Elicitations:
 
     Args:
         context: context of the call.
-        skipped_ids: IDs of requests that must not be shown, or not again.
+        skipped_ids: IDs of requests that the call must not show, because they were declined, answered or shown before.
         answered_ids: IDs of requests that were answered in this call.
         rejections: messages about answers that the run rejected.
-        interim_results: number of interim results so far.
+        interim_result_count: number of interim results so far.
         is_silent: whether this call shows no forms, because a later call shows them.
     """
 
@@ -111,14 +111,14 @@ class Elicitations:
     skipped_ids: set[str] = field(default_factory=set)
     answered_ids: set[str] = field(default_factory=set)
     rejections: list[str] = field(default_factory=list)
-    interim_results: int = 0
+    interim_result_count: int = 0
     is_silent: bool = False
 
     def next_form(
         self, requests: Iterable[RequestDocument]
     ) -> tuple[RequestDocument, types.ElicitRequestFormParams] | None:
         """Return the first request that the client can show, with its form."""
-        if self.is_silent or not can_elicit(self.context) or self.interim_results >= _MAX_INTERIM_RESULTS:
+        if self.is_silent or not can_elicit(self.context) or self.interim_result_count >= _MAX_INTERIM_RESULTS:
             return None
         for request in requests:
             if request["request_id"] not in self.skipped_ids and (form := form_for(request, self.context)) is not None:
@@ -140,7 +140,7 @@ class Elicitations:
         forms = self.forms(requests)
         if not forms:
             return None
-        state = CallState(workflow_id, tuple(sorted(self.skipped_ids)), self.interim_results + 1)
+        state = CallState(workflow_id, tuple(sorted(self.skipped_ids)), self.interim_result_count + 1)
         return types.InputRequiredResult(input_requests=forms, request_state=state.to_text())
 
 

@@ -1,7 +1,7 @@
-"""Feedback requests as forms of the protocol, and the content of forms as answers.
+"""Convert feedback requests to forms of MCP (elicitation), and the content of forms to answers.
 
-Forms of the protocol are flat objects with strings, numbers, booleans and choices. Values of other types are strings
-with JSON. Pure; this module must not import the SDK.
+Forms of the protocol are flat objects with strings, numbers, booleans and choices. For a value of another type, the
+form has a string field with JSON. Pure; this module must not import the SDK.
 """
 
 import json
@@ -70,7 +70,7 @@ def answer_of(request: RequestDocument, content: Mapping[str, Any]) -> dict[str,
 
 
 def prompt_of(request: RequestDocument) -> str:
-    """Return the prompt, with the call to approve."""
+    """Return the prompt and, for an approval, the call."""
     lines = [str(request["prompt"] or f"{request['type'].capitalize()}?")]
     if request.get("tool") and request.get("purpose") == "approval":
         lines.append(f"{request['tool']} with {json.dumps(request.get('arguments') or {}, ensure_ascii=False)}")
@@ -122,7 +122,9 @@ def _form_of_data(schema: Mapping[str, Any] | None) -> Form:
         return _form({_DATA_FIELD: {"type": "string", "title": "Data", "description": description}}, [_DATA_FIELD])
     required = schema.get("required") if schema else None
     names = [name for name in required if name in fields] if isinstance(required, list) else []
-    return _form({name: _field(part) or _json_field(part) for name, part in fields.items()}, names)
+    return _form(
+        {name: _field(field_schema) or _json_field(field_schema) for name, field_schema in fields.items()}, names
+    )
 
 
 def _fields_of(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Start the runs of calls: runs of plans, of templates and of requests in natural language.
+"""Start the runs of MCP calls: plans, templates, and requests in natural language.
 
 McpCallRejected  a call is rejected, with an error code and a message
 """

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 _INSTRUCTIONS = (
-    "Dagwright runs plans, graphs of steps, durably. A run continues regardless of the call that started it: if a call "
-    f"returns `running` or `waiting`, use {GET_RUN} with its `run_id`. {RUN_PLAN} runs a plan, {ASK} answers a request "
-    "in natural language. Published plans are tools of their own."
+    "Dagwright runs plans durably; a plan is a graph of steps. A run continues regardless of the call that started it: "
+    f"if a call returns `running` or `waiting`, use {GET_RUN} with its `run_id`. {RUN_PLAN} runs a plan, {ASK} answers "
+    "a request in natural language. Each published plan is also a tool."
 )
 
 
@@ -48,7 +48,7 @@ def create_server(
         toolset: tools that plans may call.
         templates: the plans that are tools, checked with the same toolset. A folder is read again when its files
             change.
-        is_serving: whether this process is a worker of the runs; otherwise the workers choose the model.
+        is_serving: whether this process is a worker of the runs. If not, the model is configured at the workers.
     """
     declarations = toolset.declarations()
     folder = templates if isinstance(templates, TemplateFolder) else None

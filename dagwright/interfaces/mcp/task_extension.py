@@ -1,7 +1,7 @@
 """The tasks extension of MCP: a call returns a task, whose ID is the ID of the run that the call started.
 
-Only clients that declare the extension, from protocol version 2026-07-28 on, get tasks. The state of a task is read
-from its run, so any MCP server of the same Temporal server can return it. Source: the extension
+A client gets tasks if it declares the extension and uses protocol version 2026-07-28 or later. The state of a task is
+read from the run, so any MCP server of the same Temporal server can return the state. Source: the extension
 `io.modelcontextprotocol/tasks` (SEP-2663).
 """
 
@@ -63,7 +63,7 @@ class TaskHandlers:
     """Handlers of the requests for tasks.
 
     Args:
-        handlers: start the runs.
+        handlers: handlers of tool calls, which start the runs.
         runs, steering: clients of the namespace.
     """
 

@@ -41,16 +41,16 @@ _WAIT = {
     "minimum": 0,
     "maximum": MAX_WAIT_S,
     "default": DEFAULT_WAIT_S,
-    "description": "Seconds to wait for the end of the run; 0 returns once it is started. The run continues "
-    f"regardless of this call; {GET_RUN} fetches it.",
+    "description": "Seconds to wait for the end of the run. With 0, the call returns once the run has started. The run "
+    f"continues regardless of this call; {GET_RUN} returns its state and output.",
 }
 _RUN_ID = {"type": "string", "description": "ID of the run: `run_id` in the results of other tools."}
 _PLAN = {
     "description": "The plan: an object, or JSON or YAML text, in any dialect that Dagwright reads.",
     "anyOf": [{"type": "object"}, {"type": "string"}],
 }
-_DIALECT = {"type": "string", "description": "Dialect of the plan. Default: detected."}
-_TIMEOUT = {"type": "string", "description": "Deadline of the run, such as 90s or 2h."}
+_DIALECT = {"type": "string", "description": "Dialect of the plan; detected by default."}
+_TIMEOUT = {"type": "string", "description": "Maximum duration of the run, such as 90s or 2h."}
 
 _RESULT: Final = {
     "type": "object",
@@ -103,8 +103,8 @@ def _run_plan_tool(declarations: Mapping[str, ToolDeclaration], template_names: 
         "template": {
             "type": "string",
             "enum": template_names,
-            "description": "Instead of `plan`: name of a published plan. Such a plan is also a tool of its own, but "
-            "without `run_id`, `timeout` and `wait_s`.",
+            "description": "Name of a published plan, instead of `plan`. Each published plan is also a tool, but that "
+            "tool has no `run_id`, `timeout` and `wait_s`.",
         }
     }
     agents = [card.name for card in agent_cards(declarations)]
@@ -113,7 +113,7 @@ def _run_plan_tool(declarations: Mapping[str, ToolDeclaration], template_names: 
     return types.Tool(
         name=RUN_PLAN,
         title="Run a plan",
-        description="Run a plan, a graph of steps, durably, and return its output. A small plan: "
+        description="Run a plan (a graph of steps) durably, and return its output. Example of a plan: "
         '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1 + 1"}}, '
         '{"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} * 2"}}], '
         '"output": "{{b.result}}"}. A plan with effects asks a person for approval before it runs. '
@@ -178,7 +178,7 @@ def _ask_tool() -> types.Tool:
                 },
                 "worker_timeout": {
                     "type": "string",
-                    "description": "Profile rounds only: timeout of worker tools that declare none, such as 2m.",
+                    "description": "Profile rounds only: timeout, such as 2m, of worker tools that declare no timeout.",
                 },
                 "synthesis": {
                     "type": "string",
@@ -283,7 +283,7 @@ def _cancel_tool() -> types.Tool:
     return types.Tool(
         name=CANCEL,
         title="Cancel a run",
-        description="Request cancellation of a run and return immediately; finished results are kept.",
+        description="Request cancellation of a run and return immediately; results of completed nodes are kept.",
         input_schema=_object(
             {
                 "run_id": _RUN_ID,
@@ -303,7 +303,7 @@ def _template_tool(template: Template) -> types.Tool:
         name=template.name,
         title=title,
         description=f"{description} The result has `output`. If the run takes longer than {DEFAULT_WAIT_S} s, "
-        f"fetch the result with {GET_RUN}; {RUN_PLAN} with `template` starts the plan without waiting.",
+        f"fetch the result with {GET_RUN}; {RUN_PLAN} with `template` and `wait_s` 0 starts the plan without waiting.",
         input_schema=template.input_schema,
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),

@@ -134,7 +134,7 @@ class ToolHandlers:
 
     async def call(self, call: McpToolCall) -> Result:
         """Return the result of a call. Errors are results with `isError`."""
-        return await self._with_error_results(call, self._run_tool)
+        return await self._validate_and_handle(call, self._run_tool)
 
     async def start(self, call: McpToolCall) -> StartedRun | types.CallToolResult:
         """Start the run of a call, or find the run with the same ID and content.
@@ -142,9 +142,9 @@ class ToolHandlers:
         Returns:
             The started run, or the result of the call if an error prevented the start.
         """
-        return await self._with_error_results(call, self._start_run)
+        return await self._validate_and_handle(call, self._start_run)
 
-    async def _with_error_results(
+    async def _validate_and_handle(
         self, call: McpToolCall, handler: Callable[[McpToolCall], Awaitable[ResultT]]
     ) -> ResultT | types.CallToolResult:
         """Validate the arguments of a call and pass the call to a handler; convert errors to results."""
@@ -207,7 +207,7 @@ class ToolHandlers:
     async def _resume(self, call: McpToolCall, state: CallState) -> Result:
         """Continue a call whose client has returned the content of forms."""
         elicitations = Elicitations(
-            call.context, skipped_ids=set(state.skipped_ids), interim_results=state.interim_results
+            call.context, skipped_ids=set(state.skipped_ids), interim_result_count=state.interim_result_count
         )
         responses = call.params.input_responses or {}
         await answer_with_forms(responses, elicitations, self._runs, workflow_id=state.workflow_id, author=call.author)

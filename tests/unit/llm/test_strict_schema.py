@@ -45,7 +45,7 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         **{"kind": None, "left": STRICT_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
         **{"anything": "[1, 2]", "pair": None, "note": "ok"},
     }
-    actual = strict_schema.restore(answer)
+    actual = strict_schema.from_strict(answer)
     assert actual == {
         "left": {"kind": "leaf", "value": "7"},
         "named": {"x": {"kind": "leaf"}},
@@ -86,7 +86,7 @@ def test_schema_keyword_is_converted_to_its_strict_form(
     strict_schema = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
     assert strict_schema.schema["properties"]["x"] == strict_property
     assert strict_schema_problem(strict_schema.schema) == ""
-    assert strict_schema.restore({"x": answer}) == {"x": value}
+    assert strict_schema.from_strict({"x": answer}) == {"x": value}
 
 
 def test_all_of_and_references_are_resolved() -> None:
@@ -96,18 +96,18 @@ def test_all_of_and_references_are_resolved() -> None:
     schema = {"type": "object", "properties": {"x": merged_schema}, "required": ["x"], "$defs": {"Named": named_schema}}
     strict_schema = StrictSchema(schema)
     assert strict_schema.schema["properties"]["x"]["required"] == ["name", "age"]
-    assert strict_schema.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
+    assert strict_schema.from_strict({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
     node_reference = {"$ref": "#/$defs/Node"}
     strict_schema = StrictSchema(
         {**node_reference, "$defs": {"Node": {"type": "object", "properties": {"next": node_reference}}}}
     )
-    assert (strict_schema_problem(strict_schema.schema), strict_schema.restore({"next": {"next": None}})) == (
+    assert (strict_schema_problem(strict_schema.schema), strict_schema.from_strict({"next": {"next": None}})) == (
         "",
         {"next": {}},
     )
     for ref in ("#/$defs/Gone", "other.json", "#/$defs/Me", 7):
         schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
-        assert StrictSchema(schema).restore({"x": "1"}) == {"x": 1}
+        assert StrictSchema(schema).from_strict({"x": "1"}) == {"x": 1}
 
 
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
@@ -117,7 +117,7 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
     strict_schema = StrictSchema(schema)
     assert (strict_schema.schema["required"], strict_schema_problem(strict_schema.schema)) == (["value"], "")
-    assert strict_schema.restore({"value": [1]}) == strict_schema.restore([1]) == [1]
+    assert strict_schema.from_strict({"value": [1]}) == strict_schema.from_strict([1]) == [1]
 
 
 def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -167,4 +167,4 @@ def test_every_value_is_restored_from_its_strict_form(schema_and_value: tuple[An
     strict_value = _to_strict(value, schema)
     assert strict_schema_problem(strict_schema.schema) == ""
     assert validator_of(strict_schema.schema).is_valid(strict_value)
-    assert strict_schema.restore(strict_value) == value
+    assert strict_schema.from_strict(strict_value) == value

@@ -362,7 +362,7 @@ def test_response_format_is_strict_up_to_date_and_reversible() -> None:
     refs = {"cbu-id": "@result_1"}
     first = {"verb": "cbu.ensure", "params": '{"name": "Apex"}', "refs": "{}", "lookups": None}
     second = {"verb": "cbu.assign-role", "params": "{}", "refs": json.dumps(refs), "lookups": json.dumps(lookups)}
-    assert StrictSchema(intents_schema()).restore(intents_response(first, second)) == intents_response(
+    assert StrictSchema(intents_schema()).from_strict(intents_response(first, second)) == intents_response(
         intent("cbu.ensure", name="Apex"), intent("cbu.assign-role", refs=refs, lookups=lookups)
     )
     assert INTENTS_FILE.read_text(encoding="utf-8") == schema_text(intents_schema())
