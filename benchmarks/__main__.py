@@ -1,7 +1,7 @@
 """`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measure, print, save and judge.
 
-The exit code is 1 only if a figure exceeds 1.5 times its goal. Each set of rows is measured and saved separately,
-because all sets would occupy a machine for an hour. Rows that are only a part of a set are printed, but not saved.
+The exit code is 1 only if a figure misses its goal by more than the factor 1.5. Each set of rows is measured and saved
+separately, because all sets would occupy a machine for an hour. If `--rows` selects a part of a set, nothing is saved.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--set", choices=list(SETS), default="latest", help="set of rows (default: latest)")
     parser.add_argument("--rows", help=f"only these rows, of any set: {', '.join(ROWS)}")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs per comparison")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="number of pairs of measurements per comparison")
     options = parser.parse_args()
     row_names = options.rows.split(",") if options.rows else list(SETS[options.set])
     if unknown_rows := [name for name in row_names if name not in ROWS]:

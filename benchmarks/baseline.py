@@ -81,7 +81,7 @@ class LayersBaselineWorkflow:
 
 @workflow.defn(name="LayersWithOptionsBaseline", sandboxed=False)
 class LayersWithOptionsBaselineWorkflow:
-    """The same layers; each activity has the options that Dagwright gives the call of a node."""
+    """The layers of `LayersBaselineWorkflow`, with the activity options that Dagwright uses for a node."""
 
     @workflow.run
     async def run(self, width: int, layer_count: int) -> int:

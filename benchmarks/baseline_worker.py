@@ -29,8 +29,8 @@ from dagwright.worker.serving import BUILD_ID, STICKY_TIMEOUT
 async def serve(address: str) -> None:
     """Serve the workflows and their activities until SIGINT or SIGTERM."""
     stop_requested = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
     restrictions = SandboxRestrictions.default.with_passthrough_modules("benchmarks")
     async with Worker(
         await Client.connect(address, data_converter=pydantic_data_converter),

@@ -1,8 +1,9 @@
 """`python -m benchmarks.entities [--parties N] [--database URL]`: search times among a million parties.
 
 Fills a store without its search index, builds the index by opening the store, and measures each kind of search. Without
-a URL, the store is a temporary SQLite file. A given database must be empty, and the rows stay in it.
-Results for a million parties are saved. The exit code is 1 only if a figure exceeds 1.5 times its goal.
+a URL, the store is a temporary SQLite file. The database of a URL must be empty, and the rows stay in it.
+Results for a million parties are saved. The exit code is 1 only if a figure misses its goal by more than the factor
+1.5.
 """
 
 import argparse
@@ -31,7 +32,7 @@ GOAL_MS = 100.0
 SEED = 7
 
 _RESULTS = Path(__file__).resolve().parent / "results"
-_ROWS_AT_ONCE = 5_000
+_ROWS_PER_STATEMENT = 5_000
 _SAMPLE_STEP = 501
 """The kinds of parties repeat every four parties; an odd step samples all kinds."""
 _SYLLABLES = "ba be bo da den do el fa fer ga gel ha hol jo ka kel la lin lo ma mer mi na nor o pa per ra rin ro sa sel"
@@ -115,14 +116,14 @@ def fill(url: str, count: int) -> list[tuple[str, str]]:
     """Insert the parties; return the name and kind of some parties as search targets."""
     tables = [Base.metadata.tables[model.__tablename__] for model in (Party, PartyName, PartyIdentifier)]
     engine = create_engine(url)
-    sample = []
+    targets = []
     try:
         Base.metadata.create_all(engine, tables=tables)
         rows = generate_parties(count)
         with engine.begin() as connection:
-            while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            while batch := list(islice(rows, _ROWS_PER_STATEMENT)):
                 parties = [party for party, _, _ in batch]
-                sample += [(party["name"], party["kind"]) for party in parties[::_SAMPLE_STEP]]
+                targets += [(party["name"], party["kind"]) for party in parties[::_SAMPLE_STEP]]
                 aliases = [
                     {"party_id": party["id"], "name": alias, "name_key": name_key(alias), "use": "alias"}
                     for party, alias, _ in batch
@@ -137,7 +138,7 @@ def fill(url: str, count: int) -> list[tuple[str, str]]:
                     connection.execute(insert(database_table), rows_of_model)
     finally:
         engine.dispose()
-    return sample
+    return targets
 
 
 SearchTextMaker = Callable[[random.Random, str], str]
@@ -153,19 +154,19 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], SearchTextMaker]] = {
     "swapped letters": (("person",), _swap_letters),
     "one word too many": (("company", "fund"), lambda _generator, name: f"{name} Feeder"),
     "near miss": (("person", "company", "fund"), _misspell),
-    "nothing like it": (("person",), lambda generator, _name: " ".join(generator.sample(["zwyq", "xkvj", "uqux"], 2))),
+    "nothing like it": (("person",), lambda generator, _name: " ".join(generator.targets(["zwyq", "xkvj", "uqux"], 2))),
 }
 """Kind of search -> the kinds of parties to search for, and the function that makes the search text from a name."""
 
 
-def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
+def measure(database: EntityDatabase, targets: list[tuple[str, str]]) -> list[Figure]:
     """Return two figures for each kind of search; the kinds alternate, so that other load affects all kinds."""
     generator = random.Random(SEED)
     durations_by_search: dict[str, list[float]] = {search_kind: [] for search_kind in _KINDS_OF_SEARCH}
     hit_counts: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
     for _ in range(SEARCHES):
         for search_kind, (party_kinds, make_text) in _KINDS_OF_SEARCH.items():
-            name, kind = generator.choice([entry for entry in sample if entry[1] in party_kinds])
+            name, kind = generator.choice([entry for entry in targets if entry[1] in party_kinds])
             text = make_text(generator, name)
             started_at = time.perf_counter()
             findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
@@ -188,15 +189,15 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         url = options.database or f"sqlite:///{folder}/parties.db"
-        sample = fill(url, options.parties)
+        targets = fill(url, options.parties)
         database = EntityDatabase(url)
         try:
             started_at = time.monotonic()
             database.read(lambda session: session.connection())
             index_figure = Figure(
-                "building the index of an earlier store", time.monotonic() - started_at, None, unit="s"
+                "building the index of a store that has none", time.monotonic() - started_at, None, unit="s"
             )
-            figures = [index_figure, *measure(database, sample)]
+            figures = [index_figure, *measure(database, targets)]
         finally:
             database.dispose()
     print(format_table(figures))

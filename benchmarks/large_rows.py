@@ -1,6 +1,6 @@
 """The rows of `make bench-large`, which take minutes.
 
-Each row compares the cost of a node with the cost at a tenth of the size.
+Each row compares the cost of a node with its cost in a plan of a tenth of the size.
 The worker is restarted for each run, so that its peak memory is the run's peak memory.
 """
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 from benchmarks import shapes
 from benchmarks.figures import Figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import Bench, recovery_worker, runs_on
+from benchmarks.processes import Bench, run_killable_worker, runs_on
 from benchmarks.rows import Row
 from dagwright.client.starts import StartRequest
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -25,7 +25,7 @@ _SIZE_DIVISOR = 10
 _TIMEOUT_S = 3_600.0
 
 
-async def measure_million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 1,000,000 pure nodes with three dependencies each."""
     return await _compare_with_tenth(
         bench,
@@ -37,7 +37,7 @@ async def measure_million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]: 
     )
 
 
-async def measure_continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 20,000 ordinary activities, which need several executions of the workflow."""
     return await _compare_with_tenth(
         bench,
@@ -48,7 +48,7 @@ async def measure_continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # 
     )
 
 
-async def measure_large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure a `for_each` of 100,000 items."""
     return await _compare_with_tenth(
         bench,
@@ -76,25 +76,25 @@ async def _compare_with_tenth(
     goal_s: float | None = None,
 ) -> list[Figure]:
     """Run a plan at a tenth of its size and at full size, and compare the costs of a node."""
-    tenth_s, tenth_gb = await _run(bench, small_plan)
-    whole_s, whole_gb = await _run(bench, large_plan)
-    large_costs, small_costs = [whole_s / count], [tenth_s / (count / _SIZE_DIVISOR)]
+    small_s, small_gb = await _run(bench, small_plan)
+    large_s, large_gb = await _run(bench, large_plan)
+    large_costs, small_costs = [large_s / count], [small_s / (count / _SIZE_DIVISOR)]
     return [
-        Figure(f"{name}: time", whole_s, goal_s, unit="s"),
+        Figure(f"{name}: time", large_s, goal_s, unit="s"),
         ratio_figure(
             f"{name}: cost of a node, compared with a tenth of the nodes", large_costs, small_costs, goal=COST_RATIO
         ),
-        Figure(f"{name}: memory of the worker", whole_gb, None, unit="GB"),
-        Figure(f"{name}: memory of the worker for a tenth of the nodes", tenth_gb, None, unit="GB"),
+        Figure(f"{name}: memory of the worker", large_gb, None, unit="GB"),
+        Figure(f"{name}: memory of the worker for a tenth of the nodes", small_gb, None, unit="GB"),
     ]
 
 
 async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
-    """Return the seconds of a run without its check, and the peak memory of its worker, in 10^9 bytes."""
+    """Return the duration of a run in seconds, and the peak memory of its worker in 10^9 bytes."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled_plan = await asyncio.to_thread(lambda: prepare_plan(check_plan(plan, tools), {}))
     queue = f"large-{uuid4().hex[:8]}"
-    async with recovery_worker(bench, queue) as worker:
+    async with run_killable_worker(bench, queue) as worker:
         started_at = time.perf_counter()
         started_run = await runs_on(bench.connection, bench.settings, queue=queue).start(StartRequest(compiled_plan))
         handle = bench.client.get_workflow_handle(started_run.workflow_id)

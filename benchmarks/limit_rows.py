@@ -16,7 +16,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from benchmarks import shapes
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import Bench, recovery_worker, runs_on
+from benchmarks.processes import Bench, run_killable_worker, runs_on
 from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, alternate, event_time, run_compiled_plan, seconds_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
@@ -39,7 +39,7 @@ _REPETITIONS = 3
 Tools = Mapping[str, ToolDeclaration]
 
 
-async def measure_pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with a run of 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
     large_runs, small_runs = [], []
@@ -79,14 +79,14 @@ async def measure_slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     ]
 
 
-async def measure_recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Kill the worker and start it again at once; measure the time from the kill until every chain has progressed."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples = []
     for _ in range(_REPETITIONS):
         queue = f"recovery-{uuid4().hex[:8]}"
         runs = runs_on(bench.connection, bench.settings, queue=queue)
-        async with recovery_worker(bench, queue) as worker:
+        async with run_killable_worker(bench, queue) as worker:
             started_run = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
             handle = bench.client.get_workflow_handle(started_run.workflow_id)
             await _wait_for_completions(handle, shapes.SLOW_CHAINS * 3)
@@ -112,7 +112,7 @@ async def measure_watchers(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def _run_plan(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
-    """Run a plan; its check and compilation are not measured, as `check` has its own row."""
+    """Check and compile a plan, then run it; only the run is measured."""
     return await run_compiled_plan(bench.one_queue_runs, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
 
 
@@ -155,7 +155,7 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     await _wait_for_completions(handle, 1)
     sent_at = time.time()
     await handle.signal(wire.CANCEL, {"reason": "measured"})
-    # The result of a cancelled run is this error.
+    # `result` raises this error for a cancelled run.
     with suppress(WorkflowFailureError):
         await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     events = await _events(handle)

@@ -33,7 +33,7 @@ _PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 
-async def measure_lists(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_lists(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure each list with 10,000 waiting runs of 100 owners."""
     await _start_waiting_runs(bench.client)
     runs = bench.own_queue_runs

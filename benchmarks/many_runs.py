@@ -1,9 +1,9 @@
 """`python -m benchmarks.many_runs [--quick] [--runs 200,1000] [--waiting N]`: the cost of many runs at once.
 
-Each measurement has a fresh server and one worker, and starts all of its runs at once: runs of a plan of 20 nodes in
-layers, or the same graph as a hand-written workflow whose activities have the same options. The sides alternate, and
-each has a warm-up. CPU times are measured per process, so other load on the machine affects them less than durations.
-Afterwards, many runs wait for a person.
+Each measurement has a fresh server and one worker, and starts all of its runs at once after a warm-up. Two sides are
+measured alternately: Dagwright with a plan of 20 nodes in layers, and a hand-written workflow with the same graph and
+the same activity options. CPU times are measured per process, so other load on the
+machine affects them less than durations. Afterwards, many runs wait for a person.
 The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
 """
 
@@ -53,13 +53,13 @@ NODES = LAYERS * WIDTH
 TIME_RATIO = CPU_RATIO = 1.10
 BYTES_RATIO = 1.25
 MEDIAN_END_SHARE = 0.6
-"""Maximum end of the median run, as a share of the end of the last run: earlier runs end first."""
+"""Half of the runs must end within this share of the total time. If all runs ended together, the share would be 1."""
 DAGWRIGHT, ONE_QUEUE_SIDE, BASELINE = "dagwright", "dagwright, one queue", "hand-written"
 _WARM_UP = 20
 _TIMEOUT_S = 1_800.0
 _POLL_S = 0.25
 _MAX_CONCURRENT_REQUESTS = 50
-"""Concurrent requests where their time is not measured."""
+"""Maximum number of concurrent requests to the server in parts that are not measured per request."""
 _IDLE_S = 20.0
 _RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -127,7 +127,7 @@ async def bench_server(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIt
     """Run a fresh server with one worker inside the block.
 
     Args:
-        plan: graph of Dagwright's side.
+        plan: plan that Dagwright runs.
     """
     settings = Settings(state_dir=folder / "state")
     async with LocalServer(settings).hold() as server:
@@ -229,7 +229,7 @@ def _history_bytes(description: WorkflowExecutionDescription) -> int:
 
 
 async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
-    """Measure a number of runs at once against the hand-written workflow, in turns."""
+    """Measure a number of runs at once, alternately on Dagwright's side and as hand-written workflows."""
     dagwright_measurements: list[Measurement] = []
     baseline_measurements: list[Measurement] = []
     for number in range(pairs):

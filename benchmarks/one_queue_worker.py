@@ -31,8 +31,8 @@ async def serve(address: str, task_queue: str = ONE_QUEUE) -> None:
     settings = load_settings()
     configure_logging(settings)
     stop_requested = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
     async with worker.serving(await dial(address), one_queue_toolset(settings), task_queue=task_queue):
         await stop_requested.wait()
 

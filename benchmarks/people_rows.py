@@ -1,4 +1,4 @@
-"""The row `answers`: the delay from an answer to the next node, against the delay between nodes, and with watchers."""
+"""The row `answers`: the delay from an answer to the start of the waiting node, and the effect of watchers on it."""
 
 import asyncio
 import time
@@ -38,8 +38,8 @@ class _AnswerTimes:
     dispatch_delays_s: Sequence[float]
 
 
-async def measure_answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measure the delay from an answer to the next node against the delay between nodes, and with watchers."""
+async def measure_answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
+    """Compare the delay after an answer with the delay between two nodes, and measure it again with many watchers."""
     await _answer_requests(bench, watchers=0)
     unwatched_times, watched_times = (
         await _answer_requests(bench, watchers=0),

@@ -21,7 +21,7 @@ from dagwright.settings import Settings
 from tests.support.ports import free_port
 
 BASELINE_QUEUE = "hand-written:workflows"
-"""Has the length of the queue name that Dagwright derives from `TOOLS_FILE`: each activity in a history contains it."""
+"""As long as the queue name that Dagwright derives from `TOOLS_FILE`, because each activity event contains the name."""
 ONE_QUEUE = "one-queue"
 """Queue of the Dagwright worker that serves workflows and tools on one queue."""
 
@@ -100,7 +100,7 @@ class KillableWorker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the worker unless it is running: rows and engines may share it."""
+        """Start the worker unless it is running; several engines may share a worker."""
         if self._process is not None and self._process.returncode is None:
             return
         with self._log.open("ab") as output:
@@ -172,7 +172,7 @@ def _memory_bytes(pid: int, field: str) -> int:
 
 
 @asynccontextmanager
-async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWorker]:
+async def run_killable_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWorker]:
     """Run a worker for the tools and workflows on a queue inside the block."""
     address = bench.connection.server.address
     command = [*python_command(bench.settings), "-m", "benchmarks.one_queue_worker", address, queue]

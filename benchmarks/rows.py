@@ -150,7 +150,7 @@ async def compare_wide_with_baseline(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def _alternate_prepared(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
-    """Run a compiled plan and the hand-written workflow in turns; return the samples of each."""
+    """Run a compiled plan and the hand-written workflow alternately; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled_plan = prepare_plan(check_plan(shape.make_plan(), tools), {})
     run_dagwright = partial(run_compiled_plan, bench.one_queue_runs, compiled_plan, client=bench.client)
@@ -158,7 +158,7 @@ async def _alternate_prepared(bench: Bench, pairs: int, shape: Shape) -> tuple[l
 
 
 async def _alternate_checked(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
-    """Run a plan as `run` does and the hand-written workflow in turns; return the samples of each."""
+    """Alternately run a plan as the command `run` does, and the hand-written workflow; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     run_dagwright = partial(run_checked_plan, bench.one_queue_runs, shape.make_plan(), tools=tools, client=bench.client)
     return await alternate(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
@@ -301,7 +301,7 @@ async def measure_servers(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure the command `run` from its start to the start of its first node, with the server running."""
     plan_file = bench.settings.state_dir.parent / "small.json"
     plan_file.write_text(json.dumps(shapes.chain()), encoding="utf-8")
@@ -318,7 +318,7 @@ async def measure_start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: A
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_GOAL_S, unit="s")]
 
 
-async def measure_check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure the command `check` for a plan of 100,000 nodes."""
     plan_file = bench.settings.state_dir.parent / "large.json"
     plan_file.write_text(json.dumps(shapes.large_plan(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
@@ -432,8 +432,8 @@ async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
     return min(start_times), max(end_times)
 
 
-def _event_times(events: Sequence[Any], kind: int) -> list[float]:
-    return [event_time(event) for event in events if event.event_type == kind]
+def _event_times(events: Sequence[Any], event_type: int) -> list[float]:
+    return [event_time(event) for event in events if event.event_type == event_type]
 
 
 def event_time(event: HistoryEvent) -> float:

@@ -58,7 +58,7 @@ def is_straggler(chain_number: int, step: int) -> bool:
 
 
 def stragglers() -> Plan:
-    """Return 20 chains of 5 between a start and an end; one step per layer takes 300 ms, all others 50 ms."""
+    """Return 20 chains of 5 steps between a start and an end; one step per layer takes 300 ms, all others 50 ms."""
     nodes = [_pause("start", STEP_S, value=1)]
     for number in range(CHAINS):
         for step in range(CHAIN_STEPS):
@@ -104,11 +104,11 @@ def _slow_chain(name: str, length: int) -> list[Node]:
 
 
 STRAGGLERS_CRITICAL_PATH_S = 2 * STEP_S + (CHAIN_STEPS - 1) * STEP_S + STRAGGLER_S
-"""Start, a chain with its straggler, end: the lower bound for any engine."""
+"""Duration of the start, a chain with its straggler, and the end. No engine can be faster."""
 
 
 def large_plan(count: int, *, tool: str = NO_OP) -> Plan:
-    """Return a plan of `count` nodes; each uses the result of an earlier node and waits for two more."""
+    """Return a plan of `count` nodes; each node uses the result of an earlier node and waits for two other nodes."""
     nodes = [_call(f"node{index}", index, tool=tool) for index in range(3)]
     for index in range(3, count):
         nodes.append(

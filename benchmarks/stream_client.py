@@ -32,7 +32,7 @@ class StreamContent:
 
     Args:
         statuses_by_node: node ID -> statuses, in the order of arrival.
-        delays: seconds from the end of a node until the client read it, for nodes that end after the stream has opened.
+        delays: seconds from the end of a node to the reading of the event, for nodes that end after the stream opened.
     """
 
     statuses_by_node: dict[str, list[str]] = field(default_factory=dict)
@@ -105,19 +105,19 @@ class Stream(asyncio.Protocol):
             block, _, self._text = self._text.partition("\n\n")
             if block.startswith(":"):
                 continue
-            id, name, content = _parse_event(block)
+            id, event_type, content = _parse_event(block)
             # Only the last event of an update has an ID, because a client cannot resume within an update.
             if id:
                 self.stream_content.ids.append(id)
-            self._record_event(name, content, received_at)
+            self._record_event(event_type, content, received_at)
 
-    def _record_event(self, name: str, content: Mapping[str, Any], received_at: float) -> None:
+    def _record_event(self, event_type: str, content: Mapping[str, Any], received_at: float) -> None:
         stream_content = self.stream_content
-        if name.startswith("node."):
+        if event_type.startswith("node."):
             stream_content.statuses_by_node.setdefault(content["node_id"], []).append(content["status"])
             if self.opened_future.done() and content["status"] in _NODE_END_STATUSES:
                 stream_content.delays.append(received_at - _timestamp(content["ended_at"]))
-        elif name in _RUN_END_EVENTS:
+        elif event_type in _RUN_END_EVENTS:
             stream_content.end_count += 1
             if not self.ended_future.done():
                 self.ended_future.set_result(None)

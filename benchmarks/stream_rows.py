@@ -30,7 +30,7 @@ ANSWER_RATIO = 2.0
 MEMORY_RATIO = 1.1
 START_TIMEOUT_S = 60.0
 EVENTS_PER_S = 50
-"""State changes in all runs together; a node of these plans changes twice."""
+"""State changes per second in all runs together. Each node of the plans changes its state twice."""
 STREAMS = 1_000
 RUNS = 200
 RUN_S = 40
@@ -64,7 +64,7 @@ class Gateway:
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure a thousand streams of one run, and five streams of each of 200 runs."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
@@ -94,7 +94,7 @@ async def measure_streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     ]
 
 
-async def measure_starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def measure_starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - as for every row
     """Measure 200 runs that are started through the gateway at once."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         await _start(http, _PAUSE_PLAN)
@@ -165,7 +165,7 @@ def _figures(name: str, result: _ReadResult) -> list[Figure]:
 async def _read(
     bench: Bench, gateway: Gateway, runs: Sequence[str], *, answer_client: httpx.AsyncClient | None = None
 ) -> _ReadResult:
-    """Read runs to their end, through the gateway and without it. Meanwhile an `answer_client` answers requests."""
+    """Read runs to their end, through the gateway and without it. Meanwhile, answer requests with `answer_client`."""
     host, port = gateway.url.removeprefix("http://").split(":")
     command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(runs)), *runs]
     client = await asyncio.create_subprocess_exec(
@@ -198,7 +198,7 @@ async def _read(
 
 
 async def _read_directly(bench: Bench, run_id: str) -> list[float]:
-    """Read a run in this process; return the delays of the node ends after the start of the reader."""
+    """Read a run in this process; return the delays of the nodes that end after the reader has started."""
     delays: list[float] = []
     async with aclosing(bench.own_queue_runs.subscriptions.subscribe(run_id)) as updates:
         has_started = False
@@ -212,7 +212,7 @@ async def _read_directly(bench: Bench, run_id: str) -> list[float]:
 
 
 async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
-    """Answer the requests of a run through the gateway; return the seconds from each answer to the next node."""
+    """Start a run and answer its requests through the gateway; return the delay of each waiting node, in seconds."""
     nodes: list[dict[str, Any]] = []
     for number in range(ANSWERS):
         request_node = {"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}}
@@ -253,9 +253,9 @@ def _chains(count: int, length: int, step_s: float) -> dict[str, Any]:
     nodes = []
     for chain in range(count):
         for step in range(length):
-            # Chains are not synchronous, just as independent runs are not.
+            # The steps of different chains end at different times, like those of independent runs.
             seconds = step_s if step else step_s * (chain + 1) / count
-            # With many processes on a machine, heartbeats may be late; that is not measured here.
+            # Heartbeats may be late with many processes on a machine, so the timeout is long.
             node = {"id": f"c{chain}-{step}", "tool": "pause", "arguments": {"seconds": seconds}, "heartbeat": "1m"}
             nodes.append(node | ({"depends_on": [f"c{chain}-{step - 1}"]} if step else {}))
     return {"plan": 1, "title": "Chains", "nodes": nodes}

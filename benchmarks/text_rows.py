@@ -1,6 +1,6 @@
 """The row `texts`: how soon a client reads the text that a model writes in a run, compared with the model itself.
 
-The official client calls the run and the model through the gateway; the same scripted model answers both slowly.
+OpenAI's client reads both texts through the gateway, and the same scripted model writes both slowly.
 """
 
 import statistics

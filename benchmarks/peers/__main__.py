@@ -1,9 +1,9 @@
 """`python -m benchmarks.peers [--rounds N] [--kills N]`: the same graphs on Dagwright, Temporal, LangGraph and DBOS.
 
-In each round every engine runs every graph once, and each round starts with another engine, so that other load on the
-machine affects all of them. The first round is a warm-up. Each result is compared with the result computed without an
-engine. Writes `results/peers.json` and `results/peers.md`; the exit code is 1 only if a figure exceeds 1.5 times its
-goal.
+In each round every engine runs every graph once. Each round starts with a different engine, so that other load on the
+machine affects all engines. The first round is a warm-up. Each result is compared with the result computed without an
+engine. Writes `results/peers.json` and `results/peers.md`. The exit code is 1 only if a figure misses its goal by
+more than the factor 1.5.
 """
 
 import argparse
@@ -159,8 +159,8 @@ def _versions() -> str:
 def main() -> int:
     """Run the comparison and return the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each graph on each engine")
-    parser.add_argument("--kills", type=int, default=KILLS, help="kills of each engine")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of runs of each graph on each engine")
+    parser.add_argument("--kills", type=int, default=KILLS, help="number of kills of each engine")
     options = parser.parse_args()
     samples, crashes = asyncio.run(measure(options.rounds, options.kills))
     goal_figures = _goal_figures(samples)

@@ -17,7 +17,7 @@ from benchmarks.peers import graphs, serving
 
 @event.listens_for(Engine, "connect")
 def _set_durability(connection: Any, _: Any) -> None:
-    """Use the write-ahead log and sync mode of the other engines."""
+    """Use the same journal mode and sync mode as the other engines."""
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
 

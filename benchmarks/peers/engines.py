@@ -57,7 +57,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def kill(self) -> None:
-        """Kill the process that runs the steps with SIGKILL."""
+        """Send SIGKILL to the process that runs the steps."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -124,7 +124,7 @@ class DagwrightEngine(TemporalEngine):
     Args:
         runs: client of the runs.
         tools: declarations of the tools.
-        prefix: prefix of the tools of the plans.
+        prefix: prefix of the tool names in the plans.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class DagwrightEngine(TemporalEngine):
 
 
 class EmbeddedEngine(Engine):
-    """An engine in a process with its own environment. The process reads requests from stdin and responds on stdout."""
+    """An engine in a process with a separate virtual environment. The process reads requests and writes responses."""
 
     def __init__(self, name: str, ledger: Path, command: Sequence[str]) -> None:
         super().__init__(name, ledger)

@@ -1,4 +1,4 @@
-"""Virtual environments of the other engines in the user's cache, installed from hash-locked requirements."""
+"""Virtual environments of LangGraph and DBOS in the user's cache, installed from hash-locked requirements."""
 
 import hashlib
 import re
@@ -21,7 +21,7 @@ def python_of(name: str, cache_home: Path) -> str:
         sys.stderr.write(f"installing {name} into its own environment\n")
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        # The lock is complete: pip must not resolve again.
+        # The lock file lists all packages, so pip must not resolve dependencies.
         options = ["--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps"]
         subprocess.run([str(python), "-m", "pip", "install", *options, "-r", str(_FOLDER / f"{name}.txt")], check=True)
         completion_marker.touch()

@@ -1,6 +1,6 @@
-"""The sizes and the steps of the compared graphs; the program of every engine calls these functions.
+"""The sizes and the steps of the compared graphs. The programs of all engines call these steps.
 
-The programs of other engines import this module in environments without Dagwright.
+The programs of LangGraph and DBOS import this module in environments without Dagwright.
 """
 
 import time
@@ -31,7 +31,7 @@ NODE_COUNTS = {
 EFFECT_CHAIN = "chain of 60 effects"
 """Each step appends a line to a file; the process is killed in the middle."""
 LEDGER = "ledger"
-"""Name of the file."""
+"""Name of the file to which the steps append."""
 
 
 def total(values: list[int]) -> int:

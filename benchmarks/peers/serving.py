@@ -1,4 +1,4 @@
-"""Main loop of another engine's process: read requests from stdin, one per line, and run their graphs.
+"""Main loop of the process of LangGraph or DBOS: read requests from stdin, one per line, and run their graphs.
 
 A request is `{"graph": NAME, "id": ID}`, with `"resume": true` for a run that an earlier process left unfinished.
 The response is `{"seconds": FLOAT, "result": INT}`; the first line is `{"ready": true}`.

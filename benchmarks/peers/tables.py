@@ -60,9 +60,9 @@ def crash_table(crashes: Mapping[str, Sequence[Crash]]) -> str:
 
 def _cpu_ms_per_node(samples: Samples, engine: str) -> float:
     # The clock of a process counts hundredths of a second, so single runs are too short to be measured.
-    total = sum(sum(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
-    nodes = sum(graphs.NODE_COUNTS[graph] * len(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
-    return 1000 * total / nodes
+    total_cpu_s = sum(sum(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
+    node_count = sum(graphs.NODE_COUNTS[graph] * len(samples.cpu_s[engine, graph]) for graph in graphs.GRAPHS)
+    return 1000 * total_cpu_s / node_count
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

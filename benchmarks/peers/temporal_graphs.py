@@ -81,7 +81,7 @@ class FanOutWorkflow:
 
 @workflow.defn(name="PeerLayers", sandboxed=False)
 class LayersWorkflow:
-    """Layers of steps; each depends on the whole previous layer."""
+    """Layers of steps; each step depends on the whole previous layer."""
 
     @workflow.run
     async def run(self) -> int:
@@ -134,8 +134,8 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 async def serve(address: str) -> None:
     """Serve the workflows and their activities until SIGINT or SIGTERM."""
     stop_requested = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
     async with Worker(
         await Client.connect(address, data_converter=pydantic_data_converter),
         task_queue=QUEUE,

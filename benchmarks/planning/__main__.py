@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repairs", type=int, default=MAX_PLANS - 1, help="maximum number of repairs of a plan")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--parallel", type=int, default=PARALLEL, help="concurrent requests")
+    parser.add_argument("--parallel", type=int, default=PARALLEL, help="maximum number of concurrent requests")
     parser.add_argument("--save", type=Path, help="JSON file for the scores and all responses")
     options = parser.parse_args(arguments)
     if not options.model:

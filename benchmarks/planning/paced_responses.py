@@ -1,8 +1,8 @@
 """Scripted responses of a model that writes 50 tokens a second: plans of three shapes, and equivalent agent turns.
 
-The model is scripted, so that only the method differs: the same calls of the same tool, the same final answer, the same
-tokens per second. In favour of the agent, reading the prompt takes no time, and the agent calls tools
-without reasoning first.
+The model is scripted, so that only the method differs: the calls of the tool, the final answer and the tokens per
+second are the same. In favour of the agent, reading the prompt takes no time, and the agent calls tools without
+reasoning first.
 """
 
 import json

@@ -50,11 +50,11 @@ def score_table(planned_requests: Sequence[PlannedRequest]) -> str:
 
 def report_to_json(planned_requests: Sequence[PlannedRequest], *, model: str) -> dict[str, Any]:
     """Return the JSON report: the scores, and each request with all responses."""
-    first, last = scores_of(planned_requests)
+    first_scores, last_scores = scores_of(planned_requests)
     return {
         "model": model,
-        "first": first.to_json(),
-        "after_repair": last.to_json(),
+        "first": first_scores.to_json(),
+        "after_repair": last_scores.to_json(),
         "usage": usage_of(planned_requests).to_json(),
         "requests": [each.to_json() for each in planned_requests],
     }

@@ -6,7 +6,7 @@ from dagwright.tools import worker_tool
 
 
 @worker_tool(outputs=["noted"], goal_type="support")
-async def note(name: str, previous: str = "") -> dict[str, Any]:  # noqa: ARG001 - `previous` makes a call wait
+async def note(name: str, previous: str = "") -> dict[str, Any]:  # noqa: ARG001 - only for a dependency
     """Note a name."""
     return {"noted": name}
 

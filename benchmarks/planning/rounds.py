@@ -3,8 +3,8 @@
 A scripted model plans rounds of two chains of worker tools that do nothing. Three gaps of each round are read from the
 history: from the planner's response to the first worker tool, from the last worker tool to the planner, and between two
 worker tools of a chain, which is an ordinary dispatch. Then one worker gets many concurrent questions, twice. An
-unexpected answer ends the benchmark. It is also the row `rounds` of `make bench`. The exit code is 1 only if a goal is
-missed by more than half.
+unexpected answer ends the benchmark. This benchmark is also the row `rounds` of `make bench`. The exit code is 1 only
+if a goal is missed by more than half.
 """
 
 import argparse
@@ -46,10 +46,10 @@ CPU_RATIO = 1.3
 """Maximum ratio of the worker's CPU time per concurrent question to its CPU time for a single question. The wall-clock
 time of concurrent questions has no goal, because it depends on other load."""
 SLOWEST_RATIO = 1.5
-"""Maximum ratio of the slowest concurrent question to the median: no question waits for all others."""
+"""Maximum ratio of the duration of the slowest concurrent question to the median duration."""
 MEMORY_RATIO = 1.2
 """Maximum ratio of the worker's peak memory after both batches of questions to its peak after the first batch.
-A question leaves garbage that Python has not collected yet (benchmarks/README.md)."""
+The memory grows, because questions leave garbage that Python has not collected yet (benchmarks/README.md)."""
 _TOOLS_FILE = str(Path(round_worker_tools.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
 _CHAINS, _CHAIN_LENGTH = 2, 3
@@ -72,7 +72,7 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class QuestionServer:
-    """The server for questions, and the only worker."""
+    """The server that answers questions, and its only worker."""
 
     bench: ModelBench
     worker: KillableWorker
@@ -171,7 +171,7 @@ async def ask_question(bench: ModelBench, name: str) -> tuple[Gaps, float]:
 
 
 def problem_with(document: Mapping[str, Any]) -> str | None:
-    """Return the problem of an answered question, `None` without a problem; all of its nodes are checked."""
+    """Return what is wrong with the answer, the rounds or a node of a question; `None` if all are as expected."""
     if document["status"] != "completed" or document["output"] != ANSWER:
         return f"{document['status']}, {document['output']!r}: {document['error']}"
     expected_rounds = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
@@ -187,12 +187,12 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
     """Return the gaps of a question, round by round."""
     starts, ends = _activity_times(events)
-    planners = ["plan", *(f"plan#{number}" for number in range(2, ROUNDS + 2))]
+    planner_ids = ["plan", *(f"plan#{number}" for number in range(2, ROUNDS + 2))]
     after_planner, before_planner, dispatch = [], [], []
     for number in range(1, ROUNDS + 1):
         node_ids = [f"sg{sub_goal['id']}" for sub_goal in _sub_goals(number)]
-        after_planner.append(min(starts[node_id] for node_id in node_ids) - ends[planners[number - 1]])
-        before_planner.append(starts[planners[number]] - max(ends[node_id] for node_id in node_ids))
+        after_planner.append(min(starts[node_id] for node_id in node_ids) - ends[planner_ids[number - 1]])
+        before_planner.append(starts[planner_ids[number]] - max(ends[node_id] for node_id in node_ids))
         for sub_goal in _sub_goals(number):
             for source in sub_goal["inputs"].values():
                 dispatch.append(starts[f"sg{sub_goal['id']}"] - ends[f"sg{source['from_sub_goal']}"])

@@ -1,12 +1,12 @@
 """Compare a model's plans with the expected plans: F1 of nodes, edges and arguments, as in TaskBench.
 
 Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
-and these pairs with the argument's value. A tool called twice is in its set once. A value from another node is replaced
-by the name of that node's tool, so plans are compared without their ids. Members are counted over all plans together
+and these pairs with the argument's value. A tool called twice counts once. A reference to another node is replaced by
+the name of that node's tool, so plans are compared without their ids. Members are counted over all plans together
 (micro average), and F1 is the harmonic mean of precision and recall.
 
-A response without a valid plan predicts nothing, and so costs recall; TaskBench omits such responses and reports
-their number, which is `Scores.response_count` minus `Scores.valid_count` here.
+A response without a valid plan predicts nothing, and so costs recall. TaskBench omits such responses and reports their
+number; here, the number is `Scores.response_count` minus `Scores.valid_count`.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of
 its repository (`flatten`, binary F1 of links and of tasks with arguments).
@@ -54,7 +54,7 @@ NOTHING = PlanFacts()
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Score of one kind of sets.
+    """Score of one of the four kinds of sets.
 
     Args:
         matched: members that were predicted and expected, over all plans.

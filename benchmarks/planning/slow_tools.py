@@ -1,4 +1,4 @@
-"""The tool of the streamed plans, passed to the worker with `--tools`."""
+"""The tool of the plans and agents in `streaming`, passed to the worker with `--tools`."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ TOOL_S = 1.0
 
 
 @tool(effects="read")
-async def look_up(topic: str, known: str = "") -> str:  # noqa: ARG001 - `known` makes a call wait
+async def look_up(topic: str, known: str = "") -> str:  # noqa: ARG001 - `known` only adds dependencies
     """Return an entry of a reference book on a topic, after a second."""
     await asyncio.sleep(TOOL_S)
     return statement_about(topic)

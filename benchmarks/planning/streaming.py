@@ -59,7 +59,7 @@ class Run:
     """One run of the benchmark.
 
     Args:
-        repeat: index among the runs of its kind.
+        repeat: index among the runs of this shape and way.
         is_counted: whether the run is measured; otherwise it is a warm-up.
     """
 
@@ -94,11 +94,11 @@ def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
     """Return all runs in order: a warm-up of each way, then the ways alternately."""
     warm_ups = [Run(SHAPES[0](min(sizes)), way, 0, is_counted=False) for way in WAYS]
     counted_runs = [
-        Run(make_shape(size), WAYS[(turn + repeat) % len(WAYS)], repeat)
+        Run(make_shape(size), WAYS[(position + repeat) % len(WAYS)], repeat)
         for repeat in range(repeats)
         for make_shape in SHAPES
         for size in sizes
-        for turn in range(len(WAYS))
+        for position in range(len(WAYS))
     ]
     return warm_ups + counted_runs
 
@@ -121,20 +121,20 @@ async def serve_runs(runs: Sequence[Run]) -> AsyncIterator[ModelBench]:
 async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     """Return the times of the runs, by shape and size."""
     runs = runs_of(sizes, repeats)
-    times_by_plan: dict[tuple[str, int, str], list[RunTimes]] = {}
+    times_by_kind: dict[tuple[str, int, str], list[RunTimes]] = {}
     async with serve_runs(runs) as bench:
         for run in runs:
             times = await _measure_run(bench, run)
             print(f"{run.id}: first tool after {times.first_call_s:.2f} s, end {times.end_s:.2f} s", file=sys.stderr)
             if run.is_counted:
-                times_by_plan.setdefault((run.shape.name, len(run.shape.dependencies), run.way), []).append(times)
+                times_by_kind.setdefault((run.shape.name, len(run.shape.dependencies), run.way), []).append(times)
     shapes = [make_shape(size) for make_shape in SHAPES for size in sizes]
     return [
         Comparison(
             shape.name,
             len(shape.dependencies),
             round(len(plan_text(shape)) / TOKEN_CHARACTERS),
-            **{way: times_by_plan[shape.name, len(shape.dependencies), way] for way in WAYS},
+            **{way: times_by_kind[shape.name, len(shape.dependencies), way] for way in WAYS},
         )
         for shape in shapes
     ]
@@ -195,8 +195,8 @@ def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning.streaming", description=__doc__)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="nodes per plan, 3 to 9 each")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="runs of each kind")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of nodes per plan, from 3 to 9")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="number of runs of each shape, size and way")
     options = parser.parse_args(arguments)
     sizes = tuple(int(size) for size in options.sizes.split(","))
     if not all(3 <= size <= 9 for size in sizes) or options.repeats < 1:

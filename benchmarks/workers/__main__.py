@@ -1,8 +1,8 @@
 """`python -m benchmarks.workers [--workers 2,4,8,2+2] [--runs N]`: several workers on one server with PostgreSQL.
 
 Each worker has its own network namespace and state folder; all workers share a payload store and the ledger of their
-effects. `2+2` are two workers for runs and two for tools. The CPU time per node of workers, server and database is
-measured for each number of workers.
+effects. `2+2` means two workers for workflows and two for tools. The CPU time of workers, server and database per node
+is measured for each number of workers.
 Then half of the workers are killed while runs continue, and each effect is counted. Writes `results/workers.json` and
 `results/workers.md`; the exit code is 1 if an effect was duplicated or lost, or a run did not complete.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.figures import save_document
 from benchmarks.workers.fleet import Fleet, open_fleet
+from benchmarks.workers.measurements import Cost, KillResult, measure_cost, measure_kills
 from benchmarks.workers.networks import WorkerNetwork, worker_networks
-from benchmarks.workers.phases import Cost, KillResult, measure_cost, measure_kills
 from benchmarks.workers.production_server import ProductionServer, production_server
 from dagwright.settings import Settings, WorkerRole
 
@@ -28,7 +28,7 @@ _LOCALHOST = "127.0.0.1"
 
 
 def roles_of(text: str) -> list[WorkerRole]:
-    """Return the roles of `4` equal workers, or of `2+2` workers for runs and for tools, in turns."""
+    """Return the roles of `4` equal workers, or of `2+2` workers for workflows and for tools, alternately."""
     workflow_count, separator, tool_count = text.partition("+")
     if not separator:
         return ["all"] * int(workflow_count)
@@ -101,8 +101,8 @@ def _kill_table(kills: list[KillResult]) -> str:
 def main() -> int:
     """Measure and return the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.workers", description=__doc__)
-    parser.add_argument("--workers", default=WORKERS, help=f"numbers of workers (default: {WORKERS})")
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"runs at once (default: {RUNS})")
+    parser.add_argument("--workers", default=WORKERS, help=f"numbers of workers to compare (default: {WORKERS})")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"number of concurrent runs (default: {RUNS})")
     options = parser.parse_args()
     fleet_roles = [roles_of(text) for text in options.workers.split(",")]
     costs, kills, network_text = asyncio.run(measure(fleet_roles, options.runs))

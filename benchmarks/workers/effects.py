@@ -1,4 +1,4 @@
-"""The plan whose nodes have effects, and the check of the ledger after its runs."""
+"""The plan whose calls append their idempotency keys to a ledger, and the check of the ledger after its runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class Tally:
         return asdict(self)
 
 
-def tally(documents: Mapping[str, Document], keys: Sequence[str]) -> Tally:
+def compare_with_ledger(documents: Mapping[str, Document], keys: Sequence[str]) -> Tally:
     """Compare the result documents of runs with the ledger.
 
     Args:

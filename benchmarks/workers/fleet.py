@@ -38,7 +38,7 @@ class Fleet:
         connection: connection of the client.
         runs: starts runs for the workers.
         plan: the compiled plan of the runs.
-        ledger: file with the effects.
+        ledger: file to which the calls append their idempotency keys.
     """
 
     workers: Sequence[KillableWorker]
@@ -67,7 +67,7 @@ class Fleet:
         return started_run.run_id, (await RunReader(self.connection.client, started_run.workflow_id).read()).document()
 
     def entries(self) -> list[tuple[str, str]]:
-        """Return key and process ID of each effect."""
+        """Return the idempotency key and the process ID of each entry of the ledger."""
         lines = self.ledger.read_text(encoding="ascii").splitlines() if self.ledger.exists() else []
         return [(key, pid) for key, _, pid in (line.partition("\t") for line in lines)]
 

@@ -47,12 +47,14 @@ def agent_tools(
 
 
 def declare_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
-    """Return the declarations of agents that other workers serve, in order."""
+    """Return the declarations of agents, in order; without functions, because only workers call them."""
     return ToolRegistry.of(*(ToolSpec(_declaration_of(card)) for card in cards))
 
 
 @dataclass(frozen=True, slots=True)
 class _CardSource:
+    """Finds the card and the class for a call."""
+
     agents: AgentRegistry
     environment: ToolEnvironment
     find_card: CardFinder

@@ -32,12 +32,12 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
     if not _may_have_agents(database_url):
         return ()
     require_extra(database_extra(database_url))
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see the module
 
-    from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see above
-    from dagwright.database.database import Database  # noqa: PLC0415 - see above
-    from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see above
-    from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see above
+    from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see the module
+    from dagwright.database.database import Database  # noqa: PLC0415 - see the module
+    from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see the module
+    from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see the module
 
     try:
         database = Database(database_url, AGENTS)
@@ -62,7 +62,7 @@ class StoredAgentTools:
         self._environment = environment
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Return an agent as a tool, including removed agents; `None` if the agent is unknown or has type `llm`.
+        """Return an agent, which may have been removed, as a tool; `None` if it is unknown or has type `llm`.
 
         Args:
             version: version of the card; `None` for the newest.
@@ -81,12 +81,12 @@ class StoredAgentTools:
         if not _may_have_agents(self._database_url):
             return None
         require_extra(database_extra(self._database_url))
-        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see the module
 
-        from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see above
-        from dagwright.database.database import Database  # noqa: PLC0415 - see above
-        from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see above
-        from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see above
+        from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see the module
+        from dagwright.database.database import Database  # noqa: PLC0415 - see the module
+        from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see the module
+        from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see the module
 
         database = Database(self._database_url, AGENTS)
         try:

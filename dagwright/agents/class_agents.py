@@ -64,7 +64,7 @@ class AgentContext:
             AskPerson: the question.
             GiveUp: the card sets `feedback_policy: never`.
         """
-        raise question_or_refusal(self.card, request, checkpoint=checkpoint)
+        raise question_or_give_up(self.card, request, checkpoint=checkpoint)
 
     @property
     def answers(self) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ class ClassAgent(Protocol):
         """
 
 
-def question_or_refusal(card: AgentCard, request: Any, *, checkpoint: Any) -> AskPerson | GiveUp:
+def question_or_give_up(card: AgentCard, request: Any, *, checkpoint: Any) -> AskPerson | GiveUp:
     """Return the error that ends a call: a question to a person, or `GiveUp` if the card allows no questions."""
     if card.feedback_policy == "never":
         return GiveUp(f"the agent {card.name!r} wants to ask a person, but its card has feedback_policy: never")
@@ -111,7 +111,7 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
     """Load the class of a card.
 
     Args:
-        name: `package.module:Class`, the same with a dot, or the name of a class that Dagwright provides.
+        name: `package.module:Class`, `package.module.Class`, or the name of a class that Dagwright provides.
         folder: searched for modules in addition to the installed packages.
 
     Raises:

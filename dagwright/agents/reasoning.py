@@ -1,7 +1,7 @@
 """`ReasoningAgent`: a class agent that answers a question in several model calls.
 
 The agent splits the question into parts, answers them one after the other with the findings so far, and answers the
-question from the findings. It is also an example to copy: see docs/guides/agents.md.
+question from the findings. The class is also an example to copy: see docs/guides/agents.md.
 """
 
 import json
@@ -17,7 +17,7 @@ from dagwright.tools.errors import GiveUp
 MAX_STEPS = 5
 """Maximum number of parts of a question; each part is one model call."""
 CONTEXT_CHARACTERS = 24_000
-"""Maximum length of the results in a prompt, about 6,000 tokens. A mark replaces the rest."""
+"""Maximum length of the results in a prompt, about 6,000 tokens. A note replaces the rest."""
 
 MAX_SPLIT_CALLS = 4
 """Maximum number of model calls that split a question: the first and three repairs."""

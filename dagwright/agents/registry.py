@@ -16,7 +16,7 @@ class AgentsUnreadable(ToolLoadError):
 
 @dataclass(frozen=True, slots=True)
 class AgentRegistry:
-    """Agents by name, in the given order.
+    """Agents by name, in the order in which they were passed.
 
     Args:
         cards: name -> card.
@@ -47,7 +47,7 @@ class AgentRegistry:
         return cls(MappingProxyType(cards_by_name), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
 
     def __iter__(self) -> Iterator[AgentCard]:
-        """Iterate over the agents in the given order."""
+        """Iterate over the agents in the order in which they were passed."""
         return iter(self.cards.values())
 
     def __len__(self) -> int:

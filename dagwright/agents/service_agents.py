@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from dagwright.agents.class_agents import question_or_refusal
+from dagwright.agents.class_agents import question_or_give_up
 from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 from dagwright.core.model.agents import AgentCard
 from dagwright.core.name_hints import suggestion
@@ -73,7 +73,9 @@ class ServiceCall:
                 self._clear_sent_mark()
                 raise NotStarted(f"{self._safe_url} {_error_text(error)}") from None
             except (httpx.HTTPError, httpx.StreamError) as error:
-                raise RemoteFailed(f"{self._safe_url} {_error_text(error)}; its result is unknown") from None
+                raise RemoteFailed(
+                    f"{self._safe_url} {_error_text(error)}; the result of the call is unknown"
+                ) from None
         self._call.record_read(str(self._url))
         if not response.is_success:
             raise self._status_error(response, content)
@@ -109,7 +111,7 @@ class ServiceCall:
         return {**headers, **signature_headers}
 
     def _record_sending(self) -> None:
-        """Record that a `write` call is sent; reject its retry after an attempt that died without a response."""
+        """Record that a `write` call is sent; reject a retry if an earlier attempt died without a response."""
         if not self._is_write:
             return
         if self._call.last_heartbeat == _SENT_DETAILS:
@@ -134,7 +136,7 @@ class ServiceCall:
             return GiveUp(f"{message}; redirects are not followed: set service_url to the target of the redirect")
         if response.is_server_error or status in _RETRYABLE_STATUSES:
             if self._is_write:
-                return RemoteFailed(f"{message}; its result is unknown")
+                return RemoteFailed(f"{message}; the result of the call is unknown")
             return RetryLater(message, delay, requested_by=requested_by)
         return GiveUp(message)
 
@@ -154,7 +156,7 @@ class ServiceCall:
             raise GiveUp(f"{self._safe_url} must answer with either a result or a question; {expected}")
         if "feedback" in answer:
             self._clear_sent_mark()
-            raise question_or_refusal(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
+            raise question_or_give_up(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
         return answer["result"]
 
 

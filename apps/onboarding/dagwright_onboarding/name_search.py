@@ -1,8 +1,8 @@
 """Select candidate names for the search steps of `lookup`, which rank them.
 
 Names are found by their words: with FTS5 on SQLite, with an index of lexemes on PostgreSQL. Misspelt words are first
-corrected with a list of all words, which has a tenth as many entries and a trigram index on both databases. This module
-must not depend on the search steps and must not import Temporal.
+corrected with a list of all words, which has a trigram index on both databases. This module must not depend on the
+search steps and must not import Temporal.
 """
 
 import json
@@ -25,25 +25,25 @@ from dagwright_onboarding.spelling import (
 )
 
 _MAX_RANKED_NAMES = 1_000
-"""Maximum number of names that are ranked for one search."""
+"""Maximum number of matching names that one search orders by length."""
 MAX_NAMES = 200
-"""Maximum number of names of one search; ten parties are shown, and some have several names."""
+"""Maximum number of names that one search returns. Ten parties are shown, and a party may have several names."""
 _MAX_COMPARED_NAMES = 500
-"""Maximum number of names whose spelling is compared for one combination of words."""
+"""Maximum number of names of one query whose spelling is compared."""
 _MAX_SIMILAR_NAMES = 50
-"""Maximum number of most similar names; ten parties are shown, and some have several names or do not meet the
-conditions."""
+"""Maximum number of names that one comparison of spelling returns. Ten parties are shown; a party may have several
+names or not meet the conditions."""
 _TRIGRAM_LENGTH = 3
 _MAX_SIMILAR_WORDS = 100
-"""Maximum number of words whose spelling is compared: the words that share the most trigrams."""
+"""Maximum number of known words that are compared with a misspelt word: those that share the most trigrams."""
 _MAX_COUNTED_POSTINGS = 10_000
-"""Maximum number of index entries that SQLite counts; the rarest trigrams are used up to this total."""
+"""SQLite searches for the rarest trigrams of a word that together have at most this many index entries."""
 _MIN_TRIGRAM_SHARE = "0.2"
-"""Minimum share of common trigrams for PostgreSQL, set through its `similarity_threshold` option."""
+"""Minimum share of trigrams that two words have in common; value of the PostgreSQL option `similarity_threshold`."""
 _MIN_TRIGRAM_WORD_LETTERS = 5
 """Minimum letters of an unknown word for the comparison by trigrams; shorter words have too few trigrams."""
 _MAX_CORRECTED_WORDS = 12
-"""Maximum number of words of a text whose spelling is corrected; further words must match exactly."""
+"""Maximum number of words of a text whose spelling is corrected; the other words must match exactly."""
 
 RequiredWords = Sequence[Spellings]
 """Possible spellings of each query word; a matching name contains at least one spelling of every word."""
@@ -56,7 +56,7 @@ class KnownName:
     Args:
         id: id of the party.
         party_name: the party's own name.
-        words: words of this name, which may be another name of the party.
+        words: words of the name, which is the party's own name or an additional name.
         core: the words before the legal form.
     """
 
@@ -70,7 +70,7 @@ class KnownName:
 
 
 class NameIndex:
-    """Fetches names from one snapshot of the store; results are limited, the shortest names first.
+    """Fetches names from one snapshot of the store: at most `MAX_NAMES` per query, the shortest names first.
 
     Args:
         kinds: kinds of the parties, `None` for any.
@@ -106,7 +106,7 @@ class NameIndex:
         return self._names_that_match(self._and_expression(expressions), like_pattern=pattern)
 
     def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
-        """Yield batches of names with similarly spelt words; each batch requires fewer of the words.
+        """Yield batches of names with similarly spelt words; later batches require fewer of the words.
 
         Args:
             words: words of a text, without the legal form.
@@ -129,7 +129,7 @@ class NameIndex:
         self, alternatives: Sequence[RequiredWords], words: Sequence[str], *, min_similarity: float
     ) -> list[KnownName]:
         """Return the most similar names that match one of the alternatives."""
-        # Only a few of hundreds of names are similar, so only their parties are read.
+        # Only a few of hundreds of names are similar, so read the parties of the similar names only.
         ratings = [
             (name_similarity(words, core), search_id) for search_id, core in self._cores(self._expression(alternatives))
         ]
@@ -145,8 +145,8 @@ class NameIndex:
         return self._fetch("SELECT * FROM party_search WHERE id = ANY(:ids)", {"ids": ids})
 
     def _cores(self, expression: str) -> list[tuple[int, tuple[str, ...]]]:
-        """Return (`PartySearch.id`, `KnownName.core`) of names; if there are many, only of parties with the tags."""
-        # Filtering by tag takes longer than reading the names of other kinds, unless there are many.
+        """Return (`PartySearch.id`, `KnownName.core`) of the matching names; if they are many, only for the tags."""
+        # Filtering by tag takes longer than reading all matching names, unless they are many.
         for match in (expression, self._restrict_to_tags(expression)) if self._tags else (expression,):
             query = f"SELECT s.id, s.tokens, s.core {self._match_clause()} LIMIT {_MAX_COMPARED_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
@@ -156,14 +156,14 @@ class NameIndex:
         return cores
 
     def _may_be_prefixes(self, prefixes: Sequence[str]) -> bool:
-        """Return whether each prefix may start a known word. Other searches would take long and find nothing."""
+        """Return whether each prefix may start a known word; other prefixes take a long search without a result."""
         if self._is_sqlite:
             query = (
                 "SELECT count(*) FROM json_each(:prefixes) b WHERE NOT EXISTS"
                 " (SELECT 1 FROM search_word w WHERE w.word >= b.value AND w.word < b.value || char(1114111))"
             )
             return not self._session.scalar(text(query), {"prefixes": json.dumps([*prefixes])})
-        # The trigram index does not cover shorter prefixes; an underscore matches any letter here.
+        # The index does not cover prefixes that are shorter than a trigram. An underscore matches any letter here.
         patterns = [f"{prefix}%" for prefix in prefixes if len(prefix) >= _TRIGRAM_LENGTH]
         query = (
             "SELECT count(*) FROM unnest(CAST(:patterns AS text[])) b(pattern) WHERE NOT EXISTS"
@@ -227,7 +227,7 @@ class NameIndex:
         return list(self._session.scalars(text(query), {**matches, "n": _MAX_SIMILAR_WORDS}))
 
     def _rarest_trigrams(self, word_trigrams: Sequence[str]) -> list[str]:
-        """Return the rarest trigrams, as many as can be counted in one query; at least one."""
+        """Return the rarest trigrams, up to `_MAX_COUNTED_POSTINGS` index entries in total; at least one trigram."""
         count_query = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
         trigram_counts = sorted(
             (count, trigram)

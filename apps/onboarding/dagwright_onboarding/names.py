@@ -1,4 +1,4 @@
-"""Comparison of names: stored texts, keys of equal names, and the words of a name.
+"""Normalize names for storage and comparison: the stored text, a key that equal names share, and the words.
 
 Pure functions over strings, shared by the store, the lookups and the loader. Stored keys are made by `name_key`, so a
 change of that function needs a migration. This module must not import the database.

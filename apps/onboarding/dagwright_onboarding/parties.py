@@ -312,7 +312,7 @@ def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = SHA
 
 
 def _same_name_query(has_name: ColumnElement[bool]) -> Select[Party]:
-    """Return the query for a party of the same name as a given party; an unknown field matches any value."""
+    """Return the query for another party of the same name; an unknown field matches any value."""
     field_conditions = (
         or_(bindparam(column.key) == "", column.in_((bindparam(column.key), "")))
         for column in (Party.jurisdiction, Party.distinguisher)

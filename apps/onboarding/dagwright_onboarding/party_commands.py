@@ -15,7 +15,7 @@ from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
 from dagwright_onboarding.party_loading import LoadReport, load_parties, load_party_file
 from dagwright_onboarding.resolution import describe_candidate
 
-MAX_LISTED_REFUSALS = MAX_LISTED_DUPLICATES = MAX_LISTED_RENAMES = 50
+MAX_LISTED_REJECTIONS = MAX_LISTED_DUPLICATES = MAX_LISTED_RENAMES = 50
 
 
 def load(file: str, output: Output) -> int:
@@ -115,7 +115,7 @@ def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
         output.log(f"{file}: and {len(report.duplicates) - MAX_LISTED_DUPLICATES} more possible duplicates")
     if report.ignored_columns:
         output.print(f"ignored columns: {', '.join(report.ignored_columns)}")
-    for rejected_row in report.rejected[:MAX_LISTED_REFUSALS]:
+    for rejected_row in report.rejected[:MAX_LISTED_REJECTIONS]:
         output.log(f"{file}, line {rejected_row.line}: rejected: {one_line(rejected_row.reason)}")
-    if len(report.rejected) > MAX_LISTED_REFUSALS:
-        output.log(f"{file}: and {len(report.rejected) - MAX_LISTED_REFUSALS} more rows were rejected")
+    if len(report.rejected) > MAX_LISTED_REJECTIONS:
+        output.log(f"{file}: and {len(report.rejected) - MAX_LISTED_REJECTIONS} more rows were rejected")

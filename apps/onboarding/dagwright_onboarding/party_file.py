@@ -117,7 +117,7 @@ def read_parties(content: bytes, *, name: str) -> PartyFile:
     Raises:
         PartiesUnreadable: no header, or a missing or duplicate column.
     """
-    # Invalid UTF-8 must only reject its row, so it is decoded into surrogates.
+    # Invalid bytes are decoded into surrogates, so that they reject only their row.
     lines = list(io.StringIO(content.decode("utf-8-sig", errors="surrogateescape"), newline=""))
     delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     reader = _reader(lines, delimiter)
@@ -176,12 +176,13 @@ def _read_header(name: str, reader: CsvReader) -> list[str]:
         raise PartiesUnreadable(f"{name}: the first line must name the columns; it is empty")
     missing_columns = [column for column in REQUIRED_COLUMNS if column not in header]
     if missing_columns:
-        columns = " and ".join(missing_columns)
+        columns = f"column{'s' if len(missing_columns) > 1 else ''} {' and '.join(missing_columns)}"
+        verb = "are" if len(missing_columns) > 1 else "is"
         header_list = ", ".join(header)
         is_short = len(header_list) <= _HEADER_CHARACTERS and header_list.isprintable()
         header_text = header_list if is_short else "something else"
         raise PartiesUnreadable(
-            f"{name}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
+            f"{name}: the {columns} {verb} missing; the first line of a CSV file of parties names its columns, such "
             f"as name, kind, jurisdiction; it has {header_text}"
         )
     duplicate_columns = [column for column, count in Counter(header).items() if count > 1]

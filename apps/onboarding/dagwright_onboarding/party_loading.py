@@ -34,7 +34,7 @@ ProgressCallback = Callable[[int, int], None]
 the load."""
 
 ROWS_PER_TRANSACTION = 100
-"""Rows of one transaction: a few hundredths of a second, even if each row needs individual handling."""
+"""Rows of one transaction. It takes a few hundredths of a second, even if each row is handled individually."""
 
 
 class RowOutcome(StrEnum):
@@ -199,7 +199,7 @@ def _load_by_transaction(
 
 
 def _sort_by_renames(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
-    """Return the rows outside cycles, ordered so that a row that frees a name precedes the row that takes the name."""
+    """Return the rows that can be loaded, each after the row that frees its name; omit rows that swap names."""
     rows_by_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for conflict in conflicting_rows:
         rows_by_holder[conflict.holder_id].append(conflict)
@@ -348,13 +348,13 @@ def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
     if lei is None:
         return False
     identifiers = select(PartyIdentifier).where(PartyIdentifier.scheme == LEI_SCHEME)
-    holder = session.scalars(identifiers.where(PartyIdentifier.value == lei)).one_or_none()
-    if holder is not None and holder.party_id != party.id:
-        raise ValueError(f"lei: {lei} belongs to {describe(session.get_one(Party, holder.party_id))}")
-    own_identifier = session.scalars(identifiers.where(PartyIdentifier.party_id == party.id)).one_or_none()
-    if own_identifier is not None and own_identifier.value != lei:
-        raise ValueError(f"lei: {describe(party)} has the LEI {own_identifier.value}, not {lei}")
-    if own_identifier is not None:
+    stored_lei = session.scalars(identifiers.where(PartyIdentifier.value == lei)).one_or_none()
+    if stored_lei is not None and stored_lei.party_id != party.id:
+        raise ValueError(f"lei: {lei} belongs to {describe(session.get_one(Party, stored_lei.party_id))}")
+    lei_of_party = session.scalars(identifiers.where(PartyIdentifier.party_id == party.id)).one_or_none()
+    if lei_of_party is not None and lei_of_party.value != lei:
+        raise ValueError(f"lei: {describe(party)} has the LEI {lei_of_party.value}, not {lei}")
+    if lei_of_party is not None:
         return False
     session.add(lei_row(party.id, lei))
     return True

@@ -220,7 +220,7 @@ class PartyResolver:
         reason += _inactive_sentence([party for party in findings.inactive_matches if party.id not in reason])
         if previous_question.step == "choose" and findings.hits:
             return self._ask_which(findings.hits, text, searched_text=previous_question.searched_text, reason=reason)
-        # Near matches of another type were already declined.
+        # The first question already listed the near matches of another type.
         near_list = _list_candidates([party for party in findings.near_matches if self._lookup.accepts(party.kind)])
         if near_list and near_list not in reason:
             reason = f"{reason}Near {_quote(previous_question.searched_text)}: {near_list}. "
@@ -289,7 +289,7 @@ class PartyResolver:
     # Creation.
 
     def _searched_party_to_create(self, text: str) -> dict[str, Any]:
-        """Return the party to create; a text from an answer must be confirmed before it becomes the name."""
+        """Return the party to create, named by the lookup; after an answer with another text, ask for the details."""
         lookup_text = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
         if text != lookup_text and len(kinds) == 1:

@@ -1,9 +1,9 @@
 """Maintain the search index: the whole names of all parties, and the words of the names of active parties.
 
 An inactive party has no words in the index, so searches do not find it. Its whole names are in the index, because a
-lookup of such a name must not bind another party. The index rows are written in the transaction that writes the name,
-for every writer that uses the models. `name_search` reads them. This module must not depend on the search steps and
-must not import Temporal.
+lookup of such a name must not choose another party without asking. The index rows are written in the transaction that
+writes the name, for every writer that uses the models. `name_search` reads them. This module must not depend on the
+search steps and must not import Temporal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ OWN_NAME_ID = 0
 """`PartySearch.name_id` of a party's own name."""
 
 NAMES_PER_TRANSACTION = 5_000
-"""Names that one transaction indexes: about a second, during which other writers wait."""
+"""Names that one transaction indexes. It takes about a second, during which other writers wait."""
 
 
 _IDS_PER_STATEMENT = 500
-"""Ids of parties or of other names per statement."""
+"""Maximum number of ids (of parties or of additional names) in one statement."""
 
 
 @dataclass(frozen=True, slots=True)

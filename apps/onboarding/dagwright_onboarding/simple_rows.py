@@ -19,7 +19,7 @@ from dagwright_onboarding.party_file import PartyRow
 LEI_SCHEME = "LEI"
 
 _Identity = tuple[str, str]
-"""Kind and value of an id, a LEI or the key of a name. Several parties may have the same name."""
+"""A value by which a row may refer to a stored party: (`id`, id), (`lei`, LEI) or (`name`, name key)."""
 _NaturalKey = tuple[str, str, str, str]
 """Natural key of a party: kind, key of the name, jurisdiction, distinguisher."""
 

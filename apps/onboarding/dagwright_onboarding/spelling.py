@@ -9,14 +9,14 @@ from itertools import combinations
 from rapidfuzz import fuzz
 
 Spellings = Sequence[str]
-"""Known words that one word of a text may be a misspelling of."""
+"""Known words that a word of a text may stand for."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_SPELLINGS = 10
 _WORD_SIMILARITY = 60.0
 """Minimum rapidfuzz ratio for one word to stand for another; `cohen` and `chan` have 67."""
 _MAX_COMBINED_WORDS = 6
-"""Maximum number of words of a text that are combined, the longest words; six words have 57 combinations."""
+"""Only the longest words of a text are combined, at most this many. Six words have 63 subsets."""
 _MIN_PART_CHARACTERS = 2
 
 
@@ -45,7 +45,11 @@ def rank_spellings(word: str, known_words: Iterable[str]) -> list[str]:
 
 
 def name_similarity(core: Sequence[str], other_core: Sequence[str]) -> float:
-    """Return the similarity of two names, 0 to 100, ignoring word order, gaps and legal form."""
+    """Return the similarity of two names, 0 to 100, ignoring word order and gaps.
+
+    Args:
+        core, other_core: words of the names without their legal forms.
+    """
     sorted_word_ratio = fuzz.token_sort_ratio(" ".join(core), " ".join(other_core))
     return max(sorted_word_ratio, fuzz.ratio("".join(core), "".join(other_core)))
 
@@ -65,20 +69,23 @@ def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the subsets of each size as positions, the largest first, while a name with only these words can match.
+    """Yield the lists of subsets of equal size (as positions of words), from the largest size down.
+
+    A subset is included if a name that consists of its words can reach `min_similarity`. The first size without such a
+    subset ends the iteration.
 
     Args:
-        min_similarity: rapidfuzz ratio, 0 to 100, that such a name must reach.
+        min_similarity: rapidfuzz ratio, 0 to 100.
     """
-    total = sum(map(len, words))
+    letter_count = sum(map(len, words))
     longest_positions = sorted(
         sorted(range(len(words)), key=lambda position: -len(words[position]))[:_MAX_COMBINED_WORDS]
     )
     for count in range(min(len(words) - 1, len(longest_positions)), 0, -1):
         subsets = []
         for positions in combinations(longest_positions, count):
-            letters = sum(len(words[position]) for position in positions)
-            if 200 * letters >= min_similarity * (total + letters):
+            subset_letter_count = sum(len(words[position]) for position in positions)
+            if 200 * subset_letter_count >= min_similarity * (letter_count + subset_letter_count):
                 subsets.append(positions)
         if not subsets:
             return

@@ -62,7 +62,7 @@ _ROLE_ALIASES: Mapping[str, Sequence[str]] = {
     "TAX_ADVISER": ("Tax advisor",),
 }
 _DUPLICATE_CODES = frozenset({"AUTHORIZED_SIGNATORY"})
-"""Codes that are only another spelling of a code; with both, every lookup of the role would be ambiguous."""
+"""Codes that only spell a listed code differently. With both codes, every lookup of the role would be ambiguous."""
 
 
 class TermNames:
@@ -98,7 +98,7 @@ class TermNames:
 
 
 def term_of(code: str) -> KnownName | None:
-    """Return the product with a code, or else the role, under its own name; `None` if the code is unknown."""
+    """Return the product, or otherwise the role, with a code; `None` if the code is unknown."""
     names = (*_names("product"), *_names("role"))
     return next((name for name in names if name.id == code and name.use == OWN_NAME), None)
 

@@ -89,7 +89,7 @@ def _check_unused_by_other_calls(session: Session, row_id: str, description: str
 
 
 def _check_not_referenced(session: Session, row: Row, description: str) -> None:
-    """Check that no other rows refer to a party, such as names loaded from a file."""
+    """Check that no rows, such as names loaded from a file, refer to a party."""
     if not isinstance(row, Party):
         return
     reference_conditions: Sequence[tuple[str, Any, ColumnElement[bool]]] = (

@@ -94,7 +94,7 @@ class NewParty:
 
 
 class OnboardingVerbs:
-    """Runs the verbs against one store; raises ValueError for errors that need another plan."""
+    """Runs the verbs against one store; raises ValueError if the plan must be changed."""
 
     def __init__(self, database: EntityDatabase) -> None:
         self._database = database
@@ -227,7 +227,7 @@ class OnboardingVerbs:
 
 
 def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[PartyResult]:
-    """Return the requested parties in order; missing parties are added, and one undo removes them all.
+    """Return the requested parties in order; missing parties are added, and one undo removes all added parties.
 
     An existing party is returned only if all fields of its natural key are equal, including the empty fields.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.workers import tools
 from benchmarks.workers.__main__ import roles_of
-from benchmarks.workers.effects import NODES, Tally, effects_plan, tally
+from benchmarks.workers.effects import NODES, Tally, compare_with_ledger, effects_plan
 from dagwright.plans.preparation import check_plan
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.tools import load_tools
@@ -37,7 +37,7 @@ def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
         "not-made": _node("write_key", "outcome_unknown"),
     }
     keys = [_key(node_id) for node_id in ("a", "b", "b", "made")]
-    actual = tally({"execution": {"status": "completed", "nodes": nodes}}, keys)
+    actual = compare_with_ledger({"execution": {"status": "completed", "nodes": nodes}}, keys)
     expected = Tally(
         nodes=4, once=2, repeated_writes=0, missing=0, unplanned=0, unknown=2, repeated_idempotent=1, lost_runs=0
     )
@@ -46,7 +46,9 @@ def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
 
 def test_duplicate_lost_and_unplanned_effects_and_lost_runs_are_rejected() -> None:
     nodes = {"twice": _node("write_key"), "lost": _node("apply_key")}
-    actual = tally({"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"])
+    actual = compare_with_ledger(
+        {"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"]
+    )
     expected = Tally(
         nodes=2, once=0, repeated_writes=1, missing=1, unplanned=1, unknown=0, repeated_idempotent=0, lost_runs=1
     )

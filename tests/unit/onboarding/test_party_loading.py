@@ -289,7 +289,7 @@ def test_row_with_the_former_name_of_another_party_is_reported(load: Load) -> No
         ),
         (
             b'{"plan": 1, "nodes": [' + b"1," * 200 + b"1]}",
-            "the column name and kind is missing; the first line of a CSV file of parties names its columns, such as "
+            "the columns name and kind are missing; the first line of a CSV file of parties names its columns, such as "
             "name, kind, jurisdiction; it has something else",
         ),
         (b"x" * 200_000, "the first line must name the columns of a CSV file of parties: field larger than"),

@@ -1,4 +1,4 @@
-"""The two measurements of a fleet: the CPU time of a node, and the effects after workers were killed."""
+"""Measure a fleet of workers: the CPU time per plan node, and the effects of runs while workers are killed."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.workers.effects import NODES, Document, Tally, tally
+from benchmarks.workers.effects import NODES, Document, Tally, compare_with_ledger
 from benchmarks.workers.fleet import RUN_TIMEOUT_S, Fleet
 from benchmarks.workers.production_server import ProductionServer
 
@@ -116,7 +116,7 @@ async def _wait_for_effects(fleet: Fleet, count: int) -> None:
 
 def _tally_of(fleet: Fleet, documents: dict[str, Document]) -> Tally:
     """Compare the runs with the ledger, and remove the ledger."""
-    result = tally(documents, [key for key, _ in fleet.entries()])
+    result = compare_with_ledger(documents, [key for key, _ in fleet.entries()])
     fleet.ledger.unlink()
     return result
 
