@@ -34,8 +34,8 @@ from dagwright.features.forks.planner import (
     ForkPrediction,
     ReusableResults,
     Source,
+    find_reusable_results,
     predict_fork,
-    reusable_results,
 )
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.executions import RunNotFound
@@ -227,9 +227,9 @@ class Forks:
         child = await self._open_reader(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
-        child_differences = ForkDifferences({*plan.inputs}, differences.rerun_in_sub_plan(task_id))
+        child_differences = ForkDifferences({*plan.inputs}, differences.rerun_ids_in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
-        child_reuse = reusable_results(child.scheduler, plan, source=source, differences=child_differences)
+        child_reuse = find_reusable_results(child.scheduler, plan, source=source, differences=child_differences)
         reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in child_reuse.problems]
         await self._add_sub_plan_results(child, plan, child_reuse, differences=child_differences, reused=())
         await self._renew(plan, child_reuse.table)
@@ -290,7 +290,7 @@ def _reuse_and_prediction(
     fork_scheduler: "RunScheduler", original_scheduler: "RunScheduler", *, source: Source, differences: ForkDifferences
 ) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
-    reuse = reusable_results(original_scheduler, fork_scheduler.plan, source=source, differences=differences)
+    reuse = find_reusable_results(original_scheduler, fork_scheduler.plan, source=source, differences=differences)
     return reuse, predict_fork(fork_scheduler, original_scheduler, reuse, differences=differences)
 
 

@@ -40,7 +40,7 @@ class NodeCancellation(SchedulerComponent):
         """End the tasks that have not stopped in time."""
         due_ids = [task_id for task_id, deadline_at in self._state.cancel_deadlines.items() if deadline_at <= at]
         if due_ids:
-            # Apply the consequences of other deadlines first.
+            # Other components may have ended tasks at this time: propagate these ends first.
             self._scheduler.propagate(at)
         for task_id in due_ids:
             self._scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)

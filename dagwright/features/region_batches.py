@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
 
 
-class RegionBatches:
+class RegionBatchHandler:
     """Handler of the reports of region batches."""
 
     def __init__(self, scheduler: "Scheduler[Any]") -> None:

@@ -19,13 +19,13 @@ from dagwright.features.compensation.component import Compensation
 from dagwright.features.deadline import RunDeadline
 from dagwright.features.feedback.component import HumanFeedback
 from dagwright.features.fork_reuse.component import ForkReuse
-from dagwright.features.lookups.component import ResolverNodes
+from dagwright.features.lookups.component import LookupNodes
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.output_check import OutputCheck
 from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
-from dagwright.features.region_batches import RegionBatches
+from dagwright.features.region_batches import RegionBatchHandler
 from dagwright.features.worker_tools import WorkerTools
 
 
@@ -40,10 +40,10 @@ class RunFeatures:
     budget: BudgetAdmission
     reuse: ForkReuse
     feedback: HumanFeedback
-    resolvers: ResolverNodes
+    lookups: LookupNodes
     cancellation: NodeCancellation
     deadline: RunDeadline
-    regions: RegionBatches
+    regions: RegionBatchHandler
 
 
 RunScheduler = Scheduler[RunFeatures]
@@ -78,10 +78,10 @@ def create_scheduler(
         budget=BudgetAdmission(scheduler, feedback.run),
         reuse=ForkReuse(scheduler),
         feedback=feedback,
-        resolvers=ResolverNodes(scheduler),
+        lookups=LookupNodes(scheduler),
         cancellation=NodeCancellation(scheduler),
         deadline=deadline,
-        regions=RegionBatches(scheduler),
+        regions=RegionBatchHandler(scheduler),
     )
     # Each hook is called in this order. So a call is prepared before it reserves budget, and gets its idempotency key
     # after that. The plan is extended, its output checked and the run compensated before waiting calls are admitted.
@@ -94,7 +94,7 @@ def create_scheduler(
         features.budget,
         features.reuse,
         features.feedback,
-        features.resolvers,
+        features.lookups,
         features.cancellation,
     )
     scheduler.attach(features, order)

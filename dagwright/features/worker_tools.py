@@ -21,8 +21,8 @@ class WorkerTools(SchedulerComponent):
     def needed_hooks(self) -> Collection[str]:
         """Return no hooks if the plan has no worker tools."""
         plan = self._state.plan
-        has_workers = any(tool.worker is not None for tool in plan.tools.values())
-        return self.hooks if has_workers or any(node.is_worker for node in plan.nodes) else ()
+        has_worker_tools = any(tool.worker is not None for tool in plan.tools.values())
+        return self.hooks if has_worker_tools or any(node.is_worker for node in plan.nodes) else ()
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
         """Check that every required slot has a value, and pass the sub-goal.

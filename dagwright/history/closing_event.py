@@ -125,7 +125,7 @@ def task_failure(event: HistoryEvent) -> TaskFailure:
 
 
 _PAGE_EVENTS = 20
-"""The marker is one of the last ten events unless signals arrive while the run ends."""
+"""Events in one page. The marker is one of the last ten events unless signals arrive while the run ends."""
 _MAX_PAGES = 5
 _RPC_TIMEOUT = timedelta(seconds=10)
 

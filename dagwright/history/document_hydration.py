@@ -1,4 +1,7 @@
-"""Loading of stored values into the document of a run."""
+"""Loading of stored values into the document of a run.
+
+Inner nodes are the nodes of offloaded regions.
+"""
 
 import asyncio
 from collections import Counter
@@ -32,7 +35,7 @@ _MAX_CONCURRENT_LOADS = 8
 MAX_INNER_NODES = 2_000
 """Maximum number of nodes of offloaded regions that a document includes in full."""
 MAX_INNER_FAILURES = 100
-"""Maximum number of failed nodes of offloaded regions in a document; the document only counts further failed nodes."""
+"""Maximum number of failed nodes of offloaded regions in a document; other failed nodes are only counted."""
 
 NOT_LOADED = frozenset({"value_lost", "store_unavailable", "missing_data"})
 """Codes of the notes on values that could not be loaded."""
@@ -79,7 +82,7 @@ async def _add_inner_nodes(
     nodes.
     """
     offloaded_nodes = hydrator.offloaded_nodes(view)
-    if not offloaded_nodes or (only_node in document["nodes"] and only_node not in offloaded_nodes.ids_in_run):
+    if not offloaded_nodes or (only_node in document["nodes"] and only_node not in offloaded_nodes.ids_kept_by_run):
         return
     try:
         added_nodes = await _inner_nodes(offloaded_nodes, document, only_node=only_node)
@@ -87,7 +90,9 @@ async def _add_inner_nodes(
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _subtract_included_nodes(document, [node for node in added_nodes if node.id not in offloaded_nodes.ids_in_run])
+        _subtract_included_nodes(
+            document, [node for node in added_nodes if node.id not in offloaded_nodes.ids_kept_by_run]
+        )
     document["nodes"] |= {node.id: node.document for node in added_nodes}
 
 
@@ -127,8 +132,8 @@ def _subtract_included_nodes(document: dict[str, Any], included_nodes: Iterable[
 async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:
     """Yield the parts of the result document of a run, with all nodes and values.
 
-    Parts that may not fit into memory are `Members`: the nodes, with the nodes of offloaded regions at the end; and the
-    output, if the plan has no `output` and results are in the store.
+    Parts that may not fit into memory are `Members`: the nodes, and an output that consists of results in the store.
+    The nodes of offloaded regions come last.
     """
     document = view.document_with_refs()
     hydrator = _Hydrator(store, max_bytes=None)
@@ -198,9 +203,9 @@ class _NodeListing:
         self.is_complete = True
 
     async def run_nodes(self) -> Members:
-        """Yield the nodes of the run itself, except those of offloaded regions."""
+        """Yield the nodes that are in no offloaded region."""
         for node_id, node in self._document["nodes"].items():
-            if node_id not in self._offloaded_nodes.ids_in_run:
+            if node_id not in self._offloaded_nodes.ids_kept_by_run:
                 yield node_id, await self._hydrate_node(node_id, node)
 
     async def nodes(self) -> Members:
@@ -210,7 +215,7 @@ class _NodeListing:
         included_ids = set[str]()
         try:
             async for inner_node in self._offloaded_nodes.nodes():
-                if inner_node.id in self._offloaded_nodes.ids_in_run:
+                if inner_node.id in self._offloaded_nodes.ids_kept_by_run:
                     included_ids.add(inner_node.id)
                 else:
                     self._counts[inner_node.document["status"]] -= 1
@@ -218,7 +223,7 @@ class _NodeListing:
         except StoreError as error:
             self._stop_reading(error)
             for node_id, node in self._document["nodes"].items():
-                if node_id in self._offloaded_nodes.ids_in_run and node_id not in included_ids:
+                if node_id in self._offloaded_nodes.ids_kept_by_run and node_id not in included_ids:
                     yield node_id, await self._hydrate_node(node_id, node)
 
     async def output(self) -> Members:
@@ -229,7 +234,7 @@ class _NodeListing:
         try:
             async for inner_node in self._offloaded_nodes.nodes():
                 is_completed = inner_node.document["status"] == NodeStatus.COMPLETED
-                if inner_node.is_end and is_completed and inner_node.id not in output:
+                if inner_node.is_end_node and is_completed and inner_node.id not in output:
                     self._hydrator.drop_loaded_values()
                     yield (
                         inner_node.id,
@@ -261,10 +266,14 @@ class _Hydrator:
         self._max_bytes = max_bytes
         self.notes: list[dict[str, Any]] = []
         self._value_cache: dict[str, Any] = {}
-        """Reference -> value. A cache: the document contains the result of an item more than once."""
+        """Store reference -> value, because the document contains the result of an item more than once."""
 
     async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
-        """Return a value with its stored parts; return its reference if it is too large or cannot be loaded."""
+        """Return a value with its stored parts; return a reference if it is too large or cannot be loaded.
+
+        Args:
+            ref: reference to the value in the document, such as `output` or `node:a`.
+        """
         if is_inline_value(value):
             return value if self._max_bytes is None else omit_large_values(value, ref=ref)
         if self._max_bytes is not None and _size_of(value) > self._max_bytes:
@@ -297,10 +306,10 @@ class _Hydrator:
         bindings = [binding for binding in bindings_of(value) if not _contains_secret(binding[1])]
         semaphore = asyncio.Semaphore(_MAX_CONCURRENT_LOADS)
 
-        async def load(ref: str) -> None:
+        async def load(store_ref: str) -> None:
             async with semaphore:
-                content = await self._store.get(ref)
-            self._value_cache[ref] = await asyncio.to_thread(pydantic_core.from_json, content)
+                content = await self._store.get(store_ref)
+            self._value_cache[store_ref] = await asyncio.to_thread(pydantic_core.from_json, content)
 
         await asyncio.gather(*(load(ref) for ref in stored_refs(bindings) if ref not in self._value_cache))
 
@@ -316,7 +325,7 @@ class _Hydrator:
         return OffloadedNodes(view.scheduler, self._store)
 
     def drop_loaded_values(self) -> None:
-        """Drop the loaded values."""
+        """Free the memory of the loaded values."""
         self._value_cache.clear()
 
     def note_unreadable(self, error: StoreError) -> None:

@@ -1,7 +1,7 @@
 """Items of large maps: the parent run knows the batches, and the run of a batch knows its items.
 
-If items have keys, only the runs of the batches know which batch has a key, so their histories are read: several at a
-time, and only their starts.
+If items have keys, the histories of the batches show which batch has a key. Several histories are read at a time, and
+only the start of each.
 """
 
 import asyncio
@@ -56,8 +56,8 @@ def failed_map_batches(node_id: str, record: Record, *, workflow_id: str) -> lis
         `{"batch", "run_id", "failed", "first", "error"}` for each batch: number of failed items, first failed item
         and its error. `first` is null if the batch failed as a whole.
     """
-    failed_items = [item for item in record.items if is_map_batch(item) and item.record.status is NodeStatus.FAILED]
-    return [_failed_map_batch(node_id, item, workflow_id) for item in failed_items[:MAX_FAILED_BATCHES]]
+    failed_batches = [item for item in record.items if is_map_batch(item) and item.record.status is NodeStatus.FAILED]
+    return [_failed_map_batch(node_id, batch, workflow_id) for batch in failed_batches[:MAX_FAILED_BATCHES]]
 
 
 def _failed_map_batch(node_id: str, item: ItemRecord, workflow_id: str) -> dict[str, Any]:
@@ -97,11 +97,13 @@ async def _batch_with_item(
     for first in range(0, len(candidates), _MAX_CONCURRENT_READS):
         batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _MAX_CONCURRENT_READS]]
         workflow_ids = [child_workflow_id(view.workflow_id, batch_id) for batch_id in batch_ids]
-        answers = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in workflow_ids))
-        if True in answers:
-            return workflow_ids[answers.index(True)]
+        has_item_flags = await asyncio.gather(
+            *(_has_item(open_reader(workflow_id), task_id) for workflow_id in workflow_ids)
+        )
+        if True in has_item_flags:
+            return workflow_ids[has_item_flags.index(True)]
         batches_not_started += [
-            batch_id for batch_id, has_item in zip(batch_ids, answers, strict=True) if has_item is None
+            batch_id for batch_id, has_item in zip(batch_ids, has_item_flags, strict=True) if has_item is None
         ]
     if batches_not_started:
         more = f" and {len(batches_not_started) - 1} more batches" if len(batches_not_started) > 1 else ""

@@ -39,8 +39,8 @@ class MomentFacts:
 
     Args:
         tasks: facts of nodes and items.
-        open_requests: open requests of the run itself by ID, in the order of their opening.
-        closings: how the closed requests of the run itself ended, by ID.
+        open_requests: request ID -> open request, without those of sub-plans, in the order of their opening.
+        closings: request ID -> how the request was closed.
     """
 
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
@@ -70,20 +70,24 @@ def facts_of(
         return replace(previous, tasks={})
     facts = {task: _facts(scheduler, task, history_statuses.get(task)) for task in tasks}
     registry = scheduler.features.feedback.requests
-    is_same = registry.open.keys() == previous.open_requests.keys() and len(registry.closed) == len(previous.closings)
+    are_requests_unchanged = registry.open.keys() == previous.open_requests.keys() and len(registry.closed) == len(
+        previous.closings
+    )
     requests, closings = (
-        (previous.open_requests, previous.closings) if is_same else ({**registry.open}, {**registry.closed})
+        (previous.open_requests, previous.closings)
+        if are_requests_unchanged
+        else ({**registry.open}, {**registry.closed})
     )
     return MomentFacts(facts, requests, closings, scheduler.state.paused)
 
 
-def _facts(scheduler: "RunScheduler", task: str, status: NodeStatus | None) -> TaskFacts:
+def _facts(scheduler: "RunScheduler", task: str, history_status: NodeStatus | None) -> TaskFacts:
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
     ref = scheduler.state.items.ref(task)
     # The result document has times in milliseconds, so the records of an ended run have no microseconds.
     started_at, ended_at = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
     return TaskFacts(
-        ref.node, ref.item, status or record.status, node.title, node.tool, started_at, ended_at, record.error
+        ref.node, ref.item, history_status or record.status, node.title, node.tool, started_at, ended_at, record.error
     )
 
 

@@ -1,4 +1,4 @@
-"""Nodes of offloaded regions, which a run itself does not have, read from the payload store.
+"""Nodes of offloaded regions, read from the payload store because most of them are not in the run.
 
 The ends of a batch's nodes are in the store as soon as the run has the batch's result. So the nodes can be read
 while the region runs, without a worker, and after the run has closed, as long as the store retains the values of the
@@ -41,12 +41,12 @@ class InnerNode:
 
     Args:
         document: document as in a result document, but values in the store are a `StoredValue`.
-        is_end: whether no node depends on it.
+        is_end_node: whether no node depends on it.
     """
 
     id: str
     document: dict[str, Any]
-    is_end: bool
+    is_end_node: bool
 
 
 def unreadable_note(error: StoreError) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class OffloadedNodes:
             for number, region in offloaded_regions(scheduler.plan):
                 self._regions.append(_OffloadedRegion(scheduler, number, store))
                 shared_ids += [scheduler.plan.nodes[member].id for member in region.members]
-        self.ids_in_run = frozenset(shared_ids)
+        self.ids_kept_by_run = frozenset(shared_ids)
         """Ids of the nodes that the run also has, because nodes outside depend on them."""
         self.count = sum(region.count for region in self._regions)
 
@@ -106,7 +106,7 @@ class OffloadedNodes:
                 yield edge
 
     async def find_failed_nodes(self, *, limit: int) -> list[InnerNode]:
-        """Return failed nodes, the last failed nodes first."""
+        """Return at most `limit` failed nodes, in each region the newest failure first."""
         failed_nodes: list[InnerNode] = []
         for region in self._regions:
             if len(failed_nodes) < limit:
@@ -119,18 +119,21 @@ class _RegionHead:
     """Offloaded region without its nodes.
 
     Args:
-        pages: references of the pages of its nodes.
+        page_refs: store references of the pages of its nodes.
         starts: number of the first node of each page, followed by the count of all nodes.
-        ends: numbers of the nodes without dependents.
+        end_node_numbers: numbers of the nodes without dependents.
     """
 
-    pages: Sequence[str]
+    page_refs: Sequence[str]
     starts: Sequence[int]
-    ends: frozenset[int]
+    end_node_numbers: frozenset[int]
 
 
 class _OffloadedRegion:
-    """One offloaded region. The outside nodes that the region depends on have the first numbers, then its own nodes."""
+    """One offloaded region.
+
+    In its plan, the outside nodes on which the region depends have the first numbers; the nodes of the region follow.
+    """
 
     def __init__(self, scheduler: "RunScheduler", number: int, store: PayloadStore) -> None:
         self._scheduler = scheduler
@@ -269,16 +272,16 @@ class _OffloadedRegion:
 
     async def _pages_of_nodes(self) -> AsyncIterator[CompiledNode]:
         """Yield all nodes, the outside nodes first."""
-        for page in (await self._head()).pages:
-            for node in _nodes_of(await self._store.get(page)):
+        for page_ref in (await self._head()).page_refs:
+            for node in _nodes_of(await self._store.get(page_ref)):
                 yield node
 
     async def _find_node(self, node_id: str) -> tuple[int, CompiledNode] | None:
         """Return number and node of a node of the region; a page is decoded only if it contains the id."""
         head = await self._head()
         encoded_id = pydantic_core.to_json(node_id)
-        for page, start in zip(head.pages, head.starts, strict=False):
-            content = await self._store.get(page)
+        for page_ref, start in zip(head.page_refs, head.starts, strict=False):
+            content = await self._store.get(page_ref)
             if encoded_id in content:
                 for number, node in enumerate(_nodes_of(content), start):
                     if node.id == node_id and number >= len(self._outside_ids):
@@ -289,8 +292,9 @@ class _OffloadedRegion:
         if number < len(self._outside_ids):
             return CompiledNode(self._outside_ids[number], kind="external")
         head = await self._head()
-        page = bisect_right(head.starts, number) - 1
-        return _nodes_of(await self._store.get(head.pages[page]))[number - head.starts[page]]
+        page_index = bisect_right(head.starts, number) - 1
+        page = await self._store.get(head.page_refs[page_index])
+        return _nodes_of(page)[number - head.starts[page_index]]
 
     async def _needs_of(self, node: CompiledNode) -> list[str]:
         return [
@@ -302,7 +306,7 @@ class _OffloadedRegion:
     async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
         tool = self._scheduler.plan.tools.get(node.tool)
         document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declaration=tool)
-        return InnerNode(node.id, document, number in (await self._head()).ends)
+        return InnerNode(node.id, document, number in (await self._head()).end_node_numbers)
 
 
 def _nodes_of(page: bytes) -> list[CompiledNode]:

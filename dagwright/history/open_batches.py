@@ -1,4 +1,4 @@
-"""Call batches in the history of a run: their calls, from the input of the activity."""
+"""Call batches in the history of a run. The input of a batch activity contains its calls."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,22 +23,22 @@ class OpenCallBatches:
     """The call batches in flight."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, list[str]] = {}
-        """Activity id of a batch -> the activity ids that its first calls would have as separate activities."""
+        self._call_ids: dict[str, list[str]] = {}
+        """Activity id of a batch -> activity ids that the calls in its input would have as separate activities."""
 
     def add(self, attributes: ActivityTaskScheduledEventAttributes) -> list[str]:
-        """Add a batch; return the activity ids of its first calls, or an empty list if another version created it."""
+        """Add a batch; return the activity ids of the calls in its input, or an empty list if the input is invalid."""
         try:
             calls = read_call_batch(read_argument(attributes.input.payloads)).calls
         except (MessageInvalid, ValueError):
             return []
         activity_ids = [call.activity_id for call in calls]
-        self._calls[attributes.activity_id] = activity_ids
+        self._call_ids[attributes.activity_id] = activity_ids
         return activity_ids
 
     def activity_ids_of(self, activity_id: str) -> list[str]:
-        """Return the activity ids of the first calls of a batch; for any other activity, return its id."""
-        return self._calls.get(activity_id, [activity_id])
+        """Return the activity ids of the calls in the input of a batch; for any other activity, return its id."""
+        return self._call_ids.get(activity_id, [activity_id])
 
     def end(
         self,
@@ -56,7 +56,7 @@ class OpenCallBatches:
         Args:
             result: `None` if the activity failed or was cancelled.
         """
-        activity_ids = self._calls.pop(activity_id, None)
+        activity_ids = self._call_ids.pop(activity_id, None)
         if activity_ids is None or scheduler is None:
             return activity_ids is not None
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result)

@@ -43,7 +43,7 @@ _STATES = {
 }
 _DEFERRAL_CODES = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
 _CUT_BY_SERVER = "Failure exceeds size limit."
-"""Message of a failed attempt that the server has cut; the cut failure itself is the cause."""
+"""Message of the failure that the server puts around a failure that was too large; the cut failure is its cause."""
 
 STORE_UNAVAILABLE = ERROR_STORE_UNAVAILABLE
 """Code of a failure, and of a note, that the payload store does not respond."""
@@ -151,7 +151,7 @@ def _pause_reason(call: PendingActivityInfo) -> str | None:
 
 
 def _deferral_reason(call: PendingActivityInfo) -> str | None:
-    """Return why a call waits although a worker could make it: between two attempts, or in its slot for a limit."""
+    """Return why a call waits although a worker could make it: before its next attempt, or in a worker for a limit."""
     if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRAL_CODES:
         return _message_of(call.last_failure)
     is_started = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -200,7 +200,7 @@ def _is_ready(scheduler: "RunScheduler", node_id: str) -> bool:
 
 def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
     """Return whether a run may be waiting: for a person, a paused tool, or a worker."""
-    # The search attributes are some seconds late, so they are not enough; a run without any open work waits as well.
+    # The search attributes are some seconds late, so they are not enough. A run without any open work waits as well.
     if raw.workflow_execution_info.search_attributes.indexed_fields[SEARCH_AWAITING].data:
         return True
     if not (raw.pending_activities or raw.pending_children or raw.HasField("pending_workflow_task")):

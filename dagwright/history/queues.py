@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 NO_WORKER_AFTER_S = 3.0
-"""Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""
+"""Time after which a scheduled call counts as waiting for a worker. A worker needs about 1 s to start."""
 
 WAITING_NOTE_CODES = ("no_worker", "no_free_slot", "tool_missing", "tool_paused", "call_paused")
 """Codes of the notes with advice about waiting calls."""
@@ -91,15 +91,16 @@ async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> lis
     return [call for call in calls if call.queue in unserved_queues and call.scheduled_at is not None]
 
 
-def waits_for_slot(calls: Sequence[OpenCall], *, without_worker: Sequence[OpenCall]) -> bool:
-    """Return whether the next step of the run itself waits, although a worker polls: all its slots are in use.
+def waits_for_slot(calls: Sequence[OpenCall], *, unserved_calls: Sequence[OpenCall]) -> bool:
+    """Return whether the next workflow task of the run waits although a worker polls, because its slots are in use.
 
     Args:
-        without_worker: the calls of `calls` that wait for a worker.
+        unserved_calls: the calls of `calls` that wait for a worker.
     """
-    steps = [call for call in calls if call.queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW]
+    workflow_tasks = [call for call in calls if call.queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW]
     return any(
-        call.scheduled_at is not None and is_overdue(call.scheduled_at) and call not in without_worker for call in steps
+        call.scheduled_at is not None and is_overdue(call.scheduled_at) and call not in unserved_calls
+        for call in workflow_tasks
     )
 
 

@@ -384,7 +384,10 @@ class HistoryReplay:
         self._apply_unrecorded_effects()
 
     def _apply_unrecorded_effects(self) -> None:
-        """Apply the effects of the last workflow task that left no event: tasks that cannot be sent have failed."""
+        """Apply the effects of the last workflow task that left no event.
+
+        For example, a task that cannot be sent fails without an event.
+        """
         if self.scheduler is None or self._limits is None or self.is_closed:
             return
         while not self.scheduler.is_stopped and self._limits.has_room(self._history_use, self.scheduler):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_RUNS_READ = 30
-"""Maximum number of sub-plans and runs of map batches that one explanation reads; each of them requires a history."""
+"""Maximum number of child runs (sub-plans and map batches) whose histories one explanation reads."""
 _MAX_SENTENCES = 3
 _KIND_OF_STATUS: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",
@@ -65,18 +65,18 @@ class RunExplanation:
         sentences = [sentence(self.chain, start, time_formatter=time_formatter) for start in starts[:_MAX_SENTENCES]]
         if (omitted := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
             sentences.append(f"and {omitted:,} more")
-        if (ended_by := self.ended_by()) is not None:
-            sentences.append(f"the run ended by {ended_by}")
+        if (error_text := self.unexplained_error()) is not None:
+            sentences.append(f"the run ended by {error_text}")
         if not sentences:
             error = self._error()
             sentences = [str(error["message"])] if error else [self._message_without_reasons()]
         return "; ".join(sentences)
 
-    def ended_by(self) -> str | None:
+    def unexplained_error(self) -> str | None:
         """Return code and message of the error of a run, if no reason contains the message."""
         error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
         if error is None or error["code"] in {ERROR_PLAN_FAILED, *DERIVED_ERROR_CODES}:
-            # The reasons of the nodes already explain that no required node was completed.
+            # The reasons of the nodes already explain this error.
             return None
         if any(str(error["message"]) in reason.detail for reason in self.chain.reasons):
             return None
@@ -271,12 +271,12 @@ def _reason_of_inner(inner_node: InnerNode) -> Reason:
     status = NodeStatus(document["status"])
     error = document["error"]
     kind = _KIND_OF_STATUS.get(status, "group")
-    needs = document["blocked_by"] or document["lineage"]["inputs"]
+    causes = document["blocked_by"] or document["lineage"]["inputs"]
     detail = f"{error['code']}: {error['message']}" if error else document["reason"] or ""
-    message = {"completed": "completed", "failed": "failed", "group": "runs with other pure nodes in one call"}
+    message_by_kind = {"completed": "completed", "failed": "failed", "group": "runs with other pure nodes in one call"}
     facts = {"tool": document["tool"], "attempts": document["attempts"]}
-    text = message.get(kind, f"is {status.value}")
-    return Reason(inner_node.id, status, kind, text, detail, causes=needs, facts=facts)
+    text = message_by_kind.get(kind, f"is {status.value}")
+    return Reason(inner_node.id, status, kind, text, detail, causes=causes, facts=facts)
 
 
 def _with_path(chain: Chain, path: str) -> Chain:

@@ -1,8 +1,8 @@
 """`RunReader`: state of a run from its history and from `describe`. All commands read runs through it.
 
 It needs no worker, works after the run has closed, and never queries the workflow
-(docs/contributing/guards.md F11, F13). It reads the histories of a run one execution after the other, and replays the
-newest one.
+(docs/contributing/guards.md F11, F13). It finds the executions of a run one after the other, and replays the history of
+the newest.
 """
 
 import asyncio
@@ -244,7 +244,7 @@ class RunReader:
         return (await self.states_and_cursor_at(cursor))[0]
 
     async def states_and_cursor_at(self, cursor: Cursor) -> tuple[dict[str, TaskState], Cursor]:
-        """Return the result of `states_at`, and the last position with events: at most `cursor`."""
+        """Return the result of `states_at`, and the position of the last applied event, at most `cursor`."""
         reader = await self._reader_at(cursor)
         if reader is None:
             return {}, START
@@ -335,7 +335,7 @@ class RunReader:
             paused_calls = [call for call in calls if call.pause_reason is not None]
             deferred_calls = [call for call in calls if call.deferral_reason is not None]
             unserved_calls = await calls_without_worker(self._client, calls)
-            has_no_slot = waits_for_slot(calls, without_worker=unserved_calls)
+            has_no_slot = waits_for_slot(calls, unserved_calls=unserved_calls)
             waiting_children = await self._waiting_sub_plans(raw, replay) if is_open else {}
             notes = [*replay.notes, *current_notes(replay.scheduler)]
             if is_open:

@@ -106,7 +106,7 @@ class RunSubscriptions:
         generator (`contextlib.aclosing`): the reader ends with the last subscriber.
 
         Args:
-            after: position up to which the subscriber has read; `None` for none. If the server no longer retains the
+            after: position up to which the subscriber has read, or `None`. If the server no longer retains the
                 execution, nothing counts as read.
 
         Raises:
@@ -197,7 +197,7 @@ class _Topic:
         return RunUpdate(self.view, changed_ids, states, self._derived_values, facts)
 
     def changed_from(self, states: Mapping[str, TaskState]) -> tuple[str, ...]:
-        """Return the tasks whose states differ from the given states, in the order of their last change."""
+        """Return the tasks whose states differ from `states`, in the order of their last change."""
         return tuple(task for task in self._changed_at if self._states[task] != states.get(task))
 
     def changed_since(self, moment: int) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class RunView:
     def document_with_refs(self) -> dict[str, Any]:
         """Return the result document with every value. A value in the payload store is a `StoredValue`.
 
-        Its `error` is set for every failed run, even if only nodes failed; see `protocol.failures`.
+        The document of a failed run always has an `error`, even if only nodes failed; see `protocol.failures`.
         """
         document = self._recorded_document()
         return {**document, "error": run_error_of(document)}
@@ -107,7 +107,7 @@ class RunView:
             output, error = self.scheduler.output()
             if error is None and _is_summary_of(document["output"], output, ref="output"):
                 document["output"] = output
-        # If a run could not continue in another execution, its compensations are in no other event.
+        # If a run could not continue in another execution, its compensations are only in the closing event.
         document["nodes"] = {**closing_document.get("nodes", {}), **document["nodes"]}
         return document
 

@@ -31,7 +31,7 @@ class EventBatch:
         history_use: use of the history at that time.
         events: signals, then the other events, each in order.
         updates: updates that the workflow task handled.
-        has_cancel_request: Temporal's own cancel request is one of the events.
+        has_cancel_request: whether the workflow task received Temporal's own cancel request, which is not in `events`.
     """
 
     at: float

@@ -1,7 +1,7 @@
 """Stream of the text of an answer while it is written, without gaps or repetitions. The module has no I/O.
 
 Delivered text is visible to the reader. If an attempt dies and the next attempt writes the same text, delivered text is
-not repeated. If it writes another text, the answer restarts.
+not repeated. If the next attempt writes another text, the answer restarts.
 """
 
 import zlib
@@ -80,10 +80,10 @@ def text_checksum(text: str, preceding_checksum: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextMark:
-    """Length and checksum of the part of an answer that a reader got from another stream; the text is not known.
+    """Length and checksum of delivered text, from which another stream can resume without the text.
 
     Args:
-        node: id of the call that wrote it; empty if unknown.
+        node: id of the call that wrote the text; empty if unknown.
         length: number of characters.
         check: lowest bits of the CRC-32 of these characters.
         bits: number of bits in `check`.
@@ -116,7 +116,7 @@ class DeliveredText:
         self._unmatched_mark = earlier_mark if earlier_mark.length else None
         """Mark of the text that the reader got from another stream, until the text itself is known."""
         self._mark = earlier_mark
-        self._is_restarted = False
+        self._must_restart = False
         """Whether the text that the reader got from another stream is not part of the answer."""
 
     @property
@@ -134,7 +134,7 @@ class DeliveredText:
                 # The call may still write the text that the reader has.
                 return None
             self._match_earlier_text(partial_text.text)
-        if not self._is_restarted and self.text.startswith(partial_text.text):
+        if not self._must_restart and self.text.startswith(partial_text.text):
             # The attempt may still write more, or another text.
             return None
         return self._next(partial_text.text, node=partial_text.node, attempt=partial_text.attempt)
@@ -143,21 +143,21 @@ class DeliveredText:
         """Return the rest of a complete answer, or `None` if the whole answer was delivered."""
         if self._unmatched_mark is not None:
             self._match_earlier_text(answer)
-        if not self._is_restarted and answer == self.text:
+        if not self._must_restart and answer == self.text:
             return None
         return self._next(answer, node="", attempt=0)
 
     def _match_earlier_text(self, text: str) -> None:
         earlier_mark, self._unmatched_mark = self._mark, None
-        self._is_restarted = not earlier_mark.is_prefix_of(text)
-        if not self._is_restarted:
+        self._must_restart = not earlier_mark.is_prefix_of(text)
+        if not self._must_restart:
             self.text = text[: earlier_mark.length]
             self._mark = TextMark(earlier_mark.node, earlier_mark.length, text_checksum(self.text))
 
     def _next(self, text: str, *, node: str, attempt: int) -> TextPart:
-        restarts = self._is_restarted or not text.startswith(self.text)
+        restarts = self._must_restart or not text.startswith(self.text)
         offset = 0 if restarts else len(self.text)
-        self.text, self._is_restarted = text, False
+        self.text, self._must_restart = text, False
         part = TextPart(node, attempt, offset, text[offset:], restarts)
         self._mark = TextMark(node, len(text), text_checksum(part.text, 0 if restarts else self._mark.check))
         return part

@@ -40,15 +40,13 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.04
 """Pause between two polls before an answer starts: people wait for its first word."""
 NEXT_PAUSE_S = 0.1
-"""Pause between two polls while an answer is written; heartbeats are not faster."""
+"""Pause between two polls while an answer is written; heartbeats are not more frequent."""
 IDLE_PAUSE_S = 1.0
 """Pause between two polls while nothing is written; events of the run trigger a poll at once."""
 RECENT_EVENT_S = 1.0
 """Time after an event of the run in which polls are frequent, because a new call may have started."""
 SHORT_PAUSES_FOR_S = 5.0
-"""Time for which an answer is polled with the shortest pause; for slower models a tenth of a second makes no
-difference.
-"""
+"""Time for which an expected answer is polled with `FIRST_PAUSE_S`. Slower models are polled with `NEXT_PAUSE_S`."""
 MAX_POLLS_PER_S = 200.0
 """Limit of polls for all runs of one process; each takes the server about 2 ms. With more runs all pauses are longer.
 """
@@ -141,7 +139,7 @@ class TokenStreams:
             self._requested_polls_per_s -= 1 / interval_s
 
     async def describe_run(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
-        """Return the description of a run."""
+        """Return the description of a run, with decoded heartbeats."""
         raw = (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
         await decode_pending(raw, self._client)
         return raw

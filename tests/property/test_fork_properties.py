@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
-from dagwright.features.forks.planner import ForkDifferences, Source, predict_fork, reusable_results
+from dagwright.features.forks.planner import ForkDifferences, Source, find_reusable_results, predict_fork
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.property.plan_model import PlanModel, Step
 from tests.property.plans import Driver, steps
@@ -75,7 +75,7 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
 
     changed_plan = data.draw(changed_plans(plan))
     fork = driver_of(changed_plan, data)
-    reuse = reusable_results(
+    reuse = find_reusable_results(
         original.scheduler, fork.plan, source=Source("old", "scope", is_open=is_open), differences=ForkDifferences()
     )
     prediction = predict_fork(create_scheduler(fork.plan, {}), original.scheduler, reuse, differences=ForkDifferences())

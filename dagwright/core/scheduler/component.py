@@ -211,13 +211,13 @@ UNRESOLVED_REASON = "not every lookup could be resolved"
 
 
 class NodeResolver:
-    """Behaviour of the resolver nodes of an application. The defaults are for plans without resolver nodes."""
+    """Behaviour of the lookup nodes of an application. The defaults are for plans without lookup nodes."""
 
     def known_result(self, node: CompiledNode) -> Any | None:  # noqa: ARG002 - a default
-        """Return the result of a resolver node if it is known without a call, else `None`."""
+        """Return the result of a lookup node if it is known without a call, else `None`."""
         return None
 
-    def arguments_without_people(
+    def non_interactive_arguments(
         self,
         node: CompiledNode,  # noqa: ARG002 - a default
         arguments: dict[str, Any],
@@ -226,11 +226,11 @@ class NodeResolver:
         return arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:  # noqa: ARG002 - a default
-        """Return the error if the result of a resolver node is a failure, else `None`."""
+        """Return the error if the result of a lookup node is a failure, else `None`."""
         return None
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:  # noqa: ARG002 - a default
-        """Return whether a fork may reuse the result of a resolver node."""
+        """Return whether a fork may reuse the result of a lookup node."""
         return True
 
     def changed_something(self, result: Any) -> bool:  # noqa: ARG002 - a default
@@ -241,7 +241,7 @@ class NodeResolver:
         """Return a text for users that explains the use of the node's value; empty if the use is unknown."""
         return ""
 
-    def names_in_call(
+    def entities_in_call(
         self,
         node: CompiledNode,  # noqa: ARG002 - a default
         arguments: Any,  # noqa: ARG002 - a default
@@ -277,7 +277,7 @@ class RunOptions:
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
         key_of: function that computes idempotency keys.
         with_agents: function that replaces agent nodes among added nodes by sub-plans.
-        resolver: behaviour of the resolver nodes of the application.
+        resolver: behaviour of the lookup nodes of the application.
     """
 
     is_interactive: bool = True

@@ -47,7 +47,7 @@ class AcceptedAnswer:
 
     Args:
         answer: normal form of the answer; nodes in it are replaced by their ids.
-        extension: extension of the plan by the nodes of the answer.
+        extension: extension that adds the nodes of the answer, or the node with new arguments, to the plan.
     """
 
     request: Request
@@ -72,7 +72,7 @@ class AnswerValidator:
         return self._feedback.requests
 
     def rejection_of(self, feedback: Feedback, at: float) -> str | None:
-        """Return why an answer would be rejected now, or `None` if it would be accepted; it has no side effects."""
+        """Return, without side effects, why an answer would be rejected now, or `None` if it would be accepted."""
         try:
             outcome = self.validate(feedback, at, check_budget=self._requests.precheck_budget)
         except ComputeBudgetExceeded:
@@ -85,7 +85,7 @@ class AnswerValidator:
         """Match an answer to its open requests.
 
         Args:
-            check_budget: compute budget for nodes in the answer; by default the budget for accepted answers.
+            check_budget: compute budget for nodes in the answer; by default `RequestRegistry.check_budget`.
 
         Returns:
             The requests with their answers, a text that explains why the answer is rejected, or `None` if the answer
@@ -112,8 +112,10 @@ class AnswerValidator:
         return self._problem_of_early_answer(feedback, check_budget)
 
     def open_request_count(self, request_id: str) -> int:
-        """Return how many open requests an answer to an id answers: for a node with `for_each`, one for each item that
-        has a request."""
+        """Return the number of open requests that an answer to an id answers.
+
+        A node with `for_each` may have an open request for each item.
+        """
         if request_id in self._requests.open:
             return 1
         number = self._state.numbers.get(request_id)
@@ -124,7 +126,7 @@ class AnswerValidator:
         task_ids = [f"{node_id}[{item.key}]" for item in self._state.records[number].items]
         return [request for task_id in task_ids if (request := self._requests.of_task(task_id)) is not None]
 
-    def _storage_problem(self, feedback: Feedback, request_count: int) -> str | None:
+    def _total_size_problem(self, feedback: Feedback, request_count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
         size, stored_bytes = encoded_size(feedback.answer), self._requests.stored_bytes
         if size <= SHORT_ANSWER_BYTES or stored_bytes + size * request_count <= MAX_RUN_ANSWERS_BYTES:
@@ -156,14 +158,14 @@ class AnswerValidator:
                     answers_by_question[key] = normalize_checked_answer(request, feedback.answer)
                     self.check_arguments(request, answers_by_question[key])
                 if adds_nodes(request, answers_by_question[key]):
-                    storage_problem = self._storage_problem(feedback, 1)
-                    return storage_problem or self._with_extension(
+                    size_problem_of_answer = self._total_size_problem(feedback, 1)
+                    return size_problem_of_answer or self._with_extension(
                         request, answers_by_question[key], request_count=len(requests), check_budget=check_budget
                     )
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
             accepted_answers.append(AcceptedAnswer(request, answers_by_question[key]))
-        return self._storage_problem(feedback, len(accepted_answers)) or accepted_answers
+        return self._total_size_problem(feedback, len(accepted_answers)) or accepted_answers
 
     def _with_extension(
         self, request: Request, answer: Mapping[str, Any], *, request_count: int, check_budget: ComputeBudget
@@ -234,7 +236,7 @@ class AnswerValidator:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
         request_id, registry = feedback.request, self._requests
         if request_id == INPUTS and self._will_request_inputs():
-            return self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
+            return self._early_storage_problem(feedback) or self._total_size_problem(feedback, 1)
         ref = self.find_requester(request_id)
         if ref is None:
             # Only some ids are compared: a run may have 100,000 ids.
@@ -254,7 +256,7 @@ class AnswerValidator:
             return f"{request_id!r} never asks: {reason}"
         if (mismatch := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:
             return mismatch
-        rejection = self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
+        rejection = self._early_storage_problem(feedback) or self._total_size_problem(feedback, 1)
         return rejection or self._problem_of_nodes(feedback, check_budget)
 
     def _will_request_inputs(self) -> bool:
@@ -263,7 +265,7 @@ class AnswerValidator:
         is_plan_open = run_request is not None and run_request.purpose == "plan"
         return is_plan_open and schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs) is not None
 
-    def _problem_of_storing(self, feedback: Feedback) -> str | None:
+    def _early_storage_problem(self, feedback: Feedback) -> str | None:
         request_id, registry = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
             return f'{request_id!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
@@ -275,7 +277,7 @@ class AnswerValidator:
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
     def _problem_of_nodes(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
-        """Return the problem of the nodes in an early answer that can already be found, or `None`."""
+        """Return why the nodes in an early answer are invalid for the current plan, or `None`."""
         answer = feedback.answer
         if not isinstance(answer, Mapping) or not isinstance(answer.get("nodes"), list) or not answer["nodes"]:
             return None
@@ -286,7 +288,7 @@ class AnswerValidator:
         return None
 
     def _reason_without_request(self, node: CompiledNode) -> str | None:
-        """Return why a node can never open a request under any policy, or `None`."""
+        """Return why a node opens no request under any policy, or `None`."""
         tool = self._state.plan.tools.get(node.tool)
         if node.on_error == "ask" or node.approval not in ("policy", "never"):
             return None
@@ -295,7 +297,7 @@ class AnswerValidator:
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
     def find_requester(self, request_id: str) -> TaskRef | None:
-        """Return the node or item that may open a request with an id; for an item that does not exist yet, its node."""
+        """Return the node or item that may open a request with this id; for an item that does not exist, its node."""
         for task_id in dict.fromkeys((request_id, task_id_of_numbered_id(request_id))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref

@@ -60,7 +60,7 @@ class ApprovalGate:
             return Question("answer", resolve_bindings(node.arguments, node.bindings, scope=state.scope_of(ref)))
         override = state.overrides.get(state.id_of(ref))
         may_need_approval = node.kind in ("tool", "plan") and state.map_batch(ref) is None
-        # A call that was allowed may also be compensated; otherwise a compensation could stop halfway.
+        # The compensation of an allowed call needs no approval, so that it cannot stop halfway.
         if not may_need_approval or node.compensates is not None:
             return None
         verdict = self.verdict(ref)
@@ -118,7 +118,7 @@ class ApprovalGate:
         return "run" if verdict == "ask" and is_approved else verdict
 
     def items_may_open_requests(self, number: int) -> bool:
-        """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
+        """Return whether the items of a node may ask people. Such items must not run in batches in child runs."""
         node = self._state.plan.nodes[number]
         if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):
             return True

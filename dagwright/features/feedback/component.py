@@ -1,6 +1,6 @@
 """Human feedback of one run: approvals, questions of nodes and tools, requests of the run itself, and their answers.
 
-Every command of a person is a pure function of the scheduler that applies the command or returns why it is rejected.
+Each method for a command of a person applies the command, or returns why the command is rejected.
 The driver passes the time with `advance` before each batch of events, so that a deadline applies at the same event in
 the workflow and in history readers.
 """
@@ -98,7 +98,7 @@ class HumanFeedback(SchedulerComponent):
         return self._open_request_or_end(ref, at)
 
     def items_may_open_requests(self, number: int) -> bool:
-        """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
+        """Return whether the items of a node may ask people. Such items must not run in batches in child runs."""
         return self.gate.items_may_open_requests(number)
 
     def on_node_failed(self, ref: TaskRef, error: NodeError, at: float) -> bool:
@@ -155,7 +155,7 @@ class HumanFeedback(SchedulerComponent):
     def ask(self, task_id: str, raised_question: RaisedQuestion, *, at: float, attempt: Attempt) -> str | None:
         """Open the request of a running tool, which is called again with the answer in `Task.answers`.
 
-        An event for a task that is not running is ignored. A task that is being cancelled ends instead.
+        A request of a task that is not running is ignored. A task that is being cancelled ends without a request.
 
         Returns:
             Why the request is rejected, or `None`.
@@ -222,16 +222,18 @@ class HumanFeedback(SchedulerComponent):
         return None
 
     def rejection_of(self, feedback: Feedback, at: float) -> str | None:
-        """Return why an answer would be rejected now, or `None`; it has no side effects."""
+        """Return, without side effects, why an answer would be rejected now, or `None`."""
         return self._validator.rejection_of(feedback, at)
 
     def open_request_count(self, request_id: str) -> int:
-        """Return how many open requests an answer to an id answers: for a node with `for_each`, one for each item that
-        has a request."""
+        """Return the number of open requests that an answer to an id answers.
+
+        A node with `for_each` may have an open request for each item.
+        """
         return self._validator.open_request_count(request_id)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
-        """Change the policy. Tasks whose approval is no longer needed start, or fail if denied."""
+        """Change the policy. Of the tasks that wait for an approval, allowed tasks start, and denied tasks fail."""
         self.restore_policy(policy)
         self._handler.release_approvals(at, by=by, answer="policy changed")
         self._scheduler.propagate(at)

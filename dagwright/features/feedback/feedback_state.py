@@ -1,4 +1,7 @@
-"""State of the feedback of one run: its requests with early answers, alarms and notifications, and given inputs."""
+"""State of the feedback of one run: requests, alarms, notifications, and inputs that people provided.
+
+An early answer is an answer that arrives before its request opens.
+"""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -21,7 +24,7 @@ MAX_RUN_ANSWERS_BYTES = 8 * 1024 * 1024
 """Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
 snapshot, because they are part of the state of the run."""
 SHORT_ANSWER_BYTES = 1024
-"""Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
+"""Answers up to this size are accepted even when the limit is reached, so that waiting nodes can end."""
 MAX_HINTS_PER_ACTIVATION = 100
 """Rejections per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
 arrive."""
@@ -60,7 +63,8 @@ class RequestRegistry:
         self.early_ids_by_node: dict[int | None, list[str]] = {}
         """Number of a node -> ids of the early answers to requests of the node and its items; `None` is the run."""
         self.due_answers: list[Feedback] = []
-        """Early answers that add nodes, and whose requests have opened: applied once all dependents are updated."""
+        """Early answers that add nodes, after their requests have opened. They are applied when all dependents are
+        updated."""
         self.stored_bytes = 0
         """Size of all answers that were accepted or stored, as JSON."""
         self.request_counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Check questions whose bindings have been resolved, and create requests with these questions."""
+"""Check questions after their references have been resolved, and create the requests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ _MAX_REPORTED_PROBLEMS = 3
 
 
 class BadQuestion(Exception):
-    """A question is invalid because of the values of its references."""
+    """A question of a node or a running tool is invalid."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -41,13 +41,13 @@ def _field_problem(path: tuple[str | int, ...], kind: str, message: str) -> str:
 
 
 def validate_question_fields(question: Any) -> dict[str, Any]:
-    """Return the compiled form of a request that a running tool opens.
+    """Validate the question of a running tool, and return its compiled form.
 
     Args:
         question: a text, or an object with the fields of `human`.
 
     Raises:
-        BadQuestion: `question` is not a valid request.
+        BadQuestion: the question is invalid.
     """
     fields = {"type": "CLARIFICATION", "prompt": question} if isinstance(question, str) else question
     try:
@@ -66,7 +66,7 @@ def request_of(
     """Return the request for a question.
 
     Args:
-        question: as in `CompiledNode.arguments` of a human node, with every binding filled.
+        question: arguments of a human node, with all references resolved.
         request_id: id of the request.
         task: id of the node or item that asks.
         at: seconds since the epoch.

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 MAX_REQUESTS_OF_CALL = 100
-"""Maximum number of requests of one call: a tool that always asks, and gets default answers, would never end."""
+"""Maximum number of requests of one call. Without a limit, a tool that always asks and gets default answers would
+never end."""
 ANSWERS_BYTES = 512 * 1024
-"""Size limit of the answers to one call that asks again: each repetition of the call receives all of them."""
+"""Size limit of all answers to one call, because each repetition of the call receives all of them."""
 _FINAL_ERRORS = frozenset({"rejected", "not_allowed", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that do not open a request, because people or the plan have already decided."""
 
@@ -70,7 +71,7 @@ class RequestOpener:
             return error.error
         if purpose == "approval":
             request.arguments = state.arguments_of(ref)
-            names = state.options.resolver.names_in_call(node, request.arguments, state.record_of)
+            names = state.options.resolver.entities_in_call(node, request.arguments, state.record_of)
             request.entities = names or None
         request.checkpoint = checkpoint
         record.status, record.reason = NodeStatus.WAITING, request.waiting_reason
@@ -113,7 +114,7 @@ class RequestOpener:
         return self.open(ref, question, purpose="raised", at=at, checkpoint=raised_question.checkpoint)
 
     def open_for_error(self, ref: TaskRef, error: NodeError, at: float) -> bool:
-        """Open a request about a failure, if the failure allows it; return whether it was opened."""
+        """Open a request about a failure if people can decide about it; return whether a request was opened."""
         state = self._state
         is_whole_map = ref.item is None and state.plan.nodes[ref.node].for_each is not None
         if is_whole_map or error.code in _FINAL_ERRORS or state.map_batch(ref) is not None:
@@ -123,22 +124,22 @@ class RequestOpener:
         state.record(ref).error = error
         return self.open(ref, question, purpose="error", at=at) is None
 
-    def free_id(self, task_id: str, name: str) -> str:
+    def free_id(self, task_id: str, base_id: str) -> str:
         """Return the id for the next request of a task; no node and no other request has this id.
 
         Args:
-            name: base of the id: the task id, except for requests of the run.
+            base_id: id without a number: the task id, except for requests of the run.
         """
         registry = self._feedback.requests
         count = registry.request_counts.get(task_id, 0)
-        request_id = name if not count else f"{name}#{count + 1}"
+        request_id = base_id if not count else f"{base_id}#{count + 1}"
         while (
             request_id in registry.open
             or request_id in registry.closed
             or (count and self._state.items.find(request_id))
         ):
             count += 1
-            request_id = f"{name}#{count + 1}"
+            request_id = f"{base_id}#{count + 1}"
         registry.request_counts[task_id] = count
         return request_id
 

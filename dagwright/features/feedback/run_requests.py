@@ -84,14 +84,14 @@ class RunRequests:
         self._scheduler.start(at)
 
     def is_asking(self, task: str) -> bool:
-        """Return whether a task has an open request. A reserved task name means a request of the run."""
+        """Return whether a task has an open request. Requests of the run have reserved task names."""
         return self._feedback.requests.of_task(task) is not None
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
         """Open a request of the run.
 
         Args:
-            task: value for the task field of the request.
+            task: reserved task name that identifies the kind of request.
             base_id: request id without a number.
         """
         self._opener.add(request_of(question, self._opener.free_id(task, base_id), task=task, purpose=purpose, at=at))

@@ -90,14 +90,10 @@ class ReuseTable:
 
     def entry_with_key(self, task_id: str, node_id: str) -> ReusableResult | None:
         """Return the entry with the idempotency key of a task, or the entry of its node if the node had not started."""
-        reusable = self.results.get(task_id)
-        if (
-            reusable is None
-            and (reusable_node := self.results.get(node_id)) is not None
-            and not reusable_node.fingerprint
-        ):
-            return reusable_node
-        return reusable
+        task_entry = self.results.get(task_id)
+        if task_entry is None and (node_entry := self.results.get(node_id)) is not None and not node_entry.fingerprint:
+            return node_entry
+        return task_entry
 
 
 def reuse_table_from_json(encoded: Mapping[str, Any]) -> ReuseTable:
@@ -109,10 +105,11 @@ def reuse_table_from_json(encoded: Mapping[str, Any]) -> ReuseTable:
     return ReuseTable({str(task_id): reusable_result_from_json(result) for task_id, result in encoded.items()})
 
 
-def apply_reusable_result(record: Record, reusable: ReusableResult) -> None:
+def apply_reusable_result(record: Record, reusable_result: ReusableResult) -> None:
     """Copy a reused result into a record; the caller has to end the record."""
-    record.result, record.partial, record.tool_version = reusable.result, reusable.partial, reusable.tool_version
-    record.message, record.reused = reusable.message, dict(reusable.produced_by)
+    record.result, record.partial = reusable_result.result, reusable_result.partial
+    record.message, record.tool_version = reusable_result.message, reusable_result.tool_version
+    record.reused = dict(reusable_result.produced_by)
 
 
 def has_reusable_result(record: Record) -> bool:

@@ -1,8 +1,8 @@
-"""Fork planning: which results of a run a fork reuses, and which nodes it will run; computed before the fork starts.
+"""Fork planning: decide, before a fork starts, which results of its source run it reuses and which nodes it runs.
 
 A fork reuses a result of the source run if the fingerprint of its node is the same, keeps the idempotency keys of
-tasks that had not ended there, and runs all other tasks. A task that changed something with an unknown outcome is never
-run again unless the user requests it.
+tasks that had not ended there, and runs all other tasks. A write with an unknown
+outcome is never repeated unless the user requests it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -58,8 +58,8 @@ class ForkDifferences:
         """Return whether a node or item runs again."""
         return node_id in self.rerun_ids or task_id in self.rerun_ids
 
-    def rerun_in_sub_plan(self, task_id: str) -> list[str]:
-        """Return the ids, within a sub-plan, of the tasks of the sub-plan that run again."""
+    def rerun_ids_in_sub_plan(self, task_id: str) -> list[str]:
+        """Return the tasks of a sub-plan that run again, by their ids within the sub-plan."""
         prefix = f"{task_id}/"
         return [rerun_id.removeprefix(prefix) for rerun_id in self.rerun_ids if rerun_id.startswith(prefix)]
 
@@ -70,7 +70,7 @@ class ReusableResults:
 
     Args:
         problems: sentences about effects that may have happened and would happen again.
-        changed_nodes: ids of nodes with another definition.
+        changed_nodes: ids of nodes whose definition in the fork differs.
         compensated_ids: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
@@ -80,7 +80,7 @@ class ReusableResults:
     compensated_ids: frozenset[str] = frozenset()
 
 
-def reusable_results(
+def find_reusable_results(
     source_scheduler: "RunScheduler", plan: CompiledPlan, *, source: Source, differences: ForkDifferences
 ) -> ReusableResults:
     """Return the results of a run that a fork can reuse.
@@ -111,8 +111,8 @@ class _ResultCollector:
                 node, self._plan
             ):
                 self._results.changed_nodes.add(node_id)
-        self._results.compensated_ids, unknown_ids = compensated_tasks(self._source_scheduler.state)
-        for task_id in unknown_ids:
+        self._results.compensated_ids, uncertain_ids = compensated_tasks(self._source_scheduler.state)
+        for task_id in uncertain_ids:
             if not self._differences.reruns(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
@@ -169,7 +169,7 @@ class _ResultCollector:
         """Reuse the result of a large map as a whole."""
         if any(f"{node.id}[{item.key}]" in self._results.compensated_ids for item in record.items):
             return
-        # The last task joins the results of the batches. It stays pending if the run joined small results itself.
+        # Only the batches are checked. The task that joins their results stays pending if the run joined small results.
         batches = [item.record for item in record.items if is_map_batch(item)]
         is_reusable = has_reusable_result(record) and all(has_reusable_result(batch) for batch in batches)
         if is_reusable:
@@ -186,7 +186,7 @@ class _ResultCollector:
         if task_id in self._results.compensated_ids:
             return
         node = self._source_scheduler.plan.nodes[ref.node]
-        runs_again = node.kind == "plan" and (record.partial or bool(self._differences.rerun_in_sub_plan(task_id)))
+        runs_again = node.kind == "plan" and (record.partial or bool(self._differences.rerun_ids_in_sub_plan(task_id)))
         is_done = has_reusable_result(record) and not runs_again
         if is_done:
             self._add_result(task_id, record, lambda version: self._fingerprint_of(ref, version))
@@ -243,10 +243,10 @@ class _ResultCollector:
     def _scope_of(self, task_id: str, node_id: str, fingerprint: str) -> str:
         """Return the scope of the idempotency key of a task in the source run, which may itself be a fork."""
         table = self._source_scheduler.features.reuse.table
-        reusable = table.entry_with_key(task_id, node_id) if table is not None else None
-        if reusable is None or reusable.scope is None or (reusable.fingerprint and reusable.fingerprint != fingerprint):
+        entry = table.entry_with_key(task_id, node_id) if table is not None else None
+        if entry is None or entry.scope is None or (entry.fingerprint and entry.fingerprint != fingerprint):
             return self._source.scope
-        return reusable.scope
+        return entry.scope
 
 
 def _has_started(record: Record) -> bool:
@@ -291,7 +291,7 @@ def predict_fork(
     """Predict which nodes of a fork reuse a result, and which nodes run.
 
     Args:
-        scheduler: scheduler of the fork that has not started. It must not be used afterwards.
+        scheduler: scheduler of the fork, not started yet. It must not be used afterwards.
         source_scheduler: scheduler of the source run.
     """
     scheduler.features.reuse.set_table(reuse.table)
@@ -304,11 +304,11 @@ def predict_fork(
         if node.for_each is not None and record.reused is not None:
             tasks = [(node.id, record)]
         for task_id, task_record in tasks:
-            reusable = reuse.table.results.get(task_id)
+            entry = reuse.table.results.get(task_id)
             if task_record.reused is not None:
                 result.reused.append(task_id)
             elif task_record.status is NodeStatus.PENDING:
-                is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.table, node)
+                is_reusable = (entry is not None and entry.has_result) or _has_reusable_items(reuse.table, node)
                 (result.reused_if_unchanged if is_reusable else result.decided_later).append(task_id)
             elif task_record.status is not NodeStatus.SKIPPED:
                 tool = scheduler.plan.tools.get(node.tool)
@@ -333,7 +333,7 @@ def _run_reason(
     version: str,
 ) -> str:
     record = source_scheduler.record_of(task_id)
-    if differences.reruns(node.id, task_id) or differences.rerun_in_sub_plan(task_id):
+    if differences.reruns(node.id, task_id) or differences.rerun_ids_in_sub_plan(task_id):
         return "was selected to run again"
     number = source_scheduler.state.number_of(node.id)
     if record is None or number is None:
@@ -350,7 +350,7 @@ def _run_reason(
         return "was changed in the plan"
     if record.partial:
         return "had failed in part"
-    reusable = reuse.table.results.get(task_id)
-    if reusable is not None and reusable.tool_version and reusable.tool_version != version:
+    entry = reuse.table.results.get(task_id)
+    if entry is not None and entry.tool_version and entry.tool_version != version:
         return "has another version of its tool"
     return "reads something that has changed"

@@ -1,4 +1,4 @@
-"""Entity resolver of a run: the find tool of the plan's resolver finds each entity, and the bind tool binds all."""
+"""Entity resolver of a run: the find tool of the plan's resolver finds each entity; the bind tool binds them all."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,12 +38,12 @@ class EntityResolver(NodeResolver):
         """Return the entity that the plan names by ID, or that was bound before the run."""
         return known_result(node, self._known_entities) if is_find_node(node) else None
 
-    def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
+    def non_interactive_arguments(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a search that fails where it would ask a person."""
         return {**arguments, "is_interactive": False} if is_find_node(node) else arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
-        """Return why not every entity could be bound."""
+        """Return why not every entity could be bound, or `None`."""
         return binding_error(result) if is_bind_node(node) else None
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:
@@ -58,7 +58,7 @@ class EntityResolver(NodeResolver):
         """Return a sentence with the calls that need the entity."""
         return use_of_lookup(plan, task_id) or ""
 
-    def names_in_call(
+    def entities_in_call(
         self, node: CompiledNode, arguments: Any, record_of: Callable[[str], Record | None]
     ) -> Mapping[str, str]:
         """Return the entities in the arguments of a call: ID -> name and kind."""

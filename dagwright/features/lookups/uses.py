@@ -59,7 +59,7 @@ def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up_arguments:
 
 
 def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
-    """Describe the target of a reference: a node with the name in its arguments, or a looked-up entity."""
+    """Describe the target of a reference: a looked-up entity, or a node with the argument `name` of its call."""
     if not isinstance(part, ResultOf):
         return None
     if (text := lookup_text(plan, part)) is not None:

@@ -239,7 +239,7 @@ def format_problems(error: PlanInvalid) -> str:
 
 _MAX_TOOLS_LISTED = 20
 _HINT_BUDGET = 20_000
-"""Budget of all hints, about 5 ms; the command line shows the full hints before it sends nodes."""
+"""Budget of all hints of one check, about 5 ms. The command line shows all hints before it sends nodes."""
 
 # Costs in units of the compute budget, each measured with the most expensive input of its kind.
 _COST_OF_CHECK = 600
@@ -260,7 +260,7 @@ _COST_OF_EXISTING_NODE = 5
 def checked_extension(
     nodes: Sequence[Any], state: "RunState", *, tools: Mapping[str, ToolDeclaration], budget: ComputeBudget
 ) -> Extension | str:
-    """Return the extension of a running plan by some nodes, or why the nodes are rejected.
+    """Check nodes, and return the extension that adds them to a running plan, or why they are rejected.
 
     Args:
         nodes: nodes as JSON, as in a plan.

@@ -15,7 +15,7 @@ def add_nodes(scheduler: "Scheduler[Any]", extension: Extension, actor: Actor, *
     """Add nodes that a person sent.
 
     Raises:
-        ComputeBudgetExceeded: nothing was changed.
+        ComputeBudgetExceeded: the remaining budget is too small; nothing was changed.
     """
     scheduler.rebuild.charge_within_budget(at)
     apply_addition(scheduler.rebuild, extension, actor, at=at)
@@ -26,7 +26,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
     """Add nodes of a plan that is still being written.
 
     Raises:
-        ComputeBudgetExceeded: nothing was changed.
+        ComputeBudgetExceeded: the remaining budget is too small; nothing was changed.
     """
     scheduler.rebuild.charge_within_budget(at)
     scheduler.rebuild.edit(at).extend(extension)

@@ -25,7 +25,7 @@ _FIELD_TYPES = {**ENCODED_FIELDS, **_MODEL_FIELDS}
 
 
 def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Encode tools for a run: the given tools, their compensation tools, and the tools of given agents.
+    """Encode tools for a run, with their compensation tools and the tools of agents among them.
 
     Args:
         names: tool names; unknown names are ignored.
@@ -147,6 +147,6 @@ def find_tool_names(nodes: Sequence[Any]) -> Sequence[str]:
         agent, sub_plan = document.get("agent"), document.get("plan")
         names = [document.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
         names_found += [name for name in names if isinstance(name, str)]
-        inner = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
-        names_found += find_tool_names(inner if isinstance(inner, list) else [])
+        inner_nodes = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
+        names_found += find_tool_names(inner_nodes if isinstance(inner_nodes, list) else [])
     return names_found

@@ -1,8 +1,9 @@
 """Region batches: input and output of one activity execution of a region, and their effect on the run.
 
 The input contains the open nodes of the region that can run, as a small plan. Dependencies that have ended are nodes of
-the kind `external` in this plan; a separate list contains their ends. The output is the list of the ends of the nodes
-that ran, in order. The workflow and the history reader use the same functions, so both have the same state.
+the kind `external` in this plan; a separate list contains their ends. The end of a node is its final record. The output
+is the list of the ends of the nodes that ran, in order. The workflow and the history reader use the same functions, so
+both have the same state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ class BatchInput:
 
     Args:
         plan: nodes that have ended, followed by the nodes to run.
-        ends: (node id, its end) of the nodes that have ended.
+        ends: (node id, final record) of the nodes that have ended.
         inputs: values of the inputs that the nodes read.
     """
 
@@ -99,12 +100,13 @@ class BatchNodes:
             return True
         ends = self._ends_of(node, outside_numbers) if outside_numbers else {}
         inputs = self._inputs_of(node)
-        encoded = node_to_json(node)
-        encoded.pop("dependencies", None)
+        encoded_node = node_to_json(node)
+        encoded_node.pop("dependencies", None)
         # In the batch, the node has the default kind, and the worker does not need the title.
-        encoded.pop("kind", None)
-        encoded.pop("title", None)
-        added_bytes = sum(map(len, ends.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
+        encoded_node.pop("kind", None)
+        encoded_node.pop("title", None)
+        added_bytes = sum(map(len, ends.values())) + len(pydantic_core.to_json(encoded_node))
+        added_bytes += 8 * len(node.dependencies)
         if inputs:
             added_bytes += len(pydantic_core.to_json(value_to_json(inputs)))
         if self._nodes and self._input_bytes + added_bytes > REGION_BATCH_INPUT_BYTES:
@@ -114,7 +116,7 @@ class BatchNodes:
         self._input_bytes += added_bytes
         self._encoded_ends |= ends
         self._positions[number] = len(self._nodes)
-        self._nodes.append((encoded, node.dependencies))
+        self._nodes.append((encoded_node, node.dependencies))
         self._inputs |= inputs
         return True
 
@@ -153,11 +155,11 @@ class BatchNodes:
             node_to_json(CompiledNode(id=self._scheduler.state.reference_id(number), kind="external"))
             for number in stub_numbers
         ]
-        for encoded, dependencies in self._nodes:
+        for encoded_node, dependencies in self._nodes:
             nodes.append(
-                {**encoded, "dependencies": [batch_numbers[dependency] for dependency in dependencies]}
+                {**encoded_node, "dependencies": [batch_numbers[dependency] for dependency in dependencies]}
                 if dependencies
-                else encoded
+                else encoded_node
             )
         inputs = value_to_json(self._inputs)
         message = {
@@ -257,11 +259,11 @@ def apply_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: flo
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["node_ends"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
-    has_progress = apply_outcomes(scheduler, ends, versions, at=at)
+    has_progress = apply_ends(scheduler, ends, versions, at=at)
     scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress)
 
 
-def apply_outcomes(
+def apply_ends(
     scheduler: "RunScheduler", ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
 ) -> bool:
     """Apply the ends of nodes in the output of a batch; return whether at least one of them was expected.

@@ -16,7 +16,7 @@ from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeError, NodeStatus, Record, Task
 from dagwright.core.scheduler.run_state import RegionState
-from dagwright.features.regions.batches import BatchTooLarge, apply_outcomes, end_from_json, end_to_json
+from dagwright.features.regions.batches import BatchTooLarge, apply_ends, end_from_json, end_to_json
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -61,7 +61,7 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
 
 def _outside_data(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
     """Return the data that the region needs from outside, without completed nodes that it does not read."""
-    ended = []
+    ends = []
     numbers_read = set(task.node.reads)
     for number in task.node.dependencies:
         record = scheduler.records[number]
@@ -69,9 +69,9 @@ def _outside_data(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
             if record.status is NodeStatus.COMPLETED:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
-        ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
+        ends.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
     inputs = value_to_json(dict(scheduler.state.inputs))
-    outside = {"node_ends": ended, "inputs": inputs["value"]}
+    outside = {"node_ends": ends, "inputs": inputs["value"]}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
 
@@ -81,12 +81,16 @@ def read_offloaded_batch(message: Mapping[str, Any]) -> OffloadedBatchInput:
     Raises:
         ValueError: the message does not have the form of `encode_offloaded_batch`.
     """
-    inner, before, outside = message.get("inner"), message.get("before"), message.get("outside")
-    if not isinstance(inner, str) or not isinstance(before, str | None) or not isinstance(outside, dict | None):
+    region_ref, previous_ref, outside_data = message.get("inner"), message.get("before"), message.get("outside")
+    if (
+        not isinstance(region_ref, str)
+        or not isinstance(previous_ref, str | None)
+        or not isinstance(outside_data, dict | None)
+    ):
         raise ValueError("not a batch of an offloaded region")
-    if (before is None) == (outside is None):
+    if (previous_ref is None) == (outside_data is None):
         raise ValueError("a batch of an offloaded region needs either 'before' or 'outside'")
-    return OffloadedBatchInput(inner, before, outside)
+    return OffloadedBatchInput(region_ref, previous_ref, outside_data)
 
 
 def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: float) -> None:
@@ -108,7 +112,7 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         scheduler.features.regions.end_batch(task_id, at=at, has_progress=False, error=failure)
         return
     scheduler.features.regions.set_region_state(task_id, state)
-    apply_outcomes(scheduler, ends, output.get("versions", {}), at=at)
+    apply_ends(scheduler, ends, output.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
     has_progress = state["open"] < (

@@ -177,7 +177,7 @@ class _AnswerDialog:
 
 
 def _find_option(text: str, options: Sequence[JsonValue]) -> JsonValue:
-    """Return the option with a name, or else with a number, equal to the text.
+    """Return the option whose name, or else whose number, is the text.
 
     Raises:
         ValueError: there is no such option.

@@ -50,19 +50,19 @@ class SettingsDiffer(CommandError):
         self.serves_other_runs = serves_other_runs
 
 
-def reject_other_settings(settings: Settings, *, ignored: frozenset[str] = frozenset()) -> None:
+def reject_other_settings(settings: Settings, *, ignored_names: frozenset[str] = frozenset()) -> None:
     """Reject a command if another process that serves runs of its folder has other settings.
 
     Args:
-        ignored: variables that may differ.
+        ignored_names: variables that may differ.
 
     Raises:
         SettingsDiffer: a process differs; the message names the variables.
         ServerUnreachable: Temporal's own variables cannot be read.
     """
-    for daemon, names in _processes_that_differ(_background_processes(settings), settings, ignored):
+    for daemon, names in _processes_that_differ(_background_processes(settings), settings, ignored_names):
         raise _daemon_differs_error(daemon, names, settings)
-    for command, names in _processes_that_differ(_running_commands(settings), settings, ignored):
+    for command, names in _processes_that_differ(_running_commands(settings), settings, ignored_names):
         if names is not None and _SERVER_SETTINGS & {*names}:
             continue
         raise _command_differs_error(command, names, settings)
@@ -118,7 +118,7 @@ async def serving_with_settings(settings: Settings) -> AsyncIterator[None]:
         SettingsDiffer: another process that serves runs of the folder has other settings.
     """
     if not _is_writable(settings.state_dir):
-        # Nothing can be recorded in the folder, so no background process can start there either.
+        # The settings cannot be recorded in this folder, so they are only compared.
         reject_other_settings(settings)
         yield
         return
@@ -157,7 +157,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _background_processes(settings: Settings) -> list[Daemon]:
-    """Return the background processes, workers first: the gateway depends on them."""
+    """Return the background processes, workers first, so that an error names a worker rather than the gateway."""
     running_daemons = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
     return sorted(running_daemons, key=lambda daemon: daemon.name.startswith(GATEWAY))
 
@@ -192,7 +192,7 @@ def _settings_text(names: Sequence[str], settings: Settings) -> str:
 
 
 def _processes_that_differ(
-    processes: Iterable[Daemon], settings: Settings, ignored: frozenset[str]
+    processes: Iterable[Daemon], settings: Settings, ignored_names: frozenset[str]
 ) -> Iterator[tuple[Daemon, list[str] | None]]:
     """Yield the processes whose settings differ, with the names of these settings; `None` if the record is
     unreadable.
@@ -207,7 +207,7 @@ def _processes_that_differ(
             yield process, None
             continue
         digests = {name: _digest(salt, value) for name, value in settings_of_this_process.items()}
-        compared_names = {*digests, *recorded_digests} - ignored
+        compared_names = {*digests, *recorded_digests} - ignored_names
         if names := sorted(name for name in compared_names if digests.get(name) != recorded_digests.get(name)):
             yield process, names
 

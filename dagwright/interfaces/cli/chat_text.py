@@ -25,7 +25,7 @@ _HINT_OF_WORD: Mapping[str, str] = {
 }
 """Message that users type instead of a command -> hint."""
 TURNS_SHOWN = 3
-"""Number of earlier turns that a chat shows at its start."""
+"""Number of last turns that a chat shows at its start."""
 TURNS_LISTED = 20
 """Maximum number of turns that `/turns` lists."""
 _MAX_COMMAND_CHARACTERS = 4_000
@@ -106,11 +106,11 @@ def chat_options(ask_request: AskRequest) -> list[str]:
 
 def status_line(session: SessionRecord, *, profile: str) -> str:
     """Return a line with the state of a session."""
-    turns = format_count(session.omitted_turns + len(session.turns), "turn")
+    turns_text = format_count(session.omitted_turns + len(session.turns), "turn")
     running_turn = session.running_turn
-    run = (
+    running_text = (
         f"; running: {one_line(running_turn.run_id)} ({one_line(running_turn.request, limit=60)})"
         if running_turn
         else ""
     )
-    return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{run}"
+    return f"session {one_line(session.name)}: {session.status}, {turns_text}; profile {profile}{running_text}"

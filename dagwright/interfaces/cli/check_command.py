@@ -172,7 +172,7 @@ def _check_plan(
     checked_plan = check_plan(
         source.plan, tools, dialect=request.dialect, context=context, allow_unknown_tools=request.allows_unknown_tools
     )
-    # The size limit depends on the effects of the tools.
+    # The size limit depends on the effects of the tools, which are unknown for unknown tools.
     return checked_plan, None if request.allows_unknown_tools else check_size(checked_plan)
 
 

@@ -79,9 +79,13 @@ def reject_lone_surrogates(request: object) -> None:
     for field in fields(request) if is_dataclass(request) else ():
         value = getattr(request, field.name)
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-        invalid = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), None)
-        if invalid is not None and field.name not in _FILE_FIELDS:
-            raise CommandError(f"'{one_line(invalid, limit=60)}' is not valid UTF-8", status=ErrorStatus.INVALID_FIELD)
+        invalid_text = next(
+            (text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), None
+        )
+        if invalid_text is not None and field.name not in _FILE_FIELDS:
+            raise CommandError(
+                f"'{one_line(invalid_text, limit=60)}' is not valid UTF-8", status=ErrorStatus.INVALID_FIELD
+            )
 
 
 def account_name() -> str | None:

@@ -57,8 +57,8 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
         status = explanation.view.status
         verb = "has" if status == "failed" else "is"
         yield f"{explanation.view.workflow_id} {verb} {status.replace('_', ' ')}"
-        if (ended_by := explanation.ended_by()) is not None:
-            yield ended_by
+        if (error_text := explanation.unexplained_error()) is not None:
+            yield error_text
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
         start_reasons = [*explanation.starts()]
@@ -136,7 +136,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 
 
 def _lookup_lines(lookup: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the entity that was found for an argument, with the reason, and the answers to requests about it."""
+    """Yield the entity that was found for an argument, with the reason, and the answers to requests of the lookup."""
     entity, reason = lookup["entity"], str(lookup.get("reason"))
     facts_text = ", ".join(facts_of_entity(entity))
     match_text = f"is {entity.get('name')} ({facts_text})"

@@ -220,19 +220,19 @@ def _chosen_requests(answer_request: AnswerRequest, requests: Sequence[OpenReque
     """Return the open requests that the answer is for: one request, or all requests of one node.
 
     Raises:
-        CommandError: the named request is not open, or no request is named although not exactly one is open.
+        CommandError: the named request is not open, no request is open, or several are open and none is named.
     """
-    run = f"the run {answer_request.workflow_id!r:.200}"
+    run_text = f"the run {answer_request.workflow_id!r:.200}"
     try:
         chosen_requests = choose_requests(requests, answer_request.request, for_all=answer_request.is_for_all)
     except NoOpenRequest:
-        raise CommandError(f"{run} has no open request", status=ErrorStatus.NOT_FOUND) from None
+        raise CommandError(f"{run_text} has no open request", status=ErrorStatus.NOT_FOUND) from None
     except AnswerUnclear:
         request_ids = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
-        raise CommandError(f"{run} has {len(requests):,} open requests; name one: {request_ids}") from None
+        raise CommandError(f"{run_text} has {len(requests):,} open requests; name one: {request_ids}") from None
     if not chosen_requests:
         raise CommandError(
-            f"{run} has no open request {answer_request.request!r:.200}; to answer in advance, give --approve, "
+            f"{run_text} has no open request {answer_request.request!r:.200}; to answer in advance, give --approve, "
             "--reject, --select, --text or --data without --all",
             status=ErrorStatus.NOT_FOUND,
         )

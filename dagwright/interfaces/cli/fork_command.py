@@ -56,7 +56,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 if not _is_confirmed(draft, request, output):
                     return ExitCode.REJECTED
                 # A fork starts no worker here, so the files of the current folder do not matter.
-                reject_other_settings(settings, ignored=frozenset({FILES_ROOT}))
+                reject_other_settings(settings, ignored_names=frozenset({FILES_ROOT}))
                 fork_run = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
                 _print_problems(request, invalid, output)

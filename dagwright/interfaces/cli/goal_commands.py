@@ -44,7 +44,7 @@ WorkerTimeout = Annotated[
     typer.Option(
         "--worker-timeout",
         metavar="DURATION",
-        help="Timeout of worker tools that declare none (profile rounds), such as 2m; default: "
+        help="Timeout, such as 2m, of worker tools that declare none (profile rounds); default: "
         f"DAGWRIGHT_WORKER_TIMEOUT_S or {WORKER_TIMEOUT_S:g} s.",
     ),
 ]
@@ -83,7 +83,9 @@ class AskRequest:
     ] = False
     workflow_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Run ID; a run that exists with the same request is continued."),
+        typer.Option(
+            "--id", metavar="ID", help="Run ID; an existing run with this ID and the same request is continued."
+        ),
     ] = None
     deadline: Deadline = None
     policy_file: Policy = None
@@ -109,7 +111,7 @@ class AskRequest:
             metavar="C",
             min=0.0,
             max=1.0,
-            help="Request approval if the confidence of the model is below C, 0 to 1 (profile intents).",
+            help="Request approval if the confidence of the model is below C (0 to 1; profile intents).",
         ),
     ] = None
     budget: Budget = None

@@ -78,8 +78,8 @@ def _filter(request: InboxRequest, min_age_s: float | None) -> InboxFilter:
 async def wait_for_requests(read_page: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
     """Read the inbox until it has requests or the timeout is over; return the last page."""
     deadline = time.monotonic() + timeout_s
-    while not (page := await read_page()).requests and (left_s := deadline - time.monotonic()) > 0:
-        await asyncio.sleep(min(_POLL_INTERVAL_S, left_s))
+    while not (page := await read_page()).requests and (remaining_s := deadline - time.monotonic()) > 0:
+        await asyncio.sleep(min(_POLL_INTERVAL_S, remaining_s))
     return page
 
 

@@ -18,7 +18,7 @@ NO = frozenset({"n", "no", "reject", "r"})
 def ask_inputs(
     input_schemas: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """Return the given inputs. If an input is missing, ask for it and for the inputs with a default.
+    """Return the known inputs. If an input without a default is missing, ask for all inputs that are not known.
 
     Raises:
         CommandError: standard input ended.

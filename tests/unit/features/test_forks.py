@@ -15,8 +15,8 @@ from dagwright.features.forks.planner import (
     ForkPrediction,
     ReusableResults,
     Source,
+    find_reusable_results,
     predict_fork,
-    reusable_results,
 )
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.support.plan_building import (
@@ -73,7 +73,9 @@ def create_fork(
     """Return the scheduler of a fork, restored from JSON, with its reusable results and its prediction."""
     changed_inputs = {name for name in inputs if inputs[name] != origin.state.inputs.get(name)}
     differences = ForkDifferences(changed_inputs, rerun)
-    reuse = reusable_results(origin, plan, source=Source("old", "old-scope", is_open=is_open), differences=differences)
+    reuse = find_reusable_results(
+        origin, plan, source=Source("old", "old-scope", is_open=is_open), differences=differences
+    )
     prediction = predict_fork(create_scheduler(plan, inputs), origin, reuse, differences=differences)
     fork = restored_scheduler(configure(create_scheduler(plan, inputs), reuse=reuse.table), inputs=inputs)
     fork.reconcile(10.0)
@@ -135,7 +137,7 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
     start_ready_tasks(fork)
     fork.fail("c", tool_error(), at=20.0)
-    table_of_second_fork = reusable_results(
+    table_of_second_fork = find_reusable_results(
         fork, plan, source=Source("fork", "fork-scope", is_open=False), differences=ForkDifferences()
     ).table
 

@@ -248,7 +248,7 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
     with pytest.raises(CommandError, match=re.escape(message)):
         reject_other_settings(load_settings())
     # A command that executes no runs does not use the files root.
-    reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
+    reject_other_settings(load_settings(), ignored_names=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other_folder))
     with _raises_other_value("DAGWRIGHT_FILES_ROOT"):
         reject_other_settings(load_settings())
@@ -256,7 +256,7 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
     reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
     with _raises_other_value("DAGWRIGHT_MODEL"):
-        reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
+        reject_other_settings(load_settings(), ignored_names=frozenset({FILES_ROOT}))
 
 
 async def test_command_serves_runs_even_if_the_state_folder_is_not_writable(

@@ -65,7 +65,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
     document = view.document()
     assert (document["status"], document["error"]) == ("failed", error)
     explanation = RunExplanation(view, "", blocking_chain(scheduler, calls={}))
-    assert (explanation.to_json()["error"], explanation.ended_by()) == (error, None)
+    assert (explanation.to_json()["error"], explanation.unexplained_error()) == (error, None)
     # The command line prints the error once, with its node.
     assert [*failure_lines(document)] == ["failed: a: boom"]
 

@@ -230,7 +230,7 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     assert "the run ended by planner_repeats: " in explanation.describe(str)
     same_error = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
-    assert RunExplanation(_view(question, is_closed=True, error=same_error), "", chain).ended_by() is None
+    assert RunExplanation(_view(question, is_closed=True, error=same_error), "", chain).unexplained_error() is None
 
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
