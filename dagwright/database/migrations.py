@@ -1,10 +1,10 @@
 """Migrate a database to the tables of this version.
 
 The revisions are Alembic's, in the folder of a `Schema`. They run when a database is first opened, one process at a
-time, each in its own transaction. A revision whose work may take minutes has a function `part`, which processes a few
-thousand rows in a transaction. `part` is called again, with the value that it returned, until it returns `None`. So no
-process waits long for a lock, and a killed process loses little work. Alembic is imported only if a revision has to
-run.
+time, each in its own transaction. A revision whose work may take minutes has a function `migrate_part`, which processes
+a few thousand rows in a transaction. `migrate_part` is called again, with the value that it returned, until it returns
+`None`. So no process waits long for a lock, and a killed process loses little work. Alembic is imported only if a
+revision has to run.
 
 This module must not import Temporal.
 """
@@ -105,8 +105,8 @@ def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
                 " database"
             )
         script = _next_script(revision, schema)
-        part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
-        progress = part(connection, progress) if part is not None else None
+        migrate_part: Callable[[Connection, Any], Any] | None = getattr(script.module, "migrate_part", None)
+        progress = migrate_part(connection, progress) if migrate_part is not None else None
         if progress is None:
             _run_revision(connection, script, schema)
         return progress

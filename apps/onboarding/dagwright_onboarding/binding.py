@@ -24,7 +24,7 @@ VERB = "bind_parties"
 MISSING_CONTEXT = "missing_context"
 """Code for a session name (`@name`) that cannot be used."""
 INVALID_ARGUMENTS = "invalid_arguments"
-"""Code for a literal id that cannot be used."""
+"""Code for the id of a party in the plan that cannot be used."""
 MAX_PROBLEMS_BYTES = 150_000
 """Limit of all problems as JSON: the run stores and reports them."""
 
@@ -47,8 +47,8 @@ def bind_parties(database: EntityDatabase, lookup_results: Sequence[Mapping[str,
     lookup can be bound.
 
     Args:
-        lookup_results: for each lookup the result of `PartyResolver.resolve`, or `{"entity"}` for a known party; a
-            party that the plan names also has `known_as` and `kinds`, the kinds it may have.
+        lookup_results: for each lookup the result of `PartyResolver.resolve`, or `{"entity"}` for a known party.
+            For a party that the plan names, the result also has `known_as`, and `kinds` with the allowed kinds.
         key: idempotency key of the call.
     """
     if any("problem" in entry for entry in lookup_results):

@@ -127,6 +127,7 @@ _PERSON_ROLES_ONLY = {KIND_CONDITION_KEYWORD: {"role": {PartyKind.PERSON.value: 
 RoleHolderId = Annotated[str, WithJsonSchema({**_id_schema_other_than_cbu(*PartyKind), **_PERSON_ROLES_ONLY})]
 """Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
 OtherOrganisationId = Annotated[str, WithJsonSchema(_id_schema_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
+"""Id of an organisation other than the fund or company `cbu_id`."""
 
 
 def _text_schema(text_format: str) -> WithJsonSchema:

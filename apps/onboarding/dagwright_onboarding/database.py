@@ -13,7 +13,7 @@ PARTIES = Schema(
 
 
 class EntityDatabase(Database):
-    """Open the store of parties; see `Database`."""
+    """The store of parties; see `Database`."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, PARTIES)

@@ -38,9 +38,10 @@ TABLES: dict[str, type[Row]] = {
 
 
 class RecordedChange(StrEnum):
-    """How a row was changed: `change` in the record of a change; `table` and `row` have the table and the columns.
+    """How a row was changed: the field `change` of the record of a change.
 
-    For a changed row, `row` has only the id and the changed columns, and `before` has the previous values.
+    The other fields are `table`, the name of the table, and `row`, the columns. For a changed row, `row` has only the
+    id and the changed columns, and `before` has the previous values.
     """
 
     ADDED = "added"
@@ -49,7 +50,7 @@ class RecordedChange(StrEnum):
 
 
 class VerbCall:
-    """One call in its transaction; records the rows that the session changes, and the rows that the verb uses.
+    """One call of a verb in its transaction. It records the rows that the call changes or relies on.
 
     Args:
         session: the session of this transaction only.

@@ -17,7 +17,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 @contextmanager
 def report_load_progress(output: Output) -> Iterator[ProgressCallback]:
-    """Yield a progress callback, which ends the load after the transaction in which a signal came.
+    """Yield a progress callback. After a signal, the callback ends the load at the end of the current transaction.
 
     The second signal exits at once. The signal handlers need the main thread.
 

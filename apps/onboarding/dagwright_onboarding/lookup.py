@@ -7,11 +7,11 @@ A search tries these steps, from the most to the least certain, and stops at the
 3. all words of the text
 4. word prefixes
 
-A single hit is bound without asking if the text is a whole identifier or a whole name. A part or a prefix of a name is
-not enough: John Smith is not John Smithson, and a bound party is changed without confirmation. A different legal form
-is not enough either: Kite SARL is not Kite GmbH; the legal form is ignored only where one of the two names has none.
-Several hits are ambiguous. Names with a different spelling are returned as near matches: Cohen and Chen differ by one
-letter.
+A lookup uses a single hit without asking if the text is a whole identifier or a whole name. A part or a prefix of a
+name is not enough, because the plan then changes the party without confirmation, and John Smith is not John Smithson. A
+different legal form is not enough either: Kite SARL is not Kite GmbH. The legal form is ignored only if one of the two
+names has none. Several hits are ambiguous. Names with a different spelling are only near matches: Cohen and Chen differ
+by one letter.
 
 `name_search` fetches the names for each step; the steps in this module decide and rank.
 
@@ -173,7 +173,7 @@ _ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
 _NAME_WITHOUT_FORM, _REORDERED_NAME = "same name without the legal form", "same words in another order"
 _IDENTIFIER, _PARTY_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
 _CERTAIN_REASONS = (_IDENTIFIER, _PARTY_ID, _EXACT_NAME)
-"""Reasons for which a party is bound even if an inactive party has the same name."""
+"""Reasons for which a party is used without asking even if an inactive party has the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +375,11 @@ _STEPS: tuple[SearchStep, ...] = (_find_whole_names, _find_all_words, _find_pref
 def _near_matches(text: _SearchText, names: NameSource) -> list[Candidate]:
     candidates: list[Candidate] = []
     for batch_number, similar_names in enumerate(names.similar_names(text.core, min_similarity=MIN_NEAR_SIMILARITY)):
-        ratings = ((stored_name, name_similarity(text.core, stored_name.core)) for stored_name in similar_names)
+        similarities = ((stored_name, name_similarity(text.core, stored_name.core)) for stored_name in similar_names)
         candidates += [
-            _candidate(stored_name, rating, "different spelling")
-            for stored_name, rating in ratings
-            if rating >= MIN_NEAR_SIMILARITY
+            _candidate(stored_name, similarity, "different spelling")
+            for stored_name, similarity in similarities
+            if similarity >= MIN_NEAR_SIMILARITY
         ]
         if len({candidate.id for candidate in candidates}) >= (ENOUGH_NEAR_MATCHES if batch_number == 0 else 1):
             break

@@ -1,7 +1,7 @@
 """Tables of the entity store: parties, their names, links between them, and the log of verb calls.
 
-The unique constraints make concurrent verbs safe, so each natural key has a unique constraint. Unknown texts are empty
-rather than NULL, because unique constraints ignore NULLs. This module must not import the verbs or Temporal.
+Each natural key has a unique constraint, which makes concurrent verbs safe. Unknown texts are empty rather than NULL,
+because unique constraints ignore NULLs. This module must not import the verbs or Temporal.
 """
 
 from datetime import UTC, datetime
@@ -42,11 +42,12 @@ class RelationKind(StrEnum):
 
     PARENT = "parent"
     MANCO = "manco"
+    """The other party is the management company of the fund."""
     RELATED = "related"
 
 
 class Base(DeclarativeBase):
-    """The metadata of the entity store."""
+    """Base class of the tables of the entity store."""
 
 
 class Party(Base):
@@ -64,7 +65,7 @@ class Party(Base):
     kind: Mapped[str] = mapped_column(String(16))
     name: Mapped[str] = mapped_column(String(NAME_LIMIT))
     name_key: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
-    """`names.name_key` of the name; casefolding can lengthen a text."""
+    """`names.name_key` of the name. The limit is higher, because casefolding can lengthen a text."""
     jurisdiction: Mapped[str] = mapped_column(String(8), default="")
     """ISO 3166 code; empty if unknown."""
     distinguisher: Mapped[str] = mapped_column(String(40), default="")

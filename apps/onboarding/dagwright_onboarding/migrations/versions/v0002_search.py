@@ -13,7 +13,7 @@ revision = "0002"
 down_revision = "0001"
 
 _SQLITE = (
-    # The tokenizer splits at no character of a word; `#` starts a tag with the kind or jurisdiction.
+    # The tokenizer must not split words that contain `&` or `_`. `#` starts a tag with the kind or jurisdiction.
     "CREATE VIRTUAL TABLE party_words USING fts5(tokens, content='', detail=none, prefix='1 2',"
     " tokenize=\"ascii tokenchars '&_#'\")",
     "CREATE TRIGGER party_search_added AFTER INSERT ON party_search BEGIN"

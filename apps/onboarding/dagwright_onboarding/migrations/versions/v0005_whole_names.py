@@ -1,7 +1,7 @@
 """Index all names, including those of inactive parties, with the words of each core in sorted order.
 
-Earlier indexes had no names of inactive parties, and stored the words of a core in the order of the name. Missing names
-are indexed by the code of the current version.
+A core is a name without its legal form. Earlier indexes had no names of inactive parties, and stored the words of a
+core in the order of the name. Missing names are indexed by the code of the current version.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class CoreProgress:
         return f"{self.processed_count:,} names of the search index converted"
 
 
-def part(
+def migrate_part(
     connection: sa.Connection, progress: CoreProgress | IndexProgress | None
 ) -> CoreProgress | IndexProgress | None:
     """Sort the next batch of cores; after all cores are sorted, index the next batch of names."""
@@ -51,7 +51,7 @@ def part(
 
 
 def upgrade() -> None:
-    """Update the statistics of the database: without them PostgreSQL scans whole tables, SQLite many small segments."""
+    """Update the statistics of PostgreSQL, which otherwise scans whole tables; merge the index segments of SQLite."""
     connection = op.get_bind()
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("ANALYZE party, party_search, search_word")
