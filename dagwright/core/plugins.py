@@ -89,7 +89,7 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
     return tuple(plugins.values())
 
 
-def contributions(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
+def plugins_by_name(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
     """Return name -> plugin that contributes the name, for contributions of one kind.
 
     Args:
@@ -121,14 +121,14 @@ def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, first_plugin
 @cache
 def text_format_parser(name: str) -> Callable[[str], Any] | None:
     """Return the function of a text format; `None` if no plugin contributes it."""
-    owner = contributions("text format", lambda plugin: plugin.text_formats).get(name)
+    owner = plugins_by_name("text format", lambda plugin: plugin.text_formats).get(name)
     parse: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
     return parse
 
 
 def text_format_names() -> tuple[str, ...]:
     """Return the names of the text formats of all plugins."""
-    return tuple(contributions("text format", lambda plugin: plugin.text_formats))
+    return tuple(plugins_by_name("text format", lambda plugin: plugin.text_formats))
 
 
 def plugin_packages() -> tuple[str, ...]:

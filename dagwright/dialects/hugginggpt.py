@@ -106,6 +106,8 @@ def _dependencies(entry: ObjectReader) -> list[str]:
 def _arguments(
     entry: ObjectReader, depends_on: Sequence[str], *, known_ids: frozenset[str], used_ids: dict[str, None]
 ) -> Mapping[str, Any]:
+    """Return the arguments in Dagwright's syntax, and add the IDs of the tasks that they use to `used_ids`."""
+
     def replace_references(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             if match[1] is None and len(depends_on) != 1:

@@ -103,7 +103,7 @@ class JsonStepParser:
     _offset: int = 0
     _open_brackets: list[str] = field(default_factory=list)
     _entries_depth: int = 0
-    _key: str | None = None
+    _current_key: str | None = None
     _last_text: str = ""
     _step_start: int = -1
     _parts: list[str] = field(default_factory=list)
@@ -176,7 +176,7 @@ class JsonStepParser:
         character, at = match[0], match.start()
         if character in _QUOTE_ENDS:
             self._quote, self._mode = character, "text"
-            self._key = "" if len(self._open_brackets) == 1 else None
+            self._current_key = "" if len(self._open_brackets) == 1 else None
         elif character in "{[":
             self._enter_bracket(character, at)
         elif character in "}]":
@@ -226,16 +226,16 @@ class JsonStepParser:
     def _read_text(self, at: int) -> int:
         match = _QUOTE_ENDS[self._quote].search(self._chunk, at)
         end = match.start() if match is not None else len(self._chunk)
-        if self._key is not None and len(self._key) <= _MAX_KEY_CHARACTERS:
-            self._key += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
+        if self._current_key is not None and len(self._current_key) <= _MAX_KEY_CHARACTERS:
+            self._current_key += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
         if match is None:
             return end
         if match[0] == "\\":
             self._mode = "escape"
         else:
             self._mode = "value"
-            if self._key is not None:
-                self._last_text, self._key = self._key, None
+            if self._current_key is not None:
+                self._last_text, self._current_key = self._current_key, None
         return match.end()
 
     def _read_escape(self, at: int) -> int:

@@ -81,10 +81,10 @@ def followers_of(
     Complexity: O(E) over the edges of the batch.
     """
     state = scheduler.state
-    leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
-    batch = BatchNodes(scheduler, awaited_numbers=leaders)
+    first_numbers = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
+    batch = BatchNodes(scheduler, awaited_numbers=first_numbers)
     open_counts: dict[int, int] = {}
-    queue, followers = list(leaders), list[int]()
+    queue, followers = list(first_numbers), list[int]()
     has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None
     if state.phase is not Phase.ACTIVE or has_budget_or_reuse:
         queue = []

@@ -17,7 +17,7 @@ from dagwright.core.model.value_schemas import (
     PYTHON_NAMES,
     JsonTypes,
     ValueSchema,
-    names_of_types,
+    format_types,
     never_equal_problem,
 )
 
@@ -250,8 +250,8 @@ def _check_comparison(left: object, operator: str, right: object) -> None:
     if not (common_types if operator in ("==", "!=") else common_types & _ORDERED_TYPES):
         raise TypeError(
             f"{left!r:.80} {operator} {right!r:.80}: "
-            f"{names_of_types(left_schema.types, PYTHON_NAMES)} cannot be compared with "
-            f"{names_of_types(right_schema.types, PYTHON_NAMES)}"
+            f"{format_types(left_schema.types, PYTHON_NAMES)} cannot be compared with "
+            f"{format_types(right_schema.types, PYTHON_NAMES)}"
         )
     _check_constants(left, right)
 
@@ -285,9 +285,9 @@ def _check_membership(value: object, values: object) -> None:
         and "object" not in container_schema.types
         and not any(_comparable_types(value_schema) & _comparable_types(schema) for schema in item_schemas)
     ):
-        types = names_of_types(frozenset().union(*(schema.types for schema in item_schemas)), PYTHON_NAMES)
+        types = format_types(frozenset().union(*(schema.types for schema in item_schemas)), PYTHON_NAMES)
         raise TypeError(
-            f"{value!r:.80} is {names_of_types(value_schema.types, PYTHON_NAMES)}, and {values!r:.80} has {types}"
+            f"{value!r:.80} is {format_types(value_schema.types, PYTHON_NAMES)}, and {values!r:.80} has {types}"
         )
     for literal in literals or ():
         _check_constants(value, literal)
@@ -302,7 +302,7 @@ def _compute(left: object, operator: str, right: object) -> Expression:
         & (_ADDABLE_TYPES if operator == "+" else _NUMBER_TYPES)
     )
     if not common_types:
-        type_names = [names_of_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
+        type_names = [format_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
         raise TypeError(
             f"{left!r:.80} {operator} {right!r:.80}: {operator} does not take {type_names[0]} and {type_names[1]}"
         )
@@ -344,7 +344,7 @@ def _require(value: object, accepted_types: JsonTypes, operator: str) -> None:
     """
     types = schema_of(value).types
     if not types & accepted_types:
-        actual, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted_types, PYTHON_NAMES)
+        actual, expected = format_types(types, PYTHON_NAMES), format_types(accepted_types, PYTHON_NAMES)
         raise TypeError(f"{value!r:.80} is {actual}, and {operator} takes {expected}")
 
 

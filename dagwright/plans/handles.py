@@ -11,7 +11,7 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.paths import format_path, parse_query
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf
 from dagwright.core.expressions.stored_values import Path, Secret
-from dagwright.core.model.value_schemas import ALL_TYPES, ANY, INTEGER, PYTHON_NAMES, ValueSchema, names_of_types
+from dagwright.core.model.value_schemas import ALL_TYPES, ANY, INTEGER, PYTHON_NAMES, ValueSchema, format_types
 from dagwright.core.validation.plan_values import ERROR, STATUS
 from dagwright.plans.expressions import Operand, cel_node, cel_path
 
@@ -159,7 +159,7 @@ class Handle(Operand, Generic[T_co]):
 
     def __repr__(self) -> str:
         types = self._schema.types
-        suffix = "" if types == ALL_TYPES else f": {names_of_types(types, PYTHON_NAMES)}"
+        suffix = "" if types == ALL_TYPES else f": {format_types(types, PYTHON_NAMES)}"
         return f"<handle {self._reference}{format_path(self._input_path)}{suffix}>"
 
 

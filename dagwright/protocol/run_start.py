@@ -108,7 +108,7 @@ def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
         compensate=run_input.compensate,
         is_child=run_input.parent is not None,
         only_compensates=run_input.only_compensates,
-        with_agents=with_agent_sub_plans,
+        with_agent_sub_plans=with_agent_sub_plans,
         resolver=EntityResolver(resolver_of(plan.tools), run_input.known_entities),
     )
 

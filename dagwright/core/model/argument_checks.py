@@ -24,7 +24,7 @@ from dagwright.core.model.compiled import Binding
 from dagwright.core.model.json_schemas import ENTITY_KEYWORD, validator_of
 from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
-from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
+from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, format_types, type_of
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, format_names
 
 OTHER_ENTITY_KEYWORD: Final = "x-dagwright-other-than"
@@ -376,7 +376,7 @@ class SchemaOfTool:
         label = repr(str(path[0])) + format_path(path[1:]) if path else "the arguments"
         missing_name = getattr(error.kind, "property", None)
         if isinstance(missing_name, str):
-            expected = names_of_types(ValueSchema(self._schema).at((*path, missing_name)).types, names)
+            expected = format_types(ValueSchema(self._schema).at((*path, missing_name)).types, names)
             owner = f" of {label}" if path else ""
             return f"missing argument {missing_name!r}{owner}, of type {expected}", None
         options = getattr(error.kind, "options", None)
@@ -386,7 +386,7 @@ class SchemaOfTool:
         accepted_types, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
         if given_type not in accepted_types:
             value_text = "" if value is None else f" {value!r:.60}"
-            return f"{label} takes {names_of_types(accepted_types, names)}, not {names[given_type]}{value_text}", None
+            return f"{label} takes {format_types(accepted_types, names)}, not {names[given_type]}{value_text}", None
         message = self._oneof_message(error) or _optional_message(error) or _short_message(error)
         return (f"{label}: {message}" if path else message), None
 

@@ -34,7 +34,7 @@ PYTHON_NAMES: TypeNames = {
 }  # fmt: skip
 
 
-def names_of_types(types: JsonTypes, names: TypeNames) -> str:
+def format_types(types: JsonTypes, names: TypeNames) -> str:
     """Return types as text; with `PYTHON_NAMES`, `float` includes integers."""
     named_types = types - {"integer"} if names is PYTHON_NAMES and "number" in types else types
     return " or ".join(sorted(names[json_type] for json_type in named_types))
@@ -89,7 +89,7 @@ class ValueSchema:
 
     @property
     def constants(self) -> list[Any] | None:
-        """The values that the value may have; `None` if they are not listed."""
+        """The constants that the schema lists as allowed values; `None` if it does not list them."""
         constants: list[Any] = []
         for choice in self.choices():
             values = _constants_of(choice.schema)
@@ -171,7 +171,7 @@ class ValueSchema:
             return "it has fewer items", None
         hint = "write [0] for the first item" if "array" in types else None
         expected = names["object" if isinstance(step, str) else "array"]
-        return f"it is {names_of_types(types, names)}, not {expected}", hint
+        return f"it is {format_types(types, names)}, not {expected}", hint
 
 
 ANY = ValueSchema()

@@ -251,13 +251,13 @@ class NodeResolver:
         return {}
 
 
-WithAgents = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
+WithAgentSubPlans = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
 """Function that replaces nodes of `llm` agents by sub-plans, given the known tools."""
 KeyOf = Callable[[str | None, Sequence[Sequence[str]]], str]
 """Function that computes the idempotency key of a call from its scope (`None`: scope of the run) and its path."""
 
 
-def _without_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:  # noqa: ARG001 - see above
+def _without_agent_sub_plans(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:  # noqa: ARG001 - see above
     return plan
 
 
@@ -276,7 +276,7 @@ class RunOptions:
         is_child: the run has a parent run, which decides about compensation.
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
         key_of: function that computes idempotency keys.
-        with_agents: function that replaces agent nodes among added nodes by sub-plans.
+        with_agent_sub_plans: function that replaces agent nodes among added nodes by sub-plans.
         resolver: behaviour of the lookup nodes of the application.
     """
 
@@ -285,5 +285,5 @@ class RunOptions:
     is_child: bool = False
     only_compensates: bool = False
     key_of: KeyOf = _no_key
-    with_agents: WithAgents = _without_agents
+    with_agent_sub_plans: WithAgentSubPlans = _without_agent_sub_plans
     resolver: NodeResolver = field(default_factory=NodeResolver)

@@ -103,28 +103,28 @@ def extend_plan(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     Raises:
         ValueError: the extension belongs to another plan, or its dependencies are invalid.
     """
-    count, added_count = plan.written_count, len(extension.nodes)
-    if extension.base != count:
-        raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {count}")
+    written_count, added_count = plan.written_count, len(extension.nodes)
+    if extension.base != written_count:
+        raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {written_count}")
     numbers = {node.id: number for number, node in enumerate(plan.nodes)}
-    _check_extension(extension, numbers, count=len(plan.nodes) + added_count)
+    _check_extension(extension, numbers, extended_count=len(plan.nodes) + added_count)
     replacements = {
-        numbers[node.supersedes]: count + index
+        numbers[node.supersedes]: written_count + index
         for index, node in enumerate(extension.nodes)
         if node.supersedes is not None
     }
     old_nodes = [
-        _with_replacements(_shift_numbers(node, added_count, start=count), replacements) for node in plan.nodes
+        _with_replacements(_shift_numbers(node, added_count, start=written_count), replacements) for node in plan.nodes
     ]
     for node_id, projections in extension.projections.items():
         old_nodes[numbers[node_id]] = _with_projections(old_nodes[numbers[node_id]], projections)
-    nodes = (*old_nodes[:count], *extension.nodes, *old_nodes[count:])
+    nodes = (*old_nodes[:written_count], *extension.nodes, *old_nodes[written_count:])
     tools = {**plan.tools, **extension.tools}
     output, bindings = extension.output or (plan.output, plan.output_bindings)
     return replace(plan, nodes=nodes, tools=tools, output=output, output_bindings=bindings)
 
 
-def _check_extension(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:
+def _check_extension(extension: Extension, numbers: Mapping[str, int], *, extended_count: int) -> None:
     base = extension.base
     end = base + len(extension.nodes)
     if any(node_id not in numbers for node_id in (*extension.projections, *extension.abandoned)):
@@ -132,7 +132,7 @@ def _check_extension(extension: Extension, numbers: Mapping[str, int], *, count:
     for node in extension.nodes:
         if node.id in numbers:
             raise ValueError(f"the run already has a node {node.id!r}")
-        if any(type(number) is not int or not 0 <= number < count for number in node.dependencies):
+        if any(type(number) is not int or not 0 <= number < extended_count for number in node.dependencies):
             raise ValueError(f"the dependencies of {node.id!r} are not numbers of nodes")
         if node.supersedes is not None and node.supersedes not in numbers:
             raise ValueError(f"{node.id!r} supersedes an unknown node {node.supersedes!r}")

@@ -74,7 +74,7 @@ class Propagation:
             for dependent in state.dependents[number]:
                 counts = all_counts[dependent]
                 if is_completed:
-                    # Inlined because it is by far the most frequent case; a plan may have 100 edges per node.
+                    # `count` is inlined for the most frequent case, because a plan may have 100 edges per node.
                     counts.remaining -= 1
                     counts.done += 1
                 else:
@@ -308,7 +308,7 @@ class Propagation:
                 record.reason = reason
             # The nodes of a running region count as running, because the region may still report their ends.
             is_open = record.status in (NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING)
-            if is_open and not state.regions.is_running(number, state.records):
+            if is_open and not state.regions.is_in_running_region(number, state.records):
                 record.reason = reason
                 self.end(state.items.node_ref(number), NodeStatus.CANCELLED, at)
         self._ends_to_propagate.clear()

@@ -88,7 +88,7 @@ class RegionMembers:
         region = self._region_of.get(number)
         return region is not None and self._nodes[region].inner is not None
 
-    def is_running(self, number: int, records: Sequence[Record]) -> bool:
+    def is_in_running_region(self, number: int, records: Sequence[Record]) -> bool:
         """Return whether a node belongs to a running region, which may still report the end of the node."""
         region = self._region_of.get(number)
         return region is not None and records[region].status is NodeStatus.RUNNING

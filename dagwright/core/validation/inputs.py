@@ -39,7 +39,7 @@ _VALUE_KEYWORDS = ("default", "enum", "const", "examples")
 def problems_of_types(
     schema: Any, *, at: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
-    """Yield the path, the message and the hint of each type in a schema that is not a JSON type."""
+    """Yield the path, the message and the hint for each unknown type name in a schema."""
     if isinstance(schema, list):
         for index, part in enumerate(schema):
             yield from problems_of_types(part, at=(*at, index))

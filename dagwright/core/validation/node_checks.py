@@ -56,8 +56,8 @@ def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
 _KINDS = ("tool", "agent", "human", "plan")
 _AGENT_HINT = "name its file: --agents on the command line, Worker(agents=[...]) in Python; or add it to the database"
 _TOOL_HINT = "name its module: --tools on the command line, tools=[...] in Python"
-_REQUIRED_FIELDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
-"""Fields that require another field."""
+_DEPENDENT_FIELDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
+"""Field -> field that it requires, as pairs."""
 
 
 def _has_name_length(text: str) -> bool:
@@ -120,7 +120,7 @@ class NodeChecks:
             message = f"a node has exactly one of tool, agent, human and plan; this node has {actual}"
             hint = "omit all but one of them" if kinds else "write tool: NAME, or another of these fields"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
-        for name, required_field in _REQUIRED_FIELDS:
+        for name, required_field in _DEPENDENT_FIELDS:
             if (
                 getattr(node, name) is not None
                 and getattr(node, required_field) is None

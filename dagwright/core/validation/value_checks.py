@@ -16,7 +16,7 @@ from dagwright.core.model.value_schemas import (
     TypeNames,
     ValueSchema,
     find_mismatch,
-    names_of_types,
+    format_types,
     never_equal_problem,
 )
 from dagwright.core.name_hints import NameHints
@@ -134,7 +134,7 @@ class ValueChecks:
             value = schema.at(path)
             is_whole_condition = read.aspect == "value" and analysis.program.strip() == read.variable
             if is_whole_condition and "boolean" not in value.types:
-                message = f"when: {node.when} is {names_of_types(value.types, self.type_names)}, and not a condition"
+                message = f"when: {node.when} is {format_types(value.types, self.type_names)}, and not a condition"
                 yield ValueProblem("invalid_field", message, ("when",), hint_of_condition(node.when, value))
             yield from self._problems_of_comparisons(read, value)
 
@@ -174,7 +174,7 @@ class ValueChecks:
         accepted_types = target.expected.types if target.is_strict else target.expected.accepted_types
         if not value_schema.types & accepted_types:
             text, hint = self._describe(template, value_schema.types)
-            message = f"{text}, and {target.owner} takes {names_of_types(accepted_types, self.type_names)}"
+            message = f"{text}, and {target.owner} takes {format_types(accepted_types, self.type_names)}"
             yield ValueProblem("invalid_arguments", message, target.at, hint)
         elif target.is_strict and (mismatch := find_mismatch(value_schema, target.expected)) is not None:
             (*path, last_step), kind = mismatch
@@ -184,7 +184,7 @@ class ValueChecks:
                 message = f"{reference_text} has no {part_text.lstrip('.')}, which {target.owner} needs"
             else:
                 types = [
-                    names_of_types(schema.at((*path, last_step)).types, self.type_names)
+                    format_types(schema.at((*path, last_step)).types, self.type_names)
                     for schema in (value_schema, target.expected)
                 ]
                 message = (
@@ -203,7 +203,7 @@ class ValueChecks:
 
     def _describe(self, template: Template, types: JsonTypes) -> tuple[str, str]:
         """Describe a value whose type is not accepted, and its declaration; return the text and a hint."""
-        part, type_text = template[0], names_of_types(types, self.type_names)
+        part, type_text = template[0], format_types(types, self.type_names)
         if len(template) > 1 or isinstance(part, str):
             return f"a text with references is {type_text}", "give the reference alone, without text around it"
         if isinstance(part, Placeholder):

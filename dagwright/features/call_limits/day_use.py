@@ -13,7 +13,7 @@ _DAY_S = 86_400
 
 @dataclass(slots=True)
 class DayUse:
-    """Usage of the calls of one subject on one day.
+    """Usage of the calls of one limit on one day.
 
     Args:
         day: number of the day since the epoch.

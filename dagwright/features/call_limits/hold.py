@@ -1,4 +1,4 @@
-"""Hold of the calls of a subject whose service asked to wait, and their gradual start afterwards.
+"""Hold of the calls of a limit after a service has asked to wait, and their gradual start afterwards.
 
 During the hold, each call books a separate start after the hold. If the service asks again, the interval between two
 starts doubles. Calls may come back late and all at once, for example if no worker ran for a while. Therefore the starts
@@ -23,7 +23,7 @@ _MAX_PACED_S = 1.0
 
 @dataclass(slots=True)
 class Hold:
-    """Hold of the calls of one subject. Times are seconds since the epoch.
+    """Hold of the calls of one limit. Times are seconds since the epoch.
 
     Args:
         until: no call starts before this time.

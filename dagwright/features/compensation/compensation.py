@@ -93,7 +93,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
     return node.compensates is None and (is_call or is_resolver)
 
 
-def _changing_calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
+def _changing_tasks(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
     """Yield every node and item whose tool changes something, in plan order."""
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_have_effects(node, state.plan.tools):
@@ -104,7 +104,7 @@ def _changing_calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
                     yield TaskRef(number, index), item.record
 
 
-def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
+def _may_have_changed_something(state: "RunState", ref: TaskRef, record: Record) -> bool:
     """Return whether this run itself made a call that may have changed something; reused results do not count."""
     if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_TO_COMPENSATE:
         return False
@@ -118,7 +118,9 @@ def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
 
 def run_may_have_effects(state: "RunState") -> bool:
     """Return whether a run may have changed something; false for a run that only compensates another run."""
-    return not state.options.only_compensates and any(_was_called(state, *call) for call in _changing_calls(state))
+    return not state.options.only_compensates and any(
+        _may_have_changed_something(state, *call) for call in _changing_tasks(state)
+    )
 
 
 # Compensation nodes.
@@ -143,8 +145,8 @@ def _calls_to_compensate(state: "RunState") -> Sequence[TaskRef]:
     """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
     calls = [
         (ref, record)
-        for ref, record in _changing_calls(state)
-        if _was_called(state, ref, record) and _reason_not_compensable(state, ref, record) is None
+        for ref, record in _changing_tasks(state)
+        if _may_have_changed_something(state, ref, record) and _reason_not_compensable(state, ref, record) is None
     ]
     levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if calls else []
     calls.sort(key=lambda call: (call[1].ended_at or 0.0, levels[call[0].node], _order_of(call[0])), reverse=True)
@@ -297,7 +299,7 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
         node.compensates: (node, record) for node, record in state.visible_nodes() if node.compensates is not None
     }
     calls: list[UncompensatedCall] = []
-    for ref, record in _changing_calls(state):
+    for ref, record in _changing_tasks(state):
         task_id = state.id_of(ref)
         override = state.overrides.get(task_id)
         if task_id in compensations:
@@ -306,7 +308,7 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
                 reason = undo_record.error.message if undo_record.error is not None else undo_record.reason
                 outcome = f"{node.id!r} {undo_record.status.value}{f': {reason}' if reason else ''}"
                 calls.append(UncompensatedCall(task_id, f"was not compensated: {outcome}"))
-        elif _was_called(state, ref, record):
+        elif _may_have_changed_something(state, ref, record):
             reason = _reason_not_compensable(state, ref, record)
             if reason is None:
                 is_closed = state.phase is Phase.CLOSED

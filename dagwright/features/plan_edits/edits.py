@@ -90,7 +90,7 @@ def extension_of(
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
     plan_with_agent_nodes = compile_with_planner(checked_plan) if state.plan.has_planner else compile_plan(checked_plan)
     # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
-    compiled_plan = state.options.with_agents(plan_with_agent_nodes, {**checked_plan.tools, **tools})
+    compiled_plan = state.options.with_agent_sub_plans(plan_with_agent_nodes, {**checked_plan.tools, **tools})
     if problems := [*_policy_problems(compiled_plan.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
     if problems := [*_unreadable_parts(compiled_plan, state, stub_count=len(stubs))]:

@@ -67,7 +67,7 @@ def test_added_llm_agents_are_sub_plans() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     sub_plan = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new_nodes = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": sub_plan}]
-    scheduler = configure(scheduler_of(node("a")), with_agents=with_agent_sub_plans)
+    scheduler = configure(scheduler_of(node("a")), with_agent_sub_plans=with_agent_sub_plans)
     extension = extension_of(new_nodes, scheduler.state, tools={"agent.w": agent_declaration(card)})
     agent_node, plan_node = extension.nodes
     assert plan_node.sub_plan is not None
