@@ -25,7 +25,7 @@ from dagwright.interfaces.cli.command_connection import command_settings, open_c
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, run_outcome
-from dagwright.interfaces.cli.people_commands import AnswerRequest
+from dagwright.interfaces.cli.people_commands import AnswerArguments
 from dagwright.interfaces.cli.plan_input import parse_json_option
 from dagwright.interfaces.cli.request_text import (
     answer_command,
@@ -53,62 +53,62 @@ def options_for_type(request_type: str) -> str:
     return _OPTIONS_OF_TYPE.get(request_type, "--data JSON")
 
 
-def answer_of(answer_request: AnswerRequest) -> dict[str, Any] | None:
+def answer_of(answer_arguments: AnswerArguments) -> dict[str, Any] | None:
     """Return the answer that the options give, without nodes to add; `None` if no option gives an answer.
 
     Raises:
         CommandError: options contradict each other, or a value is invalid JSON.
     """
     options = {
-        "--approve": answer_request.is_approved,
-        "--reject": answer_request.is_rejected,
-        "--select": bool(answer_request.selected),
-        "--text" if answer_request.nodes is None else "--nodes": answer_request.text is not None
-        or answer_request.nodes is not None,
-        "--data": answer_request.data is not None and not answer_request.selected,
+        "--approve": answer_arguments.is_approved,
+        "--reject": answer_arguments.is_rejected,
+        "--select": bool(answer_arguments.selected),
+        "--text" if answer_arguments.nodes is None else "--nodes": answer_arguments.text is not None
+        or answer_arguments.nodes is not None,
+        "--data": answer_arguments.data is not None and not answer_arguments.selected,
     }
     used_options = [name for name, is_used in options.items() if is_used]
     if len(used_options) > 1:
         raise CommandError(f"{' and '.join(used_options)} contradict each other: give one answer")
     answer_option = used_options[0] if used_options else None
-    _reject_other_options(answer_option, answer_request)
+    _reject_other_options(answer_option, answer_arguments)
     new_arguments = (
         {}
-        if answer_request.arguments is None
-        else {"arguments": _parse_object(answer_request.arguments, option="--arguments")}
+        if answer_arguments.arguments is None
+        else {"arguments": _parse_object(answer_arguments.arguments, option="--arguments")}
     )
-    reason = {} if answer_request.reason is None else {"reason": answer_request.reason}
+    reason = {} if answer_arguments.reason is None else {"reason": answer_arguments.reason}
     match answer_option:
         case "--approve":
             return {
                 "approved": True,
                 **reason,
                 **new_arguments,
-                **({"remember": True} if answer_request.is_remembered else {}),
+                **({"remember": True} if answer_arguments.is_remembered else {}),
             }
         case "--reject":
             return {"approved": False, **reason}
         case "--select":
             value = (
                 {}
-                if answer_request.data is None
-                else {"value": parse_json_option(answer_request.data, option="--data")}
+                if answer_arguments.data is None
+                else {"value": parse_json_option(answer_arguments.data, option="--data")}
             )
-            return {"selected": [*answer_request.selected], **value, **new_arguments}
+            return {"selected": [*answer_arguments.selected], **value, **new_arguments}
         case "--text" | "--nodes":
-            return {"text": answer_request.text or ""}
+            return {"text": answer_arguments.text or ""}
         case "--data":
-            return {"data": parse_json_option(answer_request.data or "", option="--data")}
+            return {"data": parse_json_option(answer_arguments.data or "", option="--data")}
     return None
 
 
-def _reject_other_options(answer_option: str | None, answer_request: AnswerRequest) -> None:
+def _reject_other_options(answer_option: str | None, answer_arguments: AnswerArguments) -> None:
     """Reject options that belong to another kind of answer."""
-    if answer_request.arguments is not None and answer_option not in ("--approve", "--select"):
+    if answer_arguments.arguments is not None and answer_option not in ("--approve", "--select"):
         raise CommandError("--arguments needs --approve, or --select retry")
-    if answer_request.is_remembered and answer_option != "--approve":
+    if answer_arguments.is_remembered and answer_option != "--approve":
         raise CommandError("--remember needs --approve")
-    if answer_request.reason is not None and answer_option not in ("--approve", "--reject"):
+    if answer_arguments.reason is not None and answer_option not in ("--approve", "--reject"):
         raise CommandError("--reason needs --approve or --reject; --note works with every answer")
 
 
@@ -122,7 +122,7 @@ def _parse_object(text: str, *, option: str) -> dict[str, Any]:
 _MAX_LISTED = 20
 
 
-def feedback(answer_request: AnswerRequest, output: Output) -> int:
+def feedback(answer_arguments: AnswerArguments, output: Output) -> int:
     """Answer a request of a run and report the outcome.
 
     Returns:
@@ -131,17 +131,17 @@ def feedback(answer_request: AnswerRequest, output: Output) -> int:
     Raises:
         CommandError: the options give no answer, or the request is ambiguous.
     """
-    if answer_request.nodes is None:
-        return _feedback(answer_request, [], output)
+    if answer_arguments.nodes is None:
+        return _feedback(answer_arguments, [], output)
     try:
-        return _feedback(answer_request, read_nodes(answer_request.nodes), output)
+        return _feedback(answer_arguments, read_nodes(answer_arguments.nodes), output)
     except PlanInvalid as invalid:
-        return print_invalid_nodes(answer_request.nodes, invalid, output)
+        return print_invalid_nodes(answer_arguments.nodes, invalid, output)
 
 
-def _feedback(answer_request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:
+def _feedback(answer_arguments: AnswerArguments, nodes: Sequence[Any], output: Output) -> int:
     # Invalid options are reported before a server is contacted.
-    content = answer_of(answer_request)
+    content = answer_of(answer_arguments)
     settings = command_settings()
     requests: list[OpenRequest] = []
     targets: list[AnswerTarget] = []
@@ -149,30 +149,30 @@ def _feedback(answer_request: AnswerRequest, nodes: Sequence[Any], output: Outpu
     async def read_requests(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             namespace_requests = NamespaceRequests(connection, partial(RunReader, connection.client))
-            requests.extend(await namespace_requests.requests_of(answer_request.workflow_id))
+            requests.extend(await namespace_requests.requests_of(answer_arguments.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            answer = Answer(content, author_name(answer_request.by), answer_request.note)
-            read_extra_content = partial(_added_nodes_content, connection, answer_request.workflow_id, nodes)
+            answer = Answer(content, author_name(answer_arguments.by), answer_arguments.note)
+            read_extra_content = partial(_added_nodes_content, connection, answer_arguments.workflow_id, nodes)
             namespace_requests = NamespaceRequests(connection, partial(RunReader, connection.client))
             outcome = await send_answer(namespace_requests, targets[0], answer, read_extra_content=read_extra_content)
             following_request = await next_request(namespace_requests, outcome)
-        return _print_outcome(outcome, answer_request, output, following_request=following_request)
+        return _print_outcome(outcome, answer_arguments, output, following_request=following_request)
 
-    if content is None or answer_request.request is None or answer_request.is_for_all:
+    if content is None or answer_arguments.request is None or answer_arguments.is_for_all:
         if (code := run_async(read_requests, output)) != ExitCode.COMPLETED:
             return code
-        chosen_requests = _chosen_requests(answer_request, requests)
+        chosen_requests = _chosen_requests(answer_arguments, requests)
         if nodes and len(chosen_requests) > 1:
             request_ids = join_request_ids([chosen.document for chosen in chosen_requests], limit=_MAX_LISTED)
             raise CommandError(f"nodes can be added only once; answer one of {request_ids} with --nodes")
-        targets.append(AnswerTarget.of(answer_request.workflow_id, chosen_requests))
+        targets.append(AnswerTarget.of(answer_arguments.workflow_id, chosen_requests))
         # The dialog is not in the event loop: there, Ctrl-C would take effect only at the end of the dialog.
         content = content or _ask_for_answer(chosen_requests, output)
     else:
-        targets.append(AnswerTarget(answer_request.workflow_id, answer_request.request))
+        targets.append(AnswerTarget(answer_arguments.workflow_id, answer_arguments.request))
     return run_async(send, output)
 
 
@@ -191,7 +191,7 @@ async def _added_nodes_content(
 
 def _print_outcome(
     outcome: AnswerOutcome,
-    answer_request: AnswerRequest,
+    answer_arguments: AnswerArguments,
     output: Output,
     *,
     following_request: Mapping[str, Any] | None,
@@ -202,7 +202,7 @@ def _print_outcome(
     if outcome.is_ambiguous:
         message += "; `--all` answers all of them"
     if output.is_json:
-        output.document(run_outcome(answer_request.workflow_id, message, ok=outcome.is_accepted))
+        output.document(run_outcome(answer_arguments.workflow_id, message, ok=outcome.is_accepted))
     elif outcome.is_accepted:
         output.print(message)
         for line in (
@@ -216,15 +216,15 @@ def _print_outcome(
     return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REJECTED
 
 
-def _chosen_requests(answer_request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
+def _chosen_requests(answer_arguments: AnswerArguments, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
     """Return the open requests that the answer is for: one request, or all requests of one node.
 
     Raises:
         CommandError: the named request is not open, no request is open, or several are open and none is named.
     """
-    run_text = f"the run {answer_request.workflow_id!r:.200}"
+    run_text = f"the run {answer_arguments.workflow_id!r:.200}"
     try:
-        chosen_requests = choose_requests(requests, answer_request.request, for_all=answer_request.is_for_all)
+        chosen_requests = choose_requests(requests, answer_arguments.request, for_all=answer_arguments.is_for_all)
     except NoOpenRequest:
         raise CommandError(f"{run_text} has no open request", status=ErrorStatus.NOT_FOUND) from None
     except AnswerUnclear:
@@ -232,7 +232,7 @@ def _chosen_requests(answer_request: AnswerRequest, requests: Sequence[OpenReque
         raise CommandError(f"{run_text} has {len(requests):,} open requests; name one: {request_ids}") from None
     if not chosen_requests:
         raise CommandError(
-            f"{run_text} has no open request {answer_request.request!r:.200}; to answer in advance, give --approve, "
+            f"{run_text} has no open request {answer_arguments.request!r:.200}; to answer in advance, give --approve, "
             "--reject, --select, --text or --data without --all",
             status=ErrorStatus.NOT_FOUND,
         )

@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.command_connection import (
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.people_commands import InboxRequest
+from dagwright.interfaces.cli.people_commands import InboxArguments
 from dagwright.interfaces.cli.request_text import (
     Request,
     age_text,
@@ -36,7 +36,7 @@ _POLL_INTERVAL_S: Final = 1.0
 """Interval between two reads with `--wait`; the visibility store of the server lags by about as much."""
 
 
-def inbox(request: InboxRequest, output: Output) -> int:
+def inbox(arguments: InboxArguments, output: Output) -> int:
     """List the open requests of all runs, oldest first; the exit code is 0.
 
     Raises:
@@ -44,35 +44,37 @@ def inbox(request: InboxRequest, output: Output) -> int:
             arrived within `--wait`.
     """
     settings = command_settings()
-    min_age_s = seconds_of_option("--older-than", request.older_than)
-    wait_s = seconds_of_option("--wait", request.wait)
-    after = parse_cursor(request.after)
+    min_age_s = seconds_of_option("--older-than", arguments.older_than)
+    wait_s = seconds_of_option("--wait", arguments.wait)
+    after = parse_cursor(arguments.after)
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
 
             async def read_page() -> InboxPage:
                 return await read_nonempty_inbox_page(
-                    connection, limit=request.limit, inbox_filter=_filter(request, min_age_s), after=after
+                    connection, limit=arguments.limit, inbox_filter=_filter(arguments, min_age_s), after=after
                 )
 
             page = await read_page() if wait_s is None else await wait_for_requests(read_page, timeout_s=wait_s)
             note = await worker_note(connection, settings)
         is_timed_out = wait_s is not None and not page.requests
         if not is_timed_out:
-            _print_page(page, output, is_filtered=_filter(request, min_age_s) != MATCH_EVERY_REQUEST)
+            _print_page(page, output, is_filtered=_filter(arguments, min_age_s) != MATCH_EVERY_REQUEST)
         if note is not None:
             output.log(f"note: {note}")
         if is_timed_out:
-            raise CommandError(_no_request_message(request), status=ErrorStatus.NO_REQUEST)
+            raise CommandError(_no_request_message(arguments), status=ErrorStatus.NO_REQUEST)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def _filter(request: InboxRequest, min_age_s: float | None) -> InboxFilter:
+def _filter(arguments: InboxArguments, min_age_s: float | None) -> InboxFilter:
     opened_before = None if min_age_s is None else time.time() - min_age_s
-    return InboxFilter(run_id=request.run_id, assignee=request.assignee, type=request.type, opened_before=opened_before)
+    return InboxFilter(
+        run_id=arguments.run_id, assignee=arguments.assignee, type=arguments.type, opened_before=opened_before
+    )
 
 
 async def wait_for_requests(read_page: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
@@ -83,9 +85,9 @@ async def wait_for_requests(read_page: Callable[[], Awaitable[InboxPage]], *, ti
     return page
 
 
-def _no_request_message(request: InboxRequest) -> str:
-    run_id = "ID" if request.run_id is None else one_line(request.run_id)
-    return f"no request has arrived within {request.wait}; `dagwright explain {run_id}` shows why a run waits"
+def _no_request_message(arguments: InboxArguments) -> str:
+    run_id = "ID" if arguments.run_id is None else one_line(arguments.run_id)
+    return f"no request has arrived within {arguments.wait}; `dagwright explain {run_id}` shows why a run waits"
 
 
 def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:

@@ -84,8 +84,8 @@ def _show(
 
 def _limits_text(scheduler: "RunScheduler") -> str:
     ends_at = scheduler.features.deadline.deadline.at
-    deadline = "no deadline" if ends_at is None else f"deadline {local_date(ends_at)}"
-    text = f"at most {scheduler.state.max_in_flight} nodes at the same time; {deadline}"
+    deadline_text = "no deadline" if ends_at is None else f"deadline {local_date(ends_at)}"
+    text = f"at most {scheduler.state.max_in_flight} nodes at the same time; {deadline_text}"
     if (budget := scheduler.features.budget.budget) is None:
         return text
     if budget.is_child:

@@ -34,7 +34,7 @@ _STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
 
 class LostCalls:
-    """Detects calls of a run whose worker died."""
+    """Detects the calls of a run whose workers have died."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

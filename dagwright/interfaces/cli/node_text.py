@@ -57,17 +57,17 @@ def record_text(record: Record) -> str:
     """Return the error of a node, its reason to wait or its message; may be empty."""
     if record.error is not None:
         return displayed_error(record.error.message, record.status)
-    return record.reason or _worker_text(record.message, is_partial=record.partial)
+    return record.reason or _message_text(record.message, is_partial=record.partial)
 
 
 def node_text(node: Mapping[str, Any]) -> str:
     """Return the error of a node's document, its reason to wait, its message, or the counts of its items."""
     if node["error"]:
         return displayed_error(str(node["error"].get("message", "")), NodeStatus(node["status"]))
-    return node.get("reason") or _worker_text(node.get("message"), is_partial=node["partial"]) or item_text(node)
+    return node.get("reason") or _message_text(node.get("message"), is_partial=node["partial"]) or item_text(node)
 
 
-def _worker_text(message: str | None, *, is_partial: bool) -> str:
+def _message_text(message: str | None, *, is_partial: bool) -> str:
     return ": ".join(part for part in ("partial" if is_partial else "", message or "") if part)
 
 
@@ -219,5 +219,7 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
     usage = document["usage"]
     if not usage:
         return []
-    agent_lines = [f"  agent {one_line(name)}: {usage_text(used)}" for name, used in usage.get("agents", {}).items()]
+    agent_lines = [
+        f"  agent {one_line(name)}: {usage_text(agent_usage)}" for name, agent_usage in usage.get("agents", {}).items()
+    ]
     return [f"used: {usage_text(usage)}", *agent_lines, *_unknown_cost_lines(usage)]

@@ -11,7 +11,7 @@ from dagwright.interfaces.cli.shared_options import After, By, Json, RunId
 
 
 @dataclass(frozen=True, slots=True)
-class InboxRequest:
+class InboxArguments:
     """Arguments of `inbox`. `older_than` and `wait` are unparsed durations; `after` is a cursor."""
 
     limit: Annotated[
@@ -35,12 +35,12 @@ class InboxRequest:
     ] = None
     wait: Annotated[
         str | None,
-        typer.Option("--wait", metavar="DURATION", help="Wait this long until a request matches, such as 5m."),
+        typer.Option("--wait", metavar="DURATION", help="Maximum time, such as 5m, to wait for a matching request."),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRequest:
+class AnswerArguments:
     """Arguments of `feedback`. `data` and `arguments` are JSON texts, `nodes` is a file."""
 
     workflow_id: RunId
@@ -48,7 +48,8 @@ class AnswerRequest:
         str | None,
         typer.Argument(
             metavar="[REQUEST]",
-            help="ID: check, sum[north], archive/check in a sub-plan, sum with --all; default: the only open request.",
+            help="ID of the request, such as check, sum[north] (an item) or archive/check (in a sub-plan); with --all, "
+            "ID of the node; default: the only open request.",
         ),
     ] = None
     is_for_all: Annotated[
@@ -67,14 +68,22 @@ class AnswerRequest:
     ] = ()
     text: Annotated[
         str | None,
-        typer.Option("--text", metavar="TEXT", help="Text (GUIDANCE, CLARIFICATION), or another name to look up."),
+        typer.Option(
+            "--text",
+            metavar="TEXT",
+            help="Text (GUIDANCE, CLARIFICATION); for a SELECTION of an entity, another name to look up.",
+        ),
     ] = None
     nodes: Annotated[
         str | None, typer.Option("--nodes", metavar="FILE", help="Nodes to add to the plan (GUIDANCE).")
     ] = None
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="JSON", help="Value (INFORMATION), or the value for `--select value`."),
+        typer.Option(
+            "--data",
+            metavar="JSON",
+            help="Value (INFORMATION); with `--select value`, the result to set for the failed node.",
+        ),
     ] = None
     arguments: Annotated[
         str | None, typer.Option("--arguments", metavar="JSON", help="Approve or retry with these arguments instead.")
@@ -83,9 +92,9 @@ class AnswerRequest:
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Note, stored with the answer.")] = None
 
 
-inbox = command(InboxRequest, "inbox_command", "inbox", summary="List the open requests of all runs.")
+inbox = command(InboxArguments, "inbox_command", "inbox", summary="List the open requests of all runs.")
 feedback = command(
-    AnswerRequest,
+    AnswerArguments,
     "feedback_command",
     "feedback",
     summary="Answer a request. If the options give no answer, you are asked at the terminal.",

@@ -46,7 +46,7 @@ class PlanSource:
     Args:
         file: as named on the command line.
         line: line of a `.jsonl` file, from 1.
-        plan: plan with the sub-plans of other files included.
+        plan: plan, including sub-plans from other files.
     """
 
     file: str
@@ -55,7 +55,7 @@ class PlanSource:
 
 
 def read_plan(file: str) -> JsonValue | PlanInvalid:
-    """Return the plan of a file or of standard input, with the sub-plans of other files included, or the problems."""
+    """Return the plan of a file or of standard input, including sub-plans from other files, or the problems."""
     try:
         plan: JsonValue | PlanInvalid = (
             _read_plan_of_standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
@@ -71,7 +71,7 @@ def _read_plan_of_standard_input() -> JsonValue:
 
 @lru_cache(maxsize=1)
 def _read_once(stream: BinaryIO) -> bytes:
-    """Read a stream once, because a plan may be prepared twice."""
+    """Return the content of a stream. It is cached, because a plan may be prepared twice."""
     return stream.read(MAX_FILE_BYTES + 1)
 
 
@@ -112,7 +112,7 @@ def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
 
 
 def _include_sub_plans(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
-    """Include the sub-plans of other files; an invalid plan keeps its problems."""
+    """Include the sub-plans from other files; an invalid plan keeps its problems."""
     read_error = plan if isinstance(plan, PlanInvalid) else None
     document: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
     if read_error is not None and document is None:

@@ -60,9 +60,9 @@ def prepare_run(
     """Prepare the run of a request, and ask the user for missing inputs if possible.
 
     Args:
-        session: session in which the run is a turn. A turn may be prepared again, so the run and not
-            this function requests missing inputs.
-        source: a plan of a batch; the user is not asked for its inputs. `None` reads the file of the request.
+        session: session in which the run is a turn. A turn may be prepared again, so this function does not ask for
+            missing inputs: the run requests them.
+        source: plan of a batch, without questions about its inputs; `None` means the file of the request.
         allow_unknown_tools: accept unknown tools and agents, in order to find an existing run.
 
     Raises:
@@ -75,10 +75,10 @@ def prepare_run(
     input_fields = replace(
         NO_INPUT_FIELDS, budget=budget, model=model, compensate=is_compensating, is_interactive=is_interactive
     )
-    given_policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    selected_policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(
         deadline_s_of(request.deadline),
-        given_policy,
+        selected_policy,
         input_fields=input_fields,
         tags=parse_tags(request.tags),
         fairness=parse_fairness(request.fairness_key, request.fairness_weight),

@@ -44,9 +44,9 @@ class ExitWatchdog:
         self._timer.start()
 
     def _end_process(self, code: int) -> None:
-        left_s = EXIT_TIMEOUT_S - writes_in_flight.quiet_s()
-        if left_s > 0 and not self._is_closed:
-            self._start_timer(left_s, code)
+        remaining_s = EXIT_TIMEOUT_S - writes_in_flight.quiet_s()
+        if remaining_s > 0 and not self._is_closed:
+            self._start_timer(remaining_s, code)
             return
         # `print` could wait forever, because another thread may hold the lock of the stream.
         os.write(2, b"a step does not end; exiting without it\n")

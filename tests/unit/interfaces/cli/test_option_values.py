@@ -16,7 +16,7 @@ from dagwright.interfaces import cli
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.feedback_command import answer_of
 from dagwright.interfaces.cli.node_text import usage_lines
-from dagwright.interfaces.cli.people_commands import AnswerRequest
+from dagwright.interfaces.cli.people_commands import AnswerArguments
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     convert_inputs,
@@ -32,8 +32,8 @@ from dagwright.interfaces.cli.request_text import answer_command
 CONTRADICTION = "contradict each other: give one answer"
 
 
-def _request(**fields: Any) -> AnswerRequest:
-    return AnswerRequest("run-1", "check", **fields)
+def _arguments(**fields: Any) -> AnswerArguments:
+    return AnswerArguments("run-1", "check", **fields)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def _request(**fields: Any) -> AnswerRequest:
     ],
 )
 def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None:
-    assert answer_of(_request(**options)) == answer
+    assert answer_of(_arguments(**options)) == answer
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
 )
 def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CommandError) as error:
-        answer_of(_request(**options))
+        answer_of(_arguments(**options))
     assert str(error.value).startswith(sentence)
 
 
