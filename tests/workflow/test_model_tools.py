@@ -74,7 +74,7 @@ async def test_age_difference_example_reads_the_complete_search_results(client: 
     services = runpy.run_path(str(EXAMPLE_FOLDER / "services.py"))
     searches = {query: [answer] for query, answer in services["SEARCHES"].items()}
     async with (
-        ModelServer(step(services["EXPRESSION"], metadata=services["LABELS"])) as model,
+        ModelServer(step(services["CALCULATION_ANSWER"], metadata=services["CALL_METADATA"])) as model,
         SearchServer(searches) as search,
         serve(client, tmp_path, model, search) as runs,
     ):
