@@ -33,13 +33,13 @@ class Limit:
 
     Args:
         subject: tool, model, owner or template that the limit applies to, such as `tool:http_request`.
-        limit: text of the limit, such as `20/s concurrency=5`; `None` if the subject has no limit and its calls are
-            only held.
+        limit: text of the limit, such as `20/s concurrency=5`; `None` if the subject's calls
+            are on hold but not limited.
         is_declared: whether workers declare it; otherwise it was set at run time.
-        by: person who set it, if given.
-        running: number of running calls that hold a lease; only a concurrency limit has leases. `None` if the limit
-            does not respond.
-        waiting: estimated number of calls that wait; `None` if the limit does not respond.
+        by: person who set the limit at run time, if known.
+        running: number of running calls that hold a lease; only a concurrency limit has leases. `None` if the
+            workflow of the limit does not respond.
+        waiting: estimated number of calls that wait; `None` if the workflow of the limit does not respond.
         daily_usage: usage of the daily budget, such as `tokens: 48,210 of 50,000 used today`.
         hold_reason: why no call may start now, such as `was asked to wait until … (429 from api.example.org)`.
     """
@@ -76,10 +76,9 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
-    """Remove the limit that was set at run time; if none was set, remove the limit that workers declare.
+    """Remove the limit that was set at run time; then the declared limit applies again.
 
-    Without the limit set at run time, the declared limit applies again. A removed declared limit applies again as soon
-    as a worker declares it.
+    If no limit was set at run time, remove the declared limit. It applies again as soon as a worker declares it.
 
     Raises:
         CommandRejected: the subject is invalid.

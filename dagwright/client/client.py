@@ -564,7 +564,7 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 
 def _wait_silently(_: Turn) -> None:
-    """Report nothing. `start_turn` waits for the session's running turn only if it has a callback."""
+    """Report nothing. `start_turn` waits for the session's running turn only if a callback is passed."""
 
 
 def _check_limit(limit: int) -> None:

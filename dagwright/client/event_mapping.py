@@ -1,7 +1,7 @@
 """Map the states of a run to events. Pure.
 
-Durable events depend only on the history of the run: the same two positions in the history give the same durable
-events in the same order, in any process, so a cursor can count them. Live events, such as `node.waiting`, depend on
+Durable events depend only on the history of the run. Between two positions of the history, every process reports the
+same durable events in the same order, so a cursor can count them. Live events, such as `node.waiting`, depend on
 when the run was read. A client that resumes the stream may receive live events again.
 """
 
@@ -74,7 +74,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
             for task, state in states.items()
         }
     facts = facts_of(snapshot.scheduler, ())
-    paused = facts.paused
+    pause = facts.paused
     return ReportedState(
         task_states=states,
         recorded_states=recorded_states,
@@ -83,7 +83,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
         },
         request_ids={*facts.open_requests, *facts.closings},
         closed_request_ids={*facts.closings},
-        paused_at=None if paused is None else paused.at,
+        paused_at=None if pause is None else pause.at,
         is_started=True,
         has_ended=snapshot.is_closed,
     )
@@ -134,13 +134,13 @@ class EventMapper:
 
     Args:
         run: the requests in events are answered through this run.
-        reported: state that the client has received; updated by the mapper.
+        reported_state: state that the client has received; updated by the mapper.
     """
 
-    def __init__(self, run_id: str, run: Answerable | None, reported: ReportedState) -> None:
+    def __init__(self, run_id: str, run: Answerable | None, reported_state: ReportedState) -> None:
         self._run_id = run_id
         self._run = run
-        self._reported = reported
+        self._reported_state = reported_state
         self._child_requests: dict[str, str | None] = {}
         """Reported open requests of sub-plans: ID -> node."""
 
@@ -160,8 +160,8 @@ class EventMapper:
         sorted_events = sorted(timed_events, key=lambda timed_event: timed_event.key)
         durable = [timed_event.event for timed_event in sorted_events if timed_event.is_durable]
         live = [timed_event.event for timed_event in timed_events if not timed_event.is_durable]
-        if is_closed and not self._reported.has_ended:
-            self._reported.has_ended = True
+        if is_closed and not self._reported_state.has_ended:
+            self._reported_state.has_ended = True
             durable.append(self._end_event(moment.view))
         elif not is_closed:
             live += [*self._child_request_events(moment), *self._status_event(moment.view)]
@@ -171,9 +171,9 @@ class EventMapper:
     # The run.
 
     def _start_event(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
-        if self._reported.is_started:
+        if self._reported_state.is_started:
             return
-        self._reported.is_started = True
+        self._reported_state.is_started = True
         view = moment.view
         at = None if view.started_at is None else time_of(view.started_at)
         started = RunStatusEvent(
@@ -182,29 +182,29 @@ class EventMapper:
         yield _TimedEvent(_SortKey(-inf, 0), started)
 
     def _pause_event(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
-        paused = moment.facts.paused
-        if (None if paused is None else paused.at) == self._reported.paused_at:
+        pause = moment.facts.paused
+        if (None if pause is None else pause.at) == self._reported_state.paused_at:
             return
-        if paused is not None:
-            self._reported.paused_at = paused.at
+        if pause is not None:
+            self._reported_state.paused_at = pause.at
             event = RunStatusEvent(
                 type="run.paused",
                 run_id=self._run_id,
-                at=time_of(paused.at),
+                at=time_of(pause.at),
                 status=RunStatus.RUNNING,
-                reason=paused.reason,
-                by=paused.by,
+                reason=pause.reason,
+                by=pause.by,
             )
-            yield _TimedEvent(_SortKey(cut_to_ms(paused.at), 2), event)
+            yield _TimedEvent(_SortKey(cut_to_ms(pause.at), 2), event)
         else:
-            self._reported.paused_at = None
+            self._reported_state.paused_at = None
             yield _TimedEvent(
                 _SortKey(inf, 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
             )
 
     def _status_event(self, view: "RunView") -> Iterator[AnyRunEvent]:
-        status, previous_status = RunStatus(view.status), self._reported.status
-        self._reported.status = status
+        status, previous_status = RunStatus(view.status), self._reported_state.status
+        self._reported_state.status = status
         if status is RunStatus.WAITING and previous_status is not status:
             yield RunStatusEvent(type="run.waiting", run_id=self._run_id, status=status, reason=view.reason)
         elif status is RunStatus.RUNNING and previous_status is RunStatus.WAITING:
@@ -228,20 +228,20 @@ class EventMapper:
             yield from self._events_of_task(task, state, moment.facts.tasks[task])
 
     def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_TimedEvent]":
-        reported, recorded_state = self._reported, (facts.status, state.attempts)
-        previous_state, reported.task_states[task] = reported.task_states.get(task), state
-        previous_recorded_state = reported.recorded_states.get(task)
-        reported.recorded_states[task] = recorded_state
+        reported_state, recorded_state = self._reported_state, (facts.status, state.attempts)
+        previous_state, reported_state.task_states[task] = reported_state.task_states.get(task), state
+        previous_recorded_state = reported_state.recorded_states.get(task)
+        reported_state.recorded_states[task] = recorded_state
         if facts.status in _NOT_STARTED:
-            reported.started_ids.discard(task)
+            reported_state.started_ids.discard(task)
         else:
             is_restart = (
                 previous_recorded_state is not None
                 and previous_recorded_state[0].is_final
                 and (facts.status is NodeStatus.RUNNING or state.attempts > previous_recorded_state[1])
             )
-            if is_restart or (task not in reported.started_ids and _has_started(state, facts)):
-                reported.started_ids.add(task)
+            if is_restart or (task not in reported_state.started_ids and _has_started(state, facts)):
+                reported_state.started_ids.add(task)
                 yield _timed_start(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(previous_state):
                 yield _timed_live(self._node_event("resumed", task, state, facts))
@@ -269,19 +269,19 @@ class EventMapper:
     # Requests.
 
     def _request_events(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
-        reported, facts = self._reported, moment.facts
+        reported_state, facts = self._reported_state, moment.facts
         for request in facts.open_requests.values():
-            if request.id not in reported.request_ids:
-                reported.request_ids.add(request.id)
+            if request.id not in reported_state.request_ids:
+                reported_state.request_ids.add(request.id)
                 yield self._requested_event(request, moment)
         for request_id, closing in facts.closings.items():
-            if request_id in reported.closed_request_ids:
+            if request_id in reported_state.closed_request_ids:
                 continue
-            reported.closed_request_ids.add(request_id)
+            reported_state.closed_request_ids.add(request_id)
             opened_request = moment.view.opened_requests.get(request_id)
-            if request_id not in reported.request_ids and opened_request is not None:
+            if request_id not in reported_state.request_ids and opened_request is not None:
                 yield self._requested_event(opened_request, moment)
-            reported.request_ids.add(request_id)
+            reported_state.request_ids.add(request_id)
             yield self._closed_event(request_id, closing, moment)
 
     def _requested_event(self, request: Request, moment: EventMoment) -> "_TimedEvent":

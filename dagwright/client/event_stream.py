@@ -55,10 +55,10 @@ class EventStream:
         reader = self._runs.reader(self._run_id)
         complete_position = self._cursor.complete_position
         await self._check_cursor(reader)
-        reported = reported_state_at(
+        reported_state = reported_state_at(
             await _snapshot(reader, complete_position), may_have_waited=complete_position.has_marks
         )
-        mapper = EventMapper(self._run_id, self._run, reported)
+        mapper = EventMapper(self._run_id, self._run, reported_state)
         if self._cursor.partial_position is not None:
             for event in await self._rest_of_moment(reader, mapper, self._cursor.partial_position):
                 yield event
@@ -69,7 +69,7 @@ class EventStream:
                     yield self._delta(update)
                     continue
                 view = update.view
-                is_end = view.is_closed and not reported.has_ended
+                is_end = view.is_closed and not reported_state.has_ended
                 if is_end and self._has_text and (text_part := await self._rest_of_text(view)) is not None:
                     yield self._delta(text_part)
                 moment = EventMoment(view, update.states, update.facts, update.requests)

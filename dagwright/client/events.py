@@ -6,7 +6,7 @@
     feedback.requested feedback.answered feedback.expired feedback.closed
     text.delta
 
-Intermediate states of a node between two reads are omitted, such as the failure of a node that has been retried.
+States that a node has only between two reads of the run are omitted, such as a failure before a retry.
 The start of a node and all requests for feedback are always reported.
 """
 
@@ -34,9 +34,10 @@ _START_CURSOR = SubscriptionCursor(START)
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """A position in the events of a run; as text `1-145`, or `1-40.1-145.3` within the events of one moment.
+    """A position in the events of a run: `1-145` as text, or `1-40.1-145.3` within the events of one moment.
 
-    The cursor refers to the history of the run, so any process can resume from it.
+    A moment is a position in the history at which the run was read. Any process can resume from a cursor, because the
+    cursor refers to the history.
 
     Args:
         complete_position: history position up to which all events have been reported.

@@ -43,8 +43,7 @@ class ForkChanges:
     """Requested changes of a fork.
 
     Args:
-        plans: the new plan, or empty to use the plan of the run. The plan is as written, as sent by a program, or the
-            reason why it could not be read.
+        plans: the new plan (see `PlanChange`); empty to use the plan of the run.
         inputs: changed inputs.
         rerun: nodes and items to execute again.
         convert_inputs: converts the changed inputs.
@@ -111,7 +110,7 @@ class PlanChange:
     """A new plan for a fork, with everything that its check needs; can be pickled.
 
     Args:
-        plan: as written, as sent by a program, or the reason why it could not be read.
+        plan: the plan as written, a `PostedPlan`, or the error of reading the plan.
         inputs: changed inputs.
         convert_inputs: converts the changed inputs.
         context: values of the names defined in the session.

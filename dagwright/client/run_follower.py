@@ -14,7 +14,7 @@ from dagwright.history.moment_facts import MomentFacts, TaskState
 from dagwright.history.run_subscriptions import SubscriptionCursor
 
 if TYPE_CHECKING:
-    from dagwright.client.feedback.namespace_requests import NamespaceRequests
+    from dagwright.client.feedback.feedback_client import FeedbackClient
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 
@@ -138,7 +138,7 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 class RequestPoller:
     """Poller of the open requests of one run and its sub-plans."""
 
-    def __init__(self, feedback: "NamespaceRequests", workflow_id: str) -> None:
+    def __init__(self, feedback: "FeedbackClient", workflow_id: str) -> None:
         self._feedback = feedback
         self._workflow_id = workflow_id
         self._child_requests: Sequence[Mapping[str, Any]] = ()

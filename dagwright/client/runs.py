@@ -17,8 +17,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import RunIdInUse
+from dagwright.client.feedback.feedback_client import FeedbackClient
 from dagwright.client.feedback.inbox import MATCH_EVERY_REQUEST, InboxFilter, InboxPage, read_inbox_page
-from dagwright.client.feedback.namespace_requests import NamespaceRequests
 from dagwright.client.feedback.open_requests import has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
@@ -101,7 +101,7 @@ class Runs:
         self._store = store
         self._connection = connection
         self._task_queue = task_queue
-        self.feedback = NamespaceRequests(connection, self.reader)
+        self.feedback = FeedbackClient(connection, self.reader)
         """Requests of the runs to people."""
         self.subscriptions = RunSubscriptions(self.reader)
         """Shared subscriptions to runs."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import CommandRejected, FeedbackRejected
-from dagwright.client.feedback.namespace_requests import UPDATE_TIMEOUT_S, NamespaceRequests
+from dagwright.client.feedback.feedback_client import UPDATE_TIMEOUT_S, FeedbackClient
 from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
@@ -131,7 +131,7 @@ class Steering:
 
     def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
         self._client = connection.client
-        self._feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
+        self._feedback = FeedbackClient(connection, partial(RunReader, connection.client))
         self._timeout_s = timeout_s
 
     async def cancel(self, workflow_id: str, author: CommandAuthor = NO_AUTHOR) -> str:

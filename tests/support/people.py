@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.client.feedback.namespace_requests import NamespaceRequests
+from dagwright.client.feedback.feedback_client import FeedbackClient
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
@@ -58,10 +58,10 @@ async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None
 
 async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: str) -> None:
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
-    requests_of_namespace = NamespaceRequests(connection, partial(RunReader, runs.client))
+    feedback_client = FeedbackClient(connection, partial(RunReader, runs.client))
 
     async def has_requests() -> bool:
-        return [request.id for request in await requests_of_namespace.requests_of(handle.id)] == list(requests)
+        return [request.id for request in await feedback_client.requests_of(handle.id)] == list(requests)
 
     await eventually(has_requests)
 

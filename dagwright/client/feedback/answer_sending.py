@@ -18,14 +18,14 @@ from dagwright.core.errors import DagwrightError
 from dagwright.history.executions import RunClosed
 
 if TYPE_CHECKING:
-    from dagwright.client.feedback.namespace_requests import NamespaceRequests
+    from dagwright.client.feedback.feedback_client import FeedbackClient
 
 _MAX_CONCURRENT_RUNS = 8
-"""Runs that are answered concurrently."""
+"""Maximum number of runs to which an answer is sent concurrently."""
 _MAX_LISTED_NAMES = 20
 
 ExtraContentReader = Callable[[RequestRef], Awaitable[Mapping[str, Any]]]
-"""Function that returns further fields of the answer for a run, such as nodes for the plan of the run."""
+"""Function that returns additional fields of the answer for a run, such as nodes for the plan of the run."""
 
 
 class NoOpenRequest(DagwrightError):
@@ -156,13 +156,13 @@ async def no_extra_content(_: RequestRef) -> Mapping[str, Any]:
 
 
 async def send_answer(
-    feedback: "NamespaceRequests",
+    feedback: "FeedbackClient",
     target: AnswerTarget,
     answer: Answer,
     *,
     read_extra_content: ExtraContentReader = no_extra_content,
 ) -> AnswerOutcome:
-    """Send an answer to each run with an open request of the target; if none is open, to the request with its ID."""
+    """Send an answer to each run with an open request of the target; if none is open, to the ID of the target."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
     async def send(open_ref: RequestRef | None) -> AnswerResult:
@@ -182,16 +182,16 @@ async def send_answer(
     return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
 
 
-async def answer_request(feedback: "NamespaceRequests", run: str, request: str, answer: Answer) -> str:
+async def answer_request(feedback: "FeedbackClient", run: str, request: str, answer: Answer) -> str:
     """Answer one request of a run or its sub-plans; return the run's reply.
 
     Raises:
-        FeedbackRejected, RunNotFound, RunClosed: as `NamespaceRequests.answer`.
+        FeedbackRejected, RunNotFound, RunClosed: as `FeedbackClient.answer`.
     """
     return await feedback.answer(await feedback.request_ref_of(run, request), answer)
 
 
-async def next_request(feedback: "NamespaceRequests", outcome: AnswerOutcome) -> Mapping[str, Any] | None:
+async def next_request(feedback: "FeedbackClient", outcome: AnswerOutcome) -> Mapping[str, Any] | None:
     """Return the next request that a lookup opens after the answer, if any.
 
     A lookup without a match opens another request. Without this function, the user would see only "is answered".

@@ -14,7 +14,7 @@ from dagwright.core.model.times import seconds_of, time_of
 from dagwright.core.model.tools import ToolDeclaration
 
 if TYPE_CHECKING:
-    from dagwright.client.feedback.namespace_requests import NamespaceRequests
+    from dagwright.client.feedback.feedback_client import FeedbackClient
     from dagwright.client.steering import Steering
 
 
@@ -25,7 +25,7 @@ class FeedbackAnswer(TypedDict, total=False):
         approved: for an APPROVAL. `reason` is also valid; with `approved=True` also `arguments` and `remember`.
         reason: why the request is approved or rejected.
         arguments: new arguments of the call.
-        remember: approve further calls of this tool in the run without a request.
+        remember: approve later calls of this tool in the run without a request.
         selected: for a SELECTION, the ID of an option or several IDs; also valid: `value` and `arguments`.
         value: the new result of a failed node; only if the option `value` is selected.
         text: for a CLARIFICATION or GUIDANCE.
@@ -171,9 +171,9 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     Raises:
         FeedbackRejected: not exactly one of `approved`, `selected`, `text` and `data` is given.
     """
-    given_fields = [name for name in _EXCLUSIVE_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
-    if len(given_fields) != 1:
-        problem = f"{' and '.join(given_fields)} exclude each other" if given_fields else "an answer is missing"
+    content_fields = [name for name in _EXCLUSIVE_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
+    if len(content_fields) != 1:
+        problem = f"{' and '.join(content_fields)} exclude each other" if content_fields else "an answer is missing"
         raise FeedbackRejected(f"{problem}: give one of approved=, selected=, text= and data=")
     content = {
         name: json_argument(value, name, function="feedback")
@@ -183,7 +183,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     if "selected" in content:
         selected = content["selected"]
         content["selected"] = [selected] if isinstance(selected, str) else [*selected]
-    return content if "text" not in given_fields else {"text": "", **content}
+    return content if "text" not in content_fields else {"text": "", **content}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class RunFeedback:
         tools: tools that nodes of an answer may call.
     """
 
-    feedback: "NamespaceRequests"
+    feedback: "FeedbackClient"
     steering: "Steering"
     run_id: str
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)

@@ -111,7 +111,7 @@ async def read_inbox_page(
     Raises:
         SearchAttributesMissing: the namespace lacks search attributes.
 
-    Complexity: three requests to the server; a page before the last may have fewer requests than `limit`, even none.
+    Complexity: three calls of the server. A page before the last page may have fewer requests than `limit`, or none.
     """
     connection.require_search_attributes()
     page_size = page_size_for(limit)
@@ -166,7 +166,7 @@ def _awaiting_condition(name: str) -> str:
 
 
 def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[Sequence[OpenRequest], int]:
-    """Return the requests in the memo of a run, and the number of requests that the memo omits; 1 if it is invalid."""
+    """Return the requests in the memo of a run, and the number of requests that the memo omits: 1 if it is invalid."""
     root, path = root_in(memo) or run.id, path_in(memo)
     try:
         memo_requests = requests_from_json(memo[wire.MEMO_REQUESTS])

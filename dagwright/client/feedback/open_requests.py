@@ -3,7 +3,7 @@
     FeedbackRejected      the run does not accept the answer; the message has the reason
     └── ItemNotNamed      several requests match; the message has their names
 
-`namespace_requests` reads and answers the requests.
+`feedback_client` reads and answers the requests.
 """
 
 import re
@@ -77,7 +77,7 @@ class Answer:
         by: person who answers.
         note: additional remark to record.
         source: the channel of a model client that relays the answer; `None` for the inbox.
-        may_answer: as in `Feedback`.
+        may_answer: as in `dagwright.core.model.requests.Feedback`.
     """
 
     content: Any

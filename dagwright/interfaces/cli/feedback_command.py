@@ -13,7 +13,7 @@ from dagwright.client.feedback.answer_sending import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback.namespace_requests import NamespaceRequests
+from dagwright.client.feedback.feedback_client import FeedbackClient
 from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.runs import namespace_runs
 from dagwright.client.steering import Steering
@@ -148,17 +148,17 @@ def _feedback(answer_arguments: AnswerArguments, nodes: Sequence[Any], output: O
 
     async def read_requests(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            namespace_requests = NamespaceRequests(connection, partial(RunReader, connection.client))
-            requests.extend(await namespace_requests.requests_of(answer_arguments.workflow_id))
+            feedback_client = FeedbackClient(connection, partial(RunReader, connection.client))
+            requests.extend(await feedback_client.requests_of(answer_arguments.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             answer = Answer(content, author_name(answer_arguments.by), answer_arguments.note)
             read_extra_content = partial(_added_nodes_content, connection, answer_arguments.workflow_id, nodes)
-            namespace_requests = NamespaceRequests(connection, partial(RunReader, connection.client))
-            outcome = await send_answer(namespace_requests, targets[0], answer, read_extra_content=read_extra_content)
-            following_request = await next_request(namespace_requests, outcome)
+            feedback_client = FeedbackClient(connection, partial(RunReader, connection.client))
+            outcome = await send_answer(feedback_client, targets[0], answer, read_extra_content=read_extra_content)
+            following_request = await next_request(feedback_client, outcome)
         return _print_outcome(outcome, answer_arguments, output, following_request=following_request)
 
     if content is None or answer_arguments.request is None or answer_arguments.is_for_all:

@@ -1,4 +1,4 @@
-"""`NamespaceRequests` without a server: how answers are sent, and which run has the request of a sub-plan."""
+"""`FeedbackClient` without a server: how answers are sent, and which run has the request of a sub-plan."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,7 +23,7 @@ from dagwright.client.feedback.answer_sending import (
     requests_with_id,
     send_answer,
 )
-from dagwright.client.feedback.namespace_requests import NamespaceRequests
+from dagwright.client.feedback.feedback_client import FeedbackClient
 from dagwright.client.feedback.open_requests import (
     Answer,
     ItemNotNamed,
@@ -169,12 +169,12 @@ class _Reader:
 
 def _namespace_requests(
     namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, missing_attribute: str = ""
-) -> NamespaceRequests:
+) -> FeedbackClient:
     connection = Connection(
         cast("Client", namespace), Server("nowhere", "default"), frozenset({missing_attribute} - {""})
     )
     open_reader: Callable[[str], Any] = reader or partial(_Reader, namespace)
-    return NamespaceRequests(connection, open_reader, timeout_s=0.05)
+    return FeedbackClient(connection, open_reader, timeout_s=0.05)
 
 
 UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
@@ -328,8 +328,8 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
 
     requests = _namespace_requests(_Namespace({}), reader=Reader)
     requests._timeout_s = 0.05 if outcome is None else 60.0
-    monkeypatch.setattr("dagwright.client.feedback.namespace_requests.following_request", following_request)
-    monkeypatch.setattr("dagwright.client.feedback.namespace_requests._POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr("dagwright.client.feedback.feedback_client.following_request", following_request)
+    monkeypatch.setattr("dagwright.client.feedback.feedback_client._POLL_INTERVAL_S", 0.0)
     actual = await requests.request_after(RequestRef("run-1", "lookup:a"))
     assert (actual and actual["request_id"]) == ("lookup:a#2" if outcome == "again" else None)
     assert (len(polls) == 2) == (outcome is not None)
@@ -344,7 +344,7 @@ async def test_large_answer_is_not_sent() -> None:
 
 
 class FakeRequests:
-    """Fake `NamespaceRequests` that accept answers.
+    """Fake `FeedbackClient` that accepts answers.
 
     Args:
         rejections: run ID with underscores -> error for an answer to this run. The key `request_ref` has the error for
@@ -380,7 +380,7 @@ async def send_test_answer(fake_requests: FakeRequests, target: AnswerTarget, **
         return extra_content
 
     return await send_answer(
-        cast("NamespaceRequests", fake_requests),
+        cast("FeedbackClient", fake_requests),
         target,
         Answer({"approved": True}),
         read_extra_content=read_extra_content,
@@ -434,22 +434,20 @@ async def test_target_without_read_requests_is_resolved_by_its_id() -> None:
 async def test_next_request_has_the_path_from_the_run() -> None:
     fake_requests, sub_target = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
     assert await next_request(
-        cast("NamespaceRequests", fake_requests), await send_test_answer(fake_requests, sub_target)
+        cast("FeedbackClient", fake_requests), await send_test_answer(fake_requests, sub_target)
     ) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check_target = AnswerTarget("run-1", "check")
     assert (
-        await next_request(
-            cast("NamespaceRequests", fake_requests), await send_test_answer(fake_requests, check_target)
-        )
+        await next_request(cast("FeedbackClient", fake_requests), await send_test_answer(fake_requests, check_target))
         is None
     )
     rejecting_requests = FakeRequests(run_1=FeedbackRejected("no"))
     assert (
         await next_request(
-            cast("NamespaceRequests", fake_requests), await send_test_answer(rejecting_requests, sub_target)
+            cast("FeedbackClient", fake_requests), await send_test_answer(rejecting_requests, sub_target)
         )
         is None
     )

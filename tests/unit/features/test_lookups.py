@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.feedback.namespace_requests import following_request
+from dagwright.client.feedback.feedback_client import following_request
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.plan_text import plan_summary
 from dagwright.core.errors import PlanInvalid, Problem

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 UPDATE_TIMEOUT_S = 3.0
 """Seconds to wait for the answer's update; after that, the answer is sent as a signal."""
 _MAX_CONCURRENT_HISTORIES = 8
-"""Maximum number of sub-plan histories read concurrently: a thousand readers would slow the runs."""
+"""Maximum number of sub-plan histories that are read concurrently, so that reading does not slow the runs."""
 _POLL_INTERVAL_S = 0.2
 """Interval, in seconds, between two checks for the next request of a lookup."""
 _MAX_LISTED = 20
@@ -56,11 +56,11 @@ _MAX_LISTED = 20
 _ANSWER = MessageKind(wire.UPDATE_SUBMIT_FEEDBACK, wire.SIGNAL_FEEDBACK, "the answer", FeedbackRejected)
 
 
-class NamespaceRequests:
-    """The requests of the runs of one namespace.
+class FeedbackClient:
+    """Reads and answers the requests of the runs of one namespace.
 
     Args:
-        connection: client, and the features that the namespace lacks.
+        connection: client, and the search attributes that the namespace lacks.
         open_reader: function that opens the reader of a run by its id.
         timeout_s: seconds to wait for a worker before an answer is sent as a signal.
     """
@@ -156,7 +156,7 @@ class NamespaceRequests:
         lookup.
         """
         reader = self._open_reader(request_ref.workflow_id)
-        # The answer is accepted already. It may end the run and its local server, so errors are ignored.
+        # The accepted answer may end the run and its local server, so errors are ignored.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 while (next_request := following_request(await reader.read(), request_ref.request_id)) is None:
@@ -237,7 +237,7 @@ def following_request(view: RunView, request: str) -> Request | Literal["nothing
     """Return the next request of the lookup that received the answer to a request; `nothing` if none will follow.
 
     Returns:
-        `None` while the lookup is running. For tools other than lookups, `nothing`: they may run for hours.
+        `None` while the lookup is running. For other tools, which may run for hours, `nothing`.
     """
     scheduler, task_id = view.scheduler, task_id_of_numbered_id(request)
     override = scheduler.state.overrides.get(task_id) if scheduler is not None else None
