@@ -28,7 +28,7 @@ from temporalio.runtime import (
 from dagwright.core.boundary.wire import INTERNAL_ACTIVITIES
 from dagwright.settings import Settings
 
-OWN_LOGGERS = (
+CONFIGURED_LOGGERS = (
     "dagwright",
     "temporalio.workflow",
     "temporalio.activity",
@@ -76,7 +76,7 @@ def configure_logging(settings: Settings) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger(_CORE_LOGGER).filters = [_LostServerFilter()]
     logging.getLogger(_ACTIVITY_LOGGER).filters = [_ExpectedFailureFilter()]
-    for name in OWN_LOGGERS:
+    for name in CONFIGURED_LOGGERS:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
@@ -190,7 +190,7 @@ class _LostServerFilter(logging.Filter):
 class _ExpectedFailureFilter(logging.Filter):
     """Reduces expected failures of attempts to one line; unexpected failures keep their traceback.
 
-    Failures of tools are dropped: the wrapper of tools has already logged the tool, and whether it is retried.
+    Lines about failed tools are dropped, because the wrapper of tools has already logged these failures.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

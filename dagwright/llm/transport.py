@@ -1,8 +1,9 @@
-"""HTTP transport of model calls on `openai`: one request, one response as plain JSON, failures as `ServiceError`.
+"""HTTP transport of model calls with the library `openai`. Failures are raised as `ServiceError`.
 
-No other module imports `openai`, which takes over half a second of CPU: this module is loaded with the first call of a
-process. Retries of the library are off, because Temporal's retry policy alone decides on retries. Responses are parsed
-as plain JSON, because servers differ and the library would put any response into its types without validation.
+The import of `openai` takes over half a second of CPU, so no other module imports it, and this module is loaded at the
+first call of a process. Retries of the library are off, because Temporal's retry policy alone decides on retries.
+Responses are parsed as plain JSON, because servers differ and the library would put any response into its types without
+validation.
 """
 
 import json
@@ -22,7 +23,7 @@ MAX_RESPONSE_BYTES = 32_000_000
 """Maximum size of a non-streamed response: `MAX_ANSWER_CHARACTERS` with up to six bytes of JSON per character, and the
 JSON around the answer. A worker holds the response in memory."""
 MAX_ERROR_BYTES = 64 * 1024
-"""Number of bytes to read of an error body: a sentence in JSON, or the HTML page of a proxy."""
+"""Maximum number of bytes to read of an error body, which is usually a sentence in JSON or the HTML page of a proxy."""
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
 

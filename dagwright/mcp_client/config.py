@@ -56,7 +56,7 @@ class ToolRules(BaseModel):
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of concurrent calls of one tool in one run."""
     result: Literal["json", "text"] | None = None
-    """`json` (default) parses a text that is a JSON object or list; `text` returns it as text."""
+    """`json` (default) parses a text that is a JSON object or list; `text` returns every text unchanged."""
 
     def with_defaults(self, defaults: "ToolRules") -> "ToolRules":
         """Merge two sets of rules: these rules override `defaults`."""
@@ -203,7 +203,7 @@ class _ServerInvalid(Exception):
 
 
 class _ServerReader:
-    """Validates one server."""
+    """Validates one server of a file."""
 
     def __init__(self, name: str, folder: Path, variables: Variables) -> None:
         self._name = name

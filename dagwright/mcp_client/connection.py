@@ -1,4 +1,7 @@
-"""Connection of a worker to a server: opened by the first call, reopened after a crash, closed with the worker."""
+"""Connection of a worker to an MCP server.
+
+The first call opens the connection. It is reopened after a crash, and closed with the worker.
+"""
 
 import asyncio
 import contextvars
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from dagwright.mcp_client.session import McpSession
 
 LIST_VALID_S = 60.0
-"""How long a list of tools is valid: a server that is redeployed at the same URL sends no notification."""
+"""Seconds for which a list of tools is valid. A limit is needed because a server that is redeployed at the same URL
+sends no notification."""
 MAX_RESTART_DELAY_S = 30.0
 """Maximum delay before a server that crashes repeatedly is restarted."""
 HEALTHY_S = 60.0
@@ -66,7 +70,7 @@ class McpConnection:
         self._former_sessions: list[McpSession] = []
         self._open_task: asyncio.Task[McpSession] | None = None
         self._opened_at = float("-inf")
-        self._crashes = 0
+        self._crash_count = 0
         """Consecutive crashes, without a lifetime of `HEALTHY_S` in between."""
         self._crash_reason = ""
         self._versions: Mapping[str, str] = {}
@@ -123,10 +127,10 @@ class McpConnection:
         if self._session is not None:
             return self._session
         if self._open_task is None:
-            # Other calls wait for the task too, so it has a separate context, and outlives the first call.
+            # Other calls may wait for this task, so it does not use the context of this call, and outlives the call.
             self._open_task = asyncio.create_task(self._open(), context=contextvars.Context())
             self._open_task.add_done_callback(_retrieve_exception)
-        if self._crashes:
+        if self._crash_count:
             context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._crash_reason}"})
         return await asyncio.shield(self._open_task)
 
@@ -135,12 +139,12 @@ class McpConnection:
         from dagwright.mcp_client.session import McpSession  # noqa: PLC0415 - the SDK takes over a second to import
 
         try:
-            if self._crashes > 1:
-                await asyncio.sleep(min(2.0 ** (self._crashes - 2), MAX_RESTART_DELAY_S))
+            if self._crash_count > 1:
+                await asyncio.sleep(min(2.0 ** (self._crash_count - 2), MAX_RESTART_DELAY_S))
             self._session = await McpSession.open(self.server)
             self._opened_at = time.monotonic()
             self._listed_at = float("-inf")
-            if self._crashes:
+            if self._crash_count:
                 _LOG.info("an MCP server runs again", server=self.server.name)
             return self._session
         except NotStarted as error:
@@ -156,13 +160,13 @@ class McpConnection:
             session,
         ]
         if time.monotonic() - self._opened_at >= HEALTHY_S:
-            self._crashes = 0
+            self._crash_count = 0
         self._record_crash(session.end_reason)
 
     def _record_crash(self, reason: str) -> None:
-        self._crashes += 1
+        self._crash_count += 1
         self._crash_reason = self._redaction.redact_text(reason)
-        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._crash_reason, times=self._crashes)
+        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._crash_reason, times=self._crash_count)
 
     async def _check_version(self, session: "McpSession", remote_call: RemoteCall) -> None:
         """Reject a call if the tool differs from the tool that the plan was checked against."""
@@ -180,6 +184,6 @@ class McpConnection:
 
 
 def _retrieve_exception(task: "asyncio.Task[McpSession]") -> None:
-    """Retrieve the exception of a failed start: asyncio would log it if no call waits for the task."""
+    """Retrieve the exception of a failed start. Otherwise, asyncio logs the exception if no call waits for the task."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,7 @@
 """Convert the tools that a server lists into tools of a plan.
 
-Schemas of servers are checked as little as possible: a tool with an invalid schema accepts any arguments, and the
-server checks them. The effects, which control how a tool is run, come from the annotations of the tool, unless the
-configuration file sets them.
+If the schema of a tool is invalid, the tool accepts any arguments, and the server checks them. The effects, which
+control how a tool is run, come from the annotations of the tool, unless the configuration file sets them.
 """
 
 import hashlib

@@ -278,7 +278,7 @@ async def _report_end(transport: AbstractAsyncContextManager[Any], on_end: Calla
 
 
 class _EndReportingStream:
-    """Stream of messages from a server, which reports its end."""
+    """Stream of messages from a server. Calls `on_end` when the stream ends."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream

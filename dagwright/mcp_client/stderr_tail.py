@@ -28,7 +28,7 @@ class _StrayLineFilter(logging.Filter):
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop the traceback, and all lines after the first few."""
+        """Drop the traceback, and all lines after the first `_MAX_STRAY_LINES`."""
         record.exc_info = record.exc_text = None
         self._count += 1
         if self._count == _MAX_STRAY_LINES:
@@ -60,14 +60,14 @@ class StderrTail:
     def capture(self) -> Iterator[TextIO]:
         """Yield a file for the server's standard error, open for the duration of the block."""
         reader, writer = os.pipe()
-        # Use a thread that ends with the last writer: a server that is slow to end may outlive the block.
+        # The thread ends when the last writer closes the pipe. A slow server may close the pipe after the block.
         self._thread = threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True)
         self._thread.start()
         with os.fdopen(writer, "w", encoding="utf-8") as file:
             yield file
 
     def wait(self) -> None:
-        """Wait until the output of an ended server has been read, but only briefly: other processes may still write."""
+        """Wait up to `_READ_TIMEOUT_S` until the output of an ended server is read; other processes may still write."""
         if self._thread is not None:
             self._thread.join(_READ_TIMEOUT_S)
 

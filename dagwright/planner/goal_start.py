@@ -1,4 +1,4 @@
-"""Prepare the initial plan of a run for a request in words; used by `ask` and by every other entry point."""
+"""Prepare the initial plan of a run for a request in natural language."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class PlanningOptions:
 
     Args:
         config: settings of the model calls.
-        max_plans: maximum number of plans that the model may write each time, including repaired plans.
+        max_plans: maximum number of plans that the model may write at first and per replan, including repaired plans.
         max_replans: maximum number of replans after a plan has run.
         approve_plan: whether a person has to approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.
@@ -59,7 +59,8 @@ class PlanningOptions:
             intents (`intents`).
         context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: summaries of the earlier turns of the session.
-        confidence: 0 to 1, for intents only; a person has to approve intents with a lower confidence.
+        confidence: minimum confidence, 0 to 1, for intents only. A person has to approve intents with a lower
+            confidence.
         title: title of the run; `None` for the request.
         output_schema: JSON Schema of the answer; empty for text.
     """
@@ -95,7 +96,7 @@ def prepare_goal(
         tools: tools that a plan may use, including agents.
 
     Raises:
-        GoalRejected: the request cannot be planned for.
+        GoalRejected: no plan can be requested for this text.
     """
     if options.profile == "intents":
         return _prepare_intents(text, tools, options)
@@ -135,7 +136,7 @@ def prepare_goal(
 def _with_compensation(
     offered_tools: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
 ) -> Mapping[str, ToolDeclaration]:
-    """Return the tools that the planner is offered, and the tools that compensate their calls."""
+    """Return the offered tools together with the tools that compensate their calls."""
     return {name: tools[name] for name in with_compensating_tools(offered_tools, tools) if name in tools}
 
 
@@ -227,13 +228,13 @@ def goal_from_document(
         document: `{"goal", "config": settings of the model calls, "approve_plan", "plan_only", "max_repairs",
             "max_replans", "profile", "context", "turns", "confidence"}`; only `goal` is required.
         policy: as in `PlanningOptions`.
-        context: names of the session, in addition to the names of the document, which take precedence.
+        context: names of the session. Names of the document take precedence.
 
     Raises:
-        PlanInvalid: the document is invalid or the request cannot be planned for.
+        PlanInvalid: the document or the request in it is invalid.
     """
     profile = document.get("profile", "plan")
-    counts, problems = _counts(document, profile)
+    counts, problems = _repair_and_replan_limits(document, profile)
     problems = [*_field_problems(document, profile), *problems]
     config = ModelConfig()
     try:
@@ -278,8 +279,8 @@ def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Probl
                 yield Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
 
 
-def _counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
-    """Return the maximum numbers of repairs and replans of a request, and their problems."""
+def _repair_and_replan_limits(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
+    """Return the maximum numbers of repairs and replans of a request, and the problems of these numbers."""
     defaults_and_limits = {
         "max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1),
         "max_replans": (0, 0) if profile == "intents" else (MAX_REPLANS, REPLANS_LIMIT),
@@ -309,9 +310,9 @@ def _session_fields(
         confidence = confidence_from_json(document.get("confidence"))
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("confidence")))
-    given_turns = document.get("turns", [])
-    if isinstance(given_turns, list) and all(isinstance(turn, str) for turn in given_turns):
-        turns = given_turns
+    requested_turns = document.get("turns", [])
+    if isinstance(requested_turns, list) and all(isinstance(turn, str) for turn in requested_turns):
+        turns = requested_turns
     else:
         problems.append(Problem("invalid_field", "turns must be a list of strings", pointer("turns")))
     return names, turns, confidence

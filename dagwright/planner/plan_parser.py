@@ -39,25 +39,25 @@ from dagwright.plans.preparation import check_plan, check_written_plan, policy_p
 from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
 PLANNED_BYTES = 192 * 1024
-"""Limit for the JSON of a parsed plan, which is part of the history and of the run state from then on."""
+"""Limit for the JSON of a parsed plan. The history and the state of the run contain it."""
 _MAX_PROBLEMS = 200
 _MAX_PROBLEMS_CHARACTERS = 48 * 1024
 _IGNORED_FIELDS = ("output", "deadline", "on_failure")
-"""Fields of a plan that are ignored, because the run has its own values."""
+"""Fields of a plan that are ignored, because the run sets them."""
 
 
 _MAX_EARLY_DEPTH = 80
-"""Maximum nesting depth of a node that starts early: other documents wrap the node, and their limit is 100."""
+"""Maximum nesting depth of a node that starts early. Documents around the node have a limit of 100."""
 TOOLS_BYTES = 128 * 1024
-"""Limit for the JSON of the tools for the plan parser. Over the limit, schemas are dropped, largest first, and the
-tools validate their own arguments.
+"""Limit for the JSON of the tools for the plan parser. If the JSON is larger, the largest schemas are dropped. A tool
+without a schema validates its arguments when it is called.
 """
 
 
 def encode_tools(tools: Mapping[str, ToolDeclaration], *, allows_inline_agents: bool = False) -> list[dict[str, Any]]:
     """Serialize the tools for the plan parser.
 
-    Only the tools of agents have their descriptions, because the models of the agents read them.
+    Descriptions are included only for tools of agents, because the models of the agents read the descriptions.
 
     Args:
         allows_inline_agents: whether a plan may define inline agents, which may use any of the tools.
@@ -83,7 +83,7 @@ class ParsedPlan:
     Args:
         planned_nodes: nodes of the plan, ready to run.
         document: the plan document, for people.
-        summary: summary of the plan, in lines.
+        summary: summary of the plan for a person, one or more lines.
         described_ids: ids of the nodes that the summary describes completely.
         notes: repairs and ignored fields.
         change_count: number of nodes that change something.
@@ -123,8 +123,8 @@ def parse_plan(
 ) -> ParsedPlan:
     """Parse a plan from a model, or from a person who edited it.
 
-    A replan may be empty if no work remains. The nodes of the plan are followed by stand-ins, with the
-    tool `EXISTING_NODE`, for the nodes of the run that a replan may refer to.
+    A replan may be empty if no work remains. It may refer to existing nodes of the run: for each of them, a stand-in (a
+    node with the tool `EXISTING_NODE`) follows the nodes of the plan.
 
     Args:
         plan: the plan, if it fits the response format or comes from a person; `None` to extract it from the text.
@@ -143,13 +143,13 @@ def parse_plan(
         checked_plan, repairs = _check_answer(
             plan,
             text,
-            _with_existing_node(tools, replan_context),
+            _with_tool_of_stand_ins(tools, replan_context),
             accepted_nodes=_with_stand_ins(accepted_nodes, replan_context),
         )
         checked_plan, repairs = _with_unreserved_ids(
             checked_plan,
             repairs,
-            _with_existing_node(tools, replan_context),
+            _with_tool_of_stand_ins(tools, replan_context),
             accepted_nodes=_with_stand_ins(accepted_nodes, replan_context),
         )
     except PlanInvalid as invalid:
@@ -235,7 +235,7 @@ def _check_answer(
             raise invalid from None
 
 
-def _with_existing_node(
+def _with_tool_of_stand_ins(
     tools: Mapping[str, ToolDeclaration], replan_context: ReplanContext | None
 ) -> Mapping[str, ToolDeclaration]:
     return tools if replan_context is None else {**tools, EXISTING_NODE.name: EXISTING_NODE}
@@ -270,9 +270,9 @@ def _with_unreserved_ids(
     )
     if renaming is None:
         return checked_plan, repairs
-    plan, more_repairs = renaming
+    plan, id_repairs = renaming
     try:
-        return check_plan(plan, tools, dialect="plan", accepted_nodes=accepted_nodes), [*repairs, *more_repairs]
+        return check_plan(plan, tools, dialect="plan", accepted_nodes=accepted_nodes), [*repairs, *id_repairs]
     except PlanInvalid:
         return checked_plan, repairs
 
@@ -282,7 +282,7 @@ def can_start_early(
 ) -> bool:
     """Return whether the last node may start while the model is still writing the rest of the plan.
 
-    Nothing is repaired here, because the rest of the plan may show a different meaning.
+    Mistakes in the nodes are not repaired here, because the rest of the plan may show a different meaning.
 
     Args:
         nodes: nodes as written; all but the last one have been accepted already.
@@ -296,7 +296,7 @@ def can_start_early(
     try:
         checked_plan = check_plan(
             {"nodes": [*_with_stand_ins((), replan_context), *nodes]},
-            _with_existing_node(tools, replan_context),
+            _with_tool_of_stand_ins(tools, replan_context),
             dialect="plan",
         )
         if any(True for _ in problems_of(checked_plan, referable_ids=referable_ids)):
@@ -328,7 +328,7 @@ def serialize_rejection(
 
 
 def problems_of(checked_plan: CheckedPlan, *, referable_ids: Sequence[str] = ()) -> Iterator[Problem]:
-    """Yield the problems of a valid plan that prevent its nodes from being added to a running run.
+    """Yield the problems of a valid plan that prevent adding its nodes to a run.
 
     Args:
         referable_ids: ids of the stand-ins for existing nodes of the run.
@@ -389,7 +389,7 @@ def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
 def _node_with_policy_approval(node: CompiledNode) -> CompiledNode:
     sub_plan = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
     approval = "policy" if node.approval == "never" else node.approval
-    # A model may not declare a call idempotent. `read` stays: it follows from the arguments of the call.
+    # A model may not declare a call idempotent. `read` is kept, because it follows from the arguments of the call.
     effects = None if node.effects == Effects.IDEMPOTENT else node.effects
     return replace(node, approval=approval, effects=effects, sub_plan=sub_plan)
 

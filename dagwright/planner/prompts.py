@@ -107,7 +107,7 @@ def planning_messages(
 
     Args:
         allows_inline_agents: whether a plan may define inline agents.
-        can_replan: whether the model can be asked for another plan after this one has run.
+        can_replan: whether the model can be asked for another plan after the first plan has run.
         turns: summaries of earlier turns of the session, oldest first.
     """
     note = catalogue.note()

@@ -22,7 +22,7 @@ from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 
 ROUND_BYTES = 96 * 1024
-"""Limit for the JSON of one answer, which is part of the history and of the run state from then on."""
+"""Limit for the JSON of one answer. The history and the state of the run contain it."""
 REASONING_CHARACTERS = 4_000
 _ACTIONS = ("continue", "done", "failed")
 _SUMMARY_CHARACTERS = 1_000
@@ -81,7 +81,7 @@ def _parse_answer(
         raise PlanInvalid(truncation_problems)
     if nan_repairs := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
         hint = "write a number, or omit the field"
-        # If NaN were read as null, the message would quote a value that the planner did not write.
+        # If NaN were read as null, a message about the value would quote `null`, which the planner did not write.
         raise PlanInvalid(
             [Problem("invalid_syntax", "NaN is not a JSON number", repair.pointer, hint=hint) for repair in nan_repairs]
         )

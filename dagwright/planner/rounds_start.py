@@ -57,7 +57,7 @@ def prepare_rounds(
         tools: all tools; only the worker tools among them are used.
 
     Raises:
-        GoalRejected: the question cannot be planned for.
+        GoalRejected: the question is invalid, or there are no usable worker tools.
     """
     worker_tools = worker_tools_among(tools)
     if not worker_tools:
@@ -123,7 +123,7 @@ def rounds_from_document(
         limits: defaults for limits that the document does not set.
 
     Raises:
-        PlanInvalid: the document is invalid or the question cannot be planned for.
+        PlanInvalid: the document or the question in it is invalid.
     """
     problems = [
         Problem(

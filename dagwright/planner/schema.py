@@ -59,7 +59,7 @@ def response_schema(*, allows_inline_agents: bool = False) -> dict[str, Any]:
         "title": "Answer of Dagwright's planner",
         "type": "object",
         "additionalProperties": False,
-        # Models write fields in this order, and nodes start during the answer: so the title of the plan comes last.
+        # Models write fields in this order. Nodes start while the model writes, so the title of the plan comes last.
         "properties": {
             "nodes": {
                 "type": "array",

@@ -1,4 +1,8 @@
-"""Validate the sub-goals of one planner answer against the worker tools, known sub-goals, slots, and finished work."""
+"""Validate the sub-goals of one answer of the planner.
+
+Known sub-goals are the sub-goals of earlier answers. A slot is a named output of a worker tool. An input of a sub-goal
+refers to slots of sub-goals.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -95,7 +99,7 @@ class RoundChecks:
         message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {slot_names}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
-    # Sub-goals to start.
+    # Action `continue`.
 
     def new_sub_goals(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
         """Return the sub-goals that an answer adds or changes, without the pending sub-goals that it repeats."""
@@ -260,7 +264,7 @@ class RoundChecks:
             yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
 
     def _problems_of_graph(self, new_goals: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
-        """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
+        """Yield the problems of sub-goals that are valid individually: too many, a cycle, or none that can start."""
         if len(self._known_sub_goals.keys() | new_goals.keys()) > MAX_SUB_GOALS_OF_RUN:
             message = f"the question would have more than {MAX_SUB_GOALS_OF_RUN} sub-goals"
             yield Problem(
@@ -323,8 +327,8 @@ class RoundChecks:
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
     """Yield problems of required slots: missing slots, and slots of a deliverable whose value the planner wrote itself.
 
-    Other worker tools look a value up, so the planner may copy the value from the question of the person. A
-    deliverable, in contrast, would present the value to the person as if a worker tool had found it.
+    A worker tool that makes no deliverable only looks the value up, so the planner may copy it from the question. A
+    deliverable would present the value to the person as if a worker tool had found it.
     """
     for slot in omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"

@@ -64,7 +64,7 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
 
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the lines that fit, by name, and the names of the other lines."""
+    """Return the lines that fit into the catalogue, by name, and the names of the omitted lines."""
     fitting_lines: dict[str, str] = {}
     omitted_names: list[str] = []
     remaining_characters = CATALOGUE_CHARACTERS

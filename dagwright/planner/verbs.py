@@ -1,4 +1,4 @@
-"""Verbs that intents may use, formatted for a model: which arguments are values, and which are entities."""
+"""Verbs that intents may use, formatted for a model. Arguments that are entities are marked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def _describe_verb(verb: ToolDeclaration) -> dict[str, Any]:
 
 
 def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
-    """Return the arguments of a verb, in two groups if the entities among them are known."""
+    """Return the arguments of a verb, grouped into values and entities if the kinds of all arguments are known."""
     arguments = arguments_schema(verb)
     properties = arguments.get("properties") if isinstance(arguments, Mapping) else None
     kinds = {name: accepted_kinds(verb, name) for name in properties or ()}

@@ -1,7 +1,7 @@
 """The specs of plan extenders: the `extender` of a compiled plan as JSON, and the workflow type of its runs.
 
-The kind of the extender determines the workflow type, which distinguishes agents from plans in lists and in the
-Temporal UI; the workflow code is the same. `protocol.run_start` creates the extenders, which add nodes.
+The kind of the extender determines the workflow type. All workflow types run the same code, but lists and the Temporal
+UI can distinguish agents from plans. `protocol.run_start` creates the extenders.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], ExtenderSpec]]] = 
 
 
 def extender_spec_of(plan: CompiledPlan) -> ExtenderSpec | None:
-    """Parse the spec of the extender of a plan; a plan without an extender is complete.
+    """Parse the spec of the extender of a plan; `None` if the plan has no extender.
 
     Raises:
         ValueError: the spec is invalid or its kind is unknown.

@@ -13,14 +13,14 @@ from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from dagwright.logging import OWN_LOGGERS, configure_logging
+from dagwright.logging import CONFIGURED_LOGGERS, configure_logging
 from dagwright.settings import Settings
 
 
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
     root, structlog_config = logging.getLogger(), structlog.get_config()
-    root_state = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
+    root_state = (root.handlers, root.level, {name: logging.getLogger(name).level for name in CONFIGURED_LOGGERS})
     configure_logging(Settings(log_format="json"))
     yield
     root.handlers, level, levels = root_state

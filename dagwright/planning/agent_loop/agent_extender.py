@@ -109,7 +109,7 @@ class _Turn:
         self._turn_id = turn_id(number)
         self.record = self._record(self._turn_id)
         self._node_number = self._number_of(self._turn_id)
-        self._parsed_summary: ResponseSummary | None = None
+        self._cached_summary: ResponseSummary | None = None
 
     def _record(self, node_id: str) -> Record:
         return self._state.records[self._number_of(node_id)]
@@ -143,13 +143,13 @@ class _Turn:
 
     @property
     def _summary(self) -> ResponseSummary:
-        if self._parsed_summary is None:
+        if self._cached_summary is None:
             try:
-                self._parsed_summary = summarize_response(self.record.result)
+                self._cached_summary = summarize_response(self.record.result)
             except ValueError as error:
                 message = f"the result of {self._turn_id!r} is not a model response: {error}"
                 raise GoalUnreachable(NodeError("invalid_result", message)) from None
-        return self._parsed_summary
+        return self._cached_summary
 
     # A failed turn.
 
@@ -290,7 +290,8 @@ class _Turn:
             return Extension(self._state.plan.written_count, (review,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
-            # For example, the request has timed out: the answer is used, and the run reports the failed node.
+            # Wait for an open request. If it has failed, such as by a timeout, use the answer; the run reports the
+            # failed node.
             return None
         verdict = record.result if isinstance(record.result, Mapping) else {}
         if verdict.get("approved", True):
@@ -343,7 +344,7 @@ class _Turn:
                 if template is not None
             ],
         )
-        # The model also sees failed calls.
+        # The turn starts even if calls have failed, because the model sees the failures.
         node = replace(node, join=("all_done", 0), projections=self._node.projections)
         output = (None, (output_of_turn(self._spec, next_id),))
         return Extension(self._state.plan.written_count, (node,), output=output)

@@ -26,10 +26,10 @@ def with_agent_sub_plans(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration
         tools: all known tools, including the agents.
     """
     if not any(card.type == "llm" for card in agent_cards(tools)):
-        # Most plans have no agents, and some have a hundred thousand nodes.
+        # Return early: most plans have no agents, and some have a hundred thousand nodes.
         return plan
     nodes = nodes_with_agent_sub_plans(plan.nodes, plan.nodes, tools=tools)
-    if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
+    if all(new_node is node for new_node, node in zip(nodes, plan.nodes, strict=True)):
         return plan
     used_tools = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
     return with_projections(
@@ -71,7 +71,7 @@ def _with_agent_sub_plan(
         sub_plan=agent_plan(
             spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
         ),
-        # No timeout: each model call has its own limit.
+        # The sub-plan has no timeout, because each model call has a timeout.
         timeout_s=0.0,
         retry=CompiledNode("").retry,
         heartbeat_s=None,

@@ -22,7 +22,7 @@ _SCHEMA_START = re.compile(r"\|\s*(?=\{)")
 _MAX_MARKER_CHARACTERS = 2_000
 """Maximum length of a marker, so that the search takes linear time for answers of any length."""
 _MAX_QUESTION_CHARACTERS = 500
-"""Maximum length of an answer that only asks a question; longer answers contain more."""
+"""Maximum length of an answer that counts as a question. Longer answers contain more than a question."""
 _MARKER_SYNTAX = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
 
 
@@ -57,7 +57,7 @@ class _Marker:
 
 
 def find_marker(text: str) -> str | None:
-    """Return the first marker of an answer of any length, verbatim, if its start matches `_BOUNDED_MARKER_START`."""
+    """Return the first marker of an answer as written; `None` without a marker. Takes linear time for any length."""
     for head in _BOUNDED_MARKER_START.finditer(text):
         part = text[head.start() : head.start() + _MAX_MARKER_CHARACTERS]
         if (marker := _marker_at(part, 0)) is not None:
@@ -136,7 +136,9 @@ def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
 
 
 def _is_question(text: str) -> bool:
-    stripped = text.strip()
-    is_single_question = stripped.endswith("?") and "\n\n" not in stripped and len(stripped) <= _MAX_QUESTION_CHARACTERS
+    stripped_text = text.strip()
+    is_single_question = (
+        stripped_text.endswith("?") and "\n\n" not in stripped_text and len(stripped_text) <= _MAX_QUESTION_CHARACTERS
+    )
     # A preceding sentence may be the actual answer.
-    return is_single_question and re.search(r"[.!:]\s", stripped) is None
+    return is_single_question and re.search(r"[.!:]\s", stripped_text) is None

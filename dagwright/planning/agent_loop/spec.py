@@ -36,7 +36,7 @@ TURNS_LIMIT = 200
 CONTEXT_CHARACTERS = 60_000
 """Limit for all results in the context of an agent; each result gets an equal part."""
 MIN_CHARACTERS = 2_000
-"""Smallest limit per result; with many results, they may exceed the limit for all results together."""
+"""Smallest limit per result. With many results, the total may exceed the limit for all results together."""
 RESULTS_CHARACTERS = 60_000
 """Limit for all tool results of one turn."""
 MAX_CALLS = 64
@@ -52,7 +52,7 @@ _LEGACY_REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
 
 
 def ask_person_tool(types: Sequence[str]) -> OfferedTool:
-    """Return the tool with which an agent asks people; a call of the tool is a request to a person, not an activity.
+    """Return the tool with which an agent asks people. A call of the tool is a request to a person, not an activity.
 
     Args:
         types: types of the requests that the agent may make.
@@ -95,7 +95,7 @@ class AgentSpec:
         feedback_policy: when the agent asks people. `never`: not at all. `on_request`: through the tool `ask_person`,
             or with `[[FEEDBACK type: prompt]]` in its answer. `always`: as `on_request`, and a person reviews each
             answer. `heuristic`: as `on_request`, and an answer that consists of a question is a request.
-        compensating_tools: compensating tools of its tools, by name; they are not offered to the model.
+        compensating_tools: tools that compensate calls of `tools`, by name. They are not offered to the model.
         request_types: types of the requests that the agent may make to people.
     """
 
@@ -123,7 +123,7 @@ class AgentSpec:
         offers_ask_person = self.can_send_requests and _ASK_PERSON not in self.tools
         return (*tools, ask_person_tool(self.request_types)) if offers_ask_person else tools
 
-    def is_feedback_tool(self, tool: str) -> bool:
+    def is_ask_person_tool(self, tool: str) -> bool:
         """Check whether a call of a tool is a request to a person."""
         return tool == _ASK_PERSON and self.can_send_requests and tool not in self.tools
 
@@ -138,20 +138,20 @@ class AgentSpec:
         """Build the model request of one turn.
 
         Args:
-            is_last: disallow tool calls in this turn.
+            is_last: whether this is the last turn, in which the model may not call tools.
             previous_conversation: reference to the earlier conversation, as in `ModelRequest`.
             cuts: index of a message -> number of characters after which it is truncated.
         """
         call = ModelCall(
             tuple(messages),
             tools=self.offered_tools,
-            # Keep the tools in the request: earlier messages contain calls of them, and some servers require their
-            # declarations.
+            # Keep the tools in the request: earlier messages contain tool calls, and some servers require the
+            # declarations of the called tools.
             tool_choice="none" if is_last and self.offered_tools else "",
             output=self.output,
             labels=CallLabels(purpose=AGENT_KIND),
         )
-        # A program reads structured output, so it is not streamed.
+        # Structured output is not streamed, because a program reads it.
         streamed_field = "" if self.output is None else None
         return ModelRequest(
             call,
@@ -256,7 +256,7 @@ def agent_plan(
     Args:
         prompt: system message of the agent.
         results: IDs of the nodes whose results are context, in declared order -> their titles.
-        request: objective as the author of the plan wrote it; files that it names may be read.
+        request: objective as the author of the plan wrote it. The policy lets the agent read files that the text names.
     """
     return CompiledPlan(
         nodes=(_first_turn(spec, prompt, results),),
@@ -269,7 +269,7 @@ def agent_plan(
 
 
 def result_input(node_id: str) -> str:
-    """Return the input name of an agent's plan for a node's result in its context."""
+    """Return the name of the input of an agent's plan that passes the result of a node."""
     return f"result of {node_id}"
 
 

@@ -33,15 +33,15 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node_num
 
     Args:
         node_id: ID of the new node.
-        turn_node_number: number of the node of the turn that made the call.
+        turn_node_number: number of the node that represents the turn with the call.
 
     Raises:
         ToolCallInvalid: the call is invalid.
     """
-    if spec.is_feedback_tool(call.name):
+    if spec.is_ask_person_tool(call.name):
         ask_tool = ask_person_tool(spec.request_types)
         ask_declaration = ToolDeclaration(ask_tool.name, Effects.READ, input_schema=ask_tool.parameters)
-        return _question_node(_arguments_of(call, ask_declaration), node_id, turn_node_number)
+        return _request_node(_arguments_of(call, ask_declaration), node_id, turn_node_number)
     tool = spec.tools.get(call.name)
     if tool is None:
         raise UnknownTool(f"Unknown tool {call.name[:_NAME_CHARACTERS]!r}.")
@@ -87,7 +87,7 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
     return arguments
 
 
-def _question_node(fields: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
+def _request_node(fields: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
     # Without a type, a request is a CLARIFICATION, unless it has fields of another type.
     implied_type = "SELECTION" if fields.get("options") else "INFORMATION" if "schema" in fields else "CLARIFICATION"
     default_type = {} if "type" in fields else {"type": implied_type}
@@ -102,6 +102,6 @@ def human_node(question: Mapping[str, Any], node_id: str, turn_node_number: int)
 
     Args:
         question: result of `validate_question_fields`.
-        turn_node_number: number of the node of the turn that makes the request.
+        turn_node_number: number of the node that represents the turn with the request.
     """
     return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn_node_number,))

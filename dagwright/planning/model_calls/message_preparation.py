@@ -9,7 +9,7 @@ from dagwright.planning.model_calls.model_requests import Message, ModelRequest
 
 
 def sendable_messages(request: ModelRequest) -> list[Message]:
-    """Return the messages of a request as they are sent, truncated with a mark where the request sets a limit.
+    """Return the messages of a request as they are sent. Messages over their limit are truncated, with a mark.
 
     Consecutive user messages are joined, because many servers reject them.
     """

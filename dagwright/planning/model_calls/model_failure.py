@@ -123,14 +123,14 @@ class ModelError(DescribedCode):
 
 
 class ModelFailure(DagwrightError):
-    """A model call failed. `action` is what to do about it.
+    """A model call failed. `action` says what the caller can do.
 
     Args:
         delay: delay after which the same call may be retried, if the server sent one.
 
     Attributes:
-        requested_by: service that requested the delay, such as `429 from api.example.org`; `None` if the server
-            sent the delay with another status.
+        requested_by: service that requested the delay, such as `429 from api.example.org`; `None` if the status of the
+            response is not a request to wait.
         model: name of the model; empty if it is not known.
         partial: text that the model wrote before the failure.
         usage: usage of the failed call.

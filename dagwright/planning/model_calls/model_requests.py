@@ -201,7 +201,7 @@ class ModelResponse:
     Args:
         message: assistant message; append it to the conversation to continue.
         output: value for `ModelCall.output`; null if the model called tools instead.
-        finish_reason: `stop` or `tool_calls`, as reported by the server.
+        finish_reason: `tool_calls` if the model called tools, otherwise `stop`.
         model: model that answered, as reported by the server.
         usage: usage of this call only.
         conversation: reference to the conversation including this response, if the request `is_continued`.
@@ -230,8 +230,8 @@ class NamedEndpoint:
 
     Args:
         base_url: URL of the server.
-        secret: name of the key, which is `DAGWRIGHT_SECRET_<secret>` of the worker; empty if the server needs no key. A
-            key is never sent to another server.
+        secret: name of the key. The worker reads the key from `DAGWRIGHT_SECRET_<secret>`, and sends it to no other
+            server. Empty if the server needs no key.
     """
 
     base_url: str
@@ -240,7 +240,7 @@ class NamedEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Options of a call whose answer is a plan, with nodes that are sent to the run while the model writes.
+    """Options of a call that streams a plan: its nodes are sent to the run while the model writes.
 
     Args:
         tools: tools that the plan may use, in the encoding of `planning.plan_and_execute.goal_spec`.
@@ -261,7 +261,7 @@ class ModelRequest:
         call: the messages after `previous_conversation`, with the options of the call.
         previous_conversation: `ModelResponse.conversation` of an earlier call that `call.messages` continue. So history
             contains a long conversation once and not in each call.
-        is_continued: whether another call will continue from here; the response then has its `conversation`.
+        is_continued: whether another call will continue the conversation. If so, the response has a `conversation`.
         endpoint: `None` for the server of the worker's settings.
         cuts: index of a message in `call` -> number of characters after which the filled message is truncated, with a
             mark.
@@ -425,8 +425,8 @@ def model_node(
     """Build the node of a model call. `planning.model_calls.response_summary` reads its result.
 
     Args:
-        bindings: bindings that are filled when the node starts, such as at `("messages", 1, "content")`; large results
-            are passed by reference.
+        bindings: bindings of the arguments, for example at `("messages", 1, "content")`. Large results are passed by
+            reference.
     """
     labels = replace(request.call.labels, node_id=node_id)
     return CompiledNode(
@@ -441,7 +441,7 @@ def model_node(
         timeout_s=MODEL_TIMEOUT_S,
         heartbeat_s=MODEL_HEARTBEAT_S,
         cache_s=0.0,
-        # Users who may run the plan may call the model. A policy that denies the call still applies.
+        # No approval is needed: users who may run the plan may call the model. A policy can still deny the call.
         approval="never",
         projections=SUMMARY_PROJECTIONS,
     )

@@ -78,7 +78,7 @@ def summarize_response(value: Any) -> ResponseSummary:
     """Decode the summary from the result of a model call.
 
     Args:
-        value: result as the run has it; it may be in the payload store.
+        value: result of the node. Parts of it may be in the payload store.
 
     Raises:
         ValueError: the result is not a model response.
@@ -112,8 +112,12 @@ def has_text_in_output(value: Any) -> bool:
 
 def missing_information(value: Any) -> Sequence[str]:
     """Return the missing information that an answer to a request reports."""
-    gaps = _at(value, *ANSWER_PROJECTIONS[1][0])
-    return [gap.strip() for gap in gaps if isinstance(gap, str) and gap.strip()] if isinstance(gaps, list) else ()
+    missing_texts = _at(value, *ANSWER_PROJECTIONS[1][0])
+    return (
+        [text.strip() for text in missing_texts if isinstance(text, str) and text.strip()]
+        if isinstance(missing_texts, list)
+        else ()
+    )
 
 
 def parsed_round_of(value: Any) -> Any:

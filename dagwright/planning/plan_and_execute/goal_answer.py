@@ -63,7 +63,8 @@ def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> t
     """Build the call that writes the answer from the results of the plan; return it with its bindings.
 
     Args:
-        can_replan: whether another replan is possible. If not, the answer is a text, which names missing information.
+        can_replan: whether another replan is possible. If not, the answer is a text that also names missing
+            information.
     """
     opening_messages = [system(goal.answer_prompt), user(f"Request:\n{goal.request}")]
     step_texts = step_messages(steps, first_index=len(opening_messages))

@@ -29,7 +29,7 @@ from dagwright.planning.plan_and_execute.goal_state import GoalState, Stage
 from dagwright.planning.plan_and_execute.plan_approval import needs_approval, request_approval
 from dagwright.planning.plan_and_execute.plan_nodes import add_nodes, has_all_nodes, id_conflicts, skip_unreachable
 from dagwright.planning.plan_and_execute.planning_calls import repair_plan, replan
-from dagwright.planning.plan_and_execute.replans import ReplanReason, reason_of_gaps, reasons_of
+from dagwright.planning.plan_and_execute.replans import ReplanReason, reason_of_missing_information, reasons_of
 from dagwright.planning.plan_and_execute.step_messages import Step
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ class PlanAndExecute:
         run = GoalState(state, self._goal)
         extension_or_stage = self._next_extension_or_stage(run)
         if extension_or_stage is Stage.FINISHED:
-            return _conclude(run)
+            return _replan_or_answer(run)
         return extension_or_stage if isinstance(extension_or_stage, Extension) else None
 
     def _next_extension_or_stage(self, run: GoalState) -> Extension | Stage:
-        """Return the next extension for the newest plan, or its stage if there is nothing to add."""
+        """Return the next extension for the newest plan, or the stage of the plan if there is nothing to add."""
         parser_number = run.newest(READ)
         if parser_number is None:
             return Stage.OPEN
@@ -133,7 +133,7 @@ class PlanAndExecute:
         return None
 
 
-def _conclude(run: GoalState) -> Extension | None:
+def _replan_or_answer(run: GoalState) -> Extension | None:
     """Return the next extension when there is nothing left to add for the newest plan: a replan or the answer."""
     steps = list(run.plan_steps())
     if run.goal.profile == "intents":
@@ -171,6 +171,6 @@ def _replan_reasons(run: GoalState, steps: Sequence[Step], answer_number: int | 
     if answer_number is None or run.state.plan.nodes[answer_number].id in handled_ids:
         return reasons
     node, record = run.state.plan.nodes[answer_number], run.state.records[answer_number]
-    can_have_gaps = record.status is NodeStatus.COMPLETED and not run.goal.output_schema
-    gaps = missing_information(record.result) if can_have_gaps else ()
-    return [*reasons, reason_of_gaps(node, gaps)] if gaps else reasons
+    can_report_missing_information = record.status is NodeStatus.COMPLETED and not run.goal.output_schema
+    missing_texts = missing_information(record.result) if can_report_missing_information else ()
+    return [*reasons, reason_of_missing_information(node, missing_texts)] if missing_texts else reasons

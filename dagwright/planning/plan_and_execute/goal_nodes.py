@@ -42,10 +42,10 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
         title: title of the run.
     """
     call = model_node(PLAN, plan_request(goal, messages, purpose=PLAN), title="planning")
-    plan = with_accepted_projection(call, goal)
+    planning_call = with_accepted_projection(call, goal)
     output = output_of_plan(goal, READ) or (None, ())
     return CompiledPlan(
-        nodes=(plan, parser_node(READ, PLAN, goal, number=0)),
+        nodes=(planning_call, parser_node(READ, PLAN, goal, call_number=0)),
         tools={CALL_MODEL.name: CALL_MODEL, READ_MODEL_PLAN.name: READ_MODEL_PLAN},
         title=title,
         output=output[0],
@@ -95,37 +95,37 @@ def _without_min_items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**schema, "properties": {**properties, "nodes": nodes_schema}}
 
 
-def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
-    """Add the projection of the accepted nodes, which the run needs if the response is large."""
-    return replace(plan, projections=(*plan.projections, ACCEPTED_NODES_PROJECTION)) if goal.streams else plan
+def with_accepted_projection(call: CompiledNode, goal: Goal) -> CompiledNode:
+    """Add the projection of the accepted nodes to a planning call. The run needs it if the response is large."""
+    return replace(call, projections=(*call.projections, ACCEPTED_NODES_PROJECTION)) if goal.streams else call
 
 
 def parser_node(
-    node_id: str, plan_id: str, goal: Goal, *, number: int, replan_context: ReplanContext | None = None
+    node_id: str, call_id: str, goal: Goal, *, call_number: int, replan_context: ReplanContext | None = None
 ) -> CompiledNode:
     """Build the node that parses the plan of a model.
 
     Args:
-        plan_id: ID of the node that calls the model.
-        number: number of that node.
+        call_id: ID of the planning call.
+        call_number: number of the planning call.
         replan_context: state of the run at a replan.
     """
     bindings: list[Binding] = [
-        (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
-        (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
+        (("plan",), (ResultOf(call_id, "result", ("output",)),)),
+        (("text",), (ResultOf(call_id, "result", ("message", "content")),)),
     ]
     arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **parser_options(goal)}
     arguments |= encoded_replan_context(replan_context)
     if goal.streams:
         arguments["accepted_nodes"] = None
-        bindings.append((("accepted_nodes",), (ResultOf(plan_id, "result", ("accepted_nodes",)),)))
+        bindings.append((("accepted_nodes",), (ResultOf(call_id, "result", ("accepted_nodes",)),)))
     return CompiledNode(
         node_id,
         title="reading the plan",
         tool=READ_MODEL_PLAN.name,
         arguments=arguments,
         bindings=tuple(bindings),
-        dependencies=(number,),
+        dependencies=(call_number,),
         approval="never",
         cache_s=0.0,
     )
@@ -146,7 +146,7 @@ def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | 
 
 
 def without_later_plans(plan: CompiledPlan, rerun_ids: Collection[str]) -> CompiledPlan:
-    """Return the plan of a run up to the first generated node that a fork runs again.
+    """Return the plan of a run up to the first node with a reserved ID that a fork runs again.
 
     Args:
         plan: plan of a run with all extensions so far. A plan with another extender is returned unchanged.
@@ -161,7 +161,7 @@ def without_later_plans(plan: CompiledPlan, rerun_ids: Collection[str]) -> Compi
     if not rerun_numbers:
         return plan
     # A planning call needs the node that parses its result.
-    parse_numbers = [number for number, name in enumerate(roles) if name == READ]
+    parse_numbers = [number for number, role in enumerate(roles) if role == READ]
     count = max(rerun_numbers[0], *(number for number in parse_numbers if number <= rerun_numbers[0] + 1)) + 1
     if ANSWER in roles[:count]:
         return replace(plan, nodes=plan.nodes[:count])

@@ -30,9 +30,9 @@ REPAIR, REPLAN = "repair", "replan"
 """Purposes of the calls that show a model the problems of its plan, or the results of its plan. For other calls, the
 purpose is the node ID."""
 MAX_PLANS = 4
-"""Default limit for plans per round of planning, including repaired plans."""
+"""Default limit for plans per planning round (the first planning or a replan), including repaired plans."""
 PLANS_LIMIT = 20
-"""Largest number of plans per round that a request may set."""
+"""Largest number of plans per planning round that a request may set."""
 MAX_REPLANS = 3
 """Default limit for replans after a plan has run."""
 REPLANS_LIMIT = 20
@@ -47,7 +47,7 @@ MAX_CONTEXT_NAMES = 100
 READ_MODEL_PLAN = ToolDeclaration(
     ACTIVITY_READ_MODEL_PLAN,
     Effects.READ,
-    # A person who approves a plan may submit a different plan instead.
+    # The arguments have a schema because a person may submit a different plan instead of approving the plan.
     input_schema={
         "type": "object",
         "properties": {
@@ -119,7 +119,7 @@ class Goal:
         answer_schema: response format of an answer that can report missing information, used while a replan is
             possible.
         config: model configuration.
-        max_plans: maximum number of plans per round of planning, including repaired plans.
+        max_plans: maximum number of plans per planning round, including repaired plans.
         max_replans: maximum number of replans after a plan has run.
         approve_plan: whether a person must approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.
@@ -128,7 +128,8 @@ class Goal:
         profile: how the model plans: it writes a plan and later an answer from the results (`plan`), or it writes
             intents (`intents`).
         context: session names, without their `@` -> `{"id", "name", "kind"}` of the named object.
-        confidence: 0 to 1; a plan with a lower confidence needs approval. `None` disables the check.
+        confidence: minimum confidence, 0 to 1. A plan with a lower confidence needs approval. `None` disables the
+            check.
         output_schema: JSON Schema of the answer; empty for text. An answer with a schema cannot report missing
             information.
     """
@@ -241,8 +242,8 @@ def _context_fields(name: Any, entity: Any) -> dict[str, str]:
     fields = {"id": entity} if isinstance(entity, str) else entity
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
-    given_fields = [field for field in fields if isinstance(field, str) and fields[field] is not None]
-    context = {field: fields[field] for field in given_fields[:_MAX_CONTEXT_FIELDS]}
+    fields_with_value = [field for field in fields if isinstance(field, str) and fields[field] is not None]
+    context = {field: fields[field] for field in fields_with_value[:_MAX_CONTEXT_FIELDS]}
     if any(not isinstance(value, str) or len(value) > _MAX_CONTEXT_CHARACTERS for value in context.values()):
         raise ValueError(
             f"context: id, name and kind of {name!r} are texts of at most {_MAX_CONTEXT_CHARACTERS} characters"
@@ -294,7 +295,7 @@ def planned_nodes_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
 
 
 def is_empty(parsed_plan: Mapping[str, Any]) -> bool:
-    """Check whether a plan has no new nodes, so there is nothing left to do."""
+    """Check whether a plan has no new nodes."""
     return all(node.get("tool") == EXISTING_NODE.name for node in parsed_plan["nodes"])
 
 

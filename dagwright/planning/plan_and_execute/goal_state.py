@@ -1,4 +1,7 @@
-"""State of a run for a request: its planning calls, its plans, and the stage of the newest plan."""
+"""State of a run for a request: its planning calls, its plans, and the stage of the newest plan.
+
+A planning round is the first planning or a replan, including the repairs of its plan.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
@@ -86,7 +89,7 @@ class GoalState:
 
     @cached_property
     def round_start(self) -> int:
-        """Number of the planning call that started the newest round of planning."""
+        """Number of the planning call that started the newest planning round."""
         plan_numbers = list(self.numbers_with_role(PLAN))
         return next((number for number in reversed(plan_numbers) if self.is_replan_call(number)), plan_numbers[0])
 
@@ -107,7 +110,7 @@ class GoalState:
         return REPLAN_CONTEXTS.decode(parser.arguments.get("replan_context")) if parser is not None else None
 
     def stage_without_plan(self, parser_number: int) -> Stage:
-        """Return the stage of a plan that was not parsed; a replan has then finished without effect.
+        """Return the stage of a plan that was not parsed. A replan without a parsed plan has finished without effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
@@ -118,12 +121,12 @@ class GoalState:
         return Stage.OPEN
 
     def stage_without_approval(self, approval_number: int) -> Stage:
-        """Return the stage of a plan that was not approved. A rejected replan has then finished without effect."""
+        """Return the stage of a plan that was not approved. A rejected replan has finished without effect."""
         is_rejected = self.replan_context is not None and self.state.records[approval_number].status.is_final
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
-        """Return the stage of a replan whose reasons have changed since it started; `None` for a replan that is needed.
+        """Return the stage of a replan whose reasons have changed since its start; `None` if it is still needed.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
         succeeds.

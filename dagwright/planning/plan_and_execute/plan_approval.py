@@ -59,7 +59,7 @@ def request_approval(
 
     Args:
         parser_number: number of the node that parsed the plan.
-        problems: problems of a plan that a person submitted instead.
+        problems: problems of a plan that a person submitted instead of approving.
     """
     last_approval = run.newest(APPROVE)
     node_id = APPROVE if last_approval is None else run.free_id(APPROVE)

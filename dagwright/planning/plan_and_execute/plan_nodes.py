@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def id_conflicts(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the problems of a plan whose node IDs are already used in the run, in the form of a parsed plan; empty if
-    there are none."""
+    """Return the problems of node IDs that the run already uses, in the form of a parsed plan; empty if none."""
     nodes = [node for node in _planned_nodes(parsed_plan).nodes if not is_stand_in(node)]
     ids = Counter(_new_id(run, node) for node in nodes)
     used_ids = [
@@ -93,7 +92,7 @@ def _makes_same_call(run: "GoalState", node: CompiledNode) -> bool:
 
 
 def add_nodes(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, Any]) -> Extension:
-    """Return the nodes of a plan that are not yet in the run.
+    """Return the extension with the nodes of a plan that are not yet in the run.
 
     Nodes without dependencies depend on the node that parsed the plan. In a replan, a node replaces the node with the
     same ID if the earlier node can no longer run.

@@ -54,7 +54,7 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
             )
         )
     messages = [user("" if "repair" in parsed_plan else conflict_message(parsed_plan))]
-    # The earlier conversation is in the store and is not repeated in each call.
+    # A binding fills in the reference to the earlier conversation, which is in the store.
     request = replace(
         plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), previous_conversation=""
     )
@@ -87,7 +87,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
         for parser_number in run.numbers_with_role(READ)
         if run.state.records[parser_number].status is NodeStatus.COMPLETED
     )
-    # The earlier conversation is in the store.
+    # A binding fills in the reference to the earlier conversation, which is in the store.
     request = replace(
         plan_request(run.goal, prompt.messages, purpose=REPLAN, replan_context=replan_context),
         previous_conversation="",
@@ -118,11 +118,11 @@ def _planning_extension(
     bindings: Sequence[Binding],
     replan_context: ReplanContext | None,
 ) -> Extension:
-    plan_id, read_id = run.free_id(PLAN), run.free_id(READ)
-    plan = model_node(plan_id, request, title=title, dependencies=dependencies, bindings=bindings)
-    number = run.state.plan.written_count
+    call_id, read_id = run.free_id(PLAN), run.free_id(READ)
+    call = model_node(call_id, request, title=title, dependencies=dependencies, bindings=bindings)
+    call_number = run.state.plan.written_count
     return run.extension(
-        with_accepted_projection(plan, run.goal),
-        parser_node(read_id, plan_id, run.goal, number=number, replan_context=replan_context),
+        with_accepted_projection(call, run.goal),
+        parser_node(read_id, call_id, run.goal, call_number=call_number, replan_context=replan_context),
         output=output_of_plan(run.goal, read_id),
     )

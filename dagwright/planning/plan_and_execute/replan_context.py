@@ -10,7 +10,8 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 
 EXISTING_NODE = ToolDeclaration("\0a node of the run")
-"""Placeholder for the existing nodes of the run when a plan is parsed; no plan can name it."""
+"""Tool of the stand-ins: nodes that represent existing nodes of the run when a plan is parsed. No plan can name this
+tool."""
 REFERABLE_STATUSES = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 """States of the nodes that new nodes may refer to."""
 REPLACEABLE_STATUSES = (NodeStatus.FAILED, NodeStatus.BLOCKED)
@@ -42,12 +43,12 @@ class ReplanContext:
         return [node_id for ids in self.ids_by_status.values() for node_id in ids if node_id not in referable_ids]
 
     def stand_ins(self) -> Sequence[Mapping[str, str]]:
-        """Return placeholder nodes, in plan syntax, for the nodes that new nodes may refer to."""
+        """Return the stand-ins, in plan syntax, for the nodes that new nodes may refer to."""
         return [{"id": node_id, "tool": EXISTING_NODE.name} for node_id in self.referable_ids]
 
 
 def is_stand_in(node: CompiledNode) -> bool:
-    """Return whether a parsed node is the placeholder of an existing node."""
+    """Return whether a parsed node is the stand-in for an existing node."""
     return node.tool == EXISTING_NODE.name
 
 

@@ -1,7 +1,7 @@
 """Replanning: the nodes that cause a replan, the messages to the planner, and the nodes that the new plan abandons.
 
-A replan starts when every node of the plan has ended. So two failures cause one replan, and the results of nodes that
-were still running are included.
+A replan starts when every node of the plan has ended. So two failures cause one replan, and it includes the results of
+nodes that were running when a node failed.
 
 Replay: IDs, order and content of the nodes are part of a run's history.
 """
@@ -66,9 +66,11 @@ def reasons_of(steps: Sequence[Step], *, handled_ids: Collection[str]) -> list[R
     return [ReplanReason(node_id, description) for node_id, description in reasons if description is not None]
 
 
-def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> ReplanReason:
+def reason_of_missing_information(node: CompiledNode, missing_texts: Sequence[str]) -> ReplanReason:
     """Return the reason for a replan after an answer that reports missing information."""
-    return ReplanReason(node.id, f"missing in the answer: {cut_bytes('; '.join(gaps), max_bytes=_REASON_BYTES)}")
+    return ReplanReason(
+        node.id, f"missing in the answer: {cut_bytes('; '.join(missing_texts), max_bytes=_REASON_BYTES)}"
+    )
 
 
 def _reason_of(node: CompiledNode, record: Record) -> str | None:
@@ -83,7 +85,7 @@ def _reason_of(node: CompiledNode, record: Record) -> str | None:
 
 
 def _guidance_in(result: Any) -> Iterator[str]:
-    """Yield the guidance of people as text; guidance with nodes is already a plan."""
+    """Yield the guidance of people as text, without guidance that has nodes: the run adds those nodes."""
     if isinstance(result, list):
         for part in result:
             yield from _guidance_in(part)

@@ -19,8 +19,8 @@ RESULTS_CHARACTERS = 96_000
 MIN_CHARACTERS = 400
 """Smallest limit per result, however many results there are."""
 MAX_REFERENCED_BYTES = 128 * 1024
-"""Limit for the JSON of all results that are passed by reference but are not in the store: the arguments of the call
-contain their values."""
+"""Limit for the JSON of all results that are not in the store. In the arguments of the call, a reference to such a
+result is replaced by its value."""
 
 Step = tuple[CompiledNode, Record]
 
@@ -72,19 +72,18 @@ def characters_per_step(steps: Sequence[Step]) -> int:
 def _step_parts(node: CompiledNode) -> tuple[TemplatePart, ...]:
     """Return the template for a step: its title, state, error and result."""
     state, error, result = (ResultOf(node.id, part) for part in ("status", "error", "result"))
-    return f"{_head(node)}: ", state, "\nError: ", error, "\nResult: ", result
+    return f"{_step_label(node)}: ", state, "\nError: ", error, "\nResult: ", result
 
 
 def step_text(node: CompiledNode, record: Record, *, limit: int) -> str:
     """Return the text of a step with its current values, without references.
 
-    Such a text is used for results that are too large to be passed by reference with the others, and for nodes that may
-    be replaced later.
+    Such a text is used for results that exceed `MAX_REFERENCED_BYTES`, and for nodes that may be replaced later.
     """
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()
-    return cut_with_count(f"{_head(node)}: {record.status.value}\nError: {error}\nResult: {text}", limit)
+    return cut_with_count(f"{_step_label(node)}: {record.status.value}\nError: {error}\nResult: {text}", limit)
 
 
-def _head(node: CompiledNode) -> str:
+def _step_label(node: CompiledNode) -> str:
     return f"Step {node.id!r}" + (f" ({node.title})" if node.title else "")

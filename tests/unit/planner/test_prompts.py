@@ -171,5 +171,5 @@ def test_response_format_is_published_strict_and_reversible() -> None:
     strict_schema = StrictSchema(response_schema())
     fields = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
     node = dict.fromkeys(strict_schema.schema["$defs"]["Node"]["properties"]) | fields
-    assert strict_schema.restore({"title": None, "nodes": [node]}) == {"nodes": [PLAN["nodes"][0]]}
+    assert strict_schema.from_strict({"title": None, "nodes": [node]}) == {"nodes": [PLAN["nodes"][0]]}
     assert RESPONSE_FILE.read_text(encoding="utf-8") == schema_text(response_schema())
