@@ -44,7 +44,7 @@ class Records(Protocol):
 
 
 class BatchRecords:
-    """The records of all batches of a worker.
+    """Creates the records of the batches of a worker, and deletes them later.
 
     Args:
         store: payload store of the worker.

@@ -368,6 +368,7 @@ class CallBatch:
                 self._result_bytes += len(payload.data)
 
     def _detach_slow_calls(self) -> None:
+        """Remove slow calls from the batch; after a cancellation, cancel all running calls."""
         now = time.monotonic()
         for in_flight in [
             in_flight

@@ -238,7 +238,7 @@ class CallLimits:
 
 @dataclass(slots=True)
 class Admission:
-    """The leases of an admitted call."""
+    """The leases of an admitted call, and the limits that count its usage."""
 
     leases: list[tuple[Limiter, str]] = field(default_factory=list)
     usage_limiters: list[Limiter] = field(default_factory=list)

@@ -267,7 +267,7 @@ class ToolAttempt:
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
         # Not the whole context of the call: the context refers to this attempt, and only the garbage collector could
         # free such a cycle.
-        self._locations: Sequence[str] = ()
+        self._read_locations: Sequence[str] = ()
 
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
@@ -353,7 +353,7 @@ class ToolAttempt:
 
     async def _admit_host_and_call(self, arguments: tuple[Any, ...]) -> Outcome:
         try:
-            keywords = await self._keywords(arguments)
+            keywords = await self._prepare_keywords(arguments)
             await self._admit_host(keywords.get(_URL_ARGUMENT))
         # Errors before the tool is called: arguments, a secret, a validator of the user, a hold.
         except Exception as error:
@@ -379,7 +379,7 @@ class ToolAttempt:
 
         models = ModelAccess(self._call_model, asyncio.get_running_loop())
         call = ToolContext(identity, cancellation, send_heartbeat=beat, environment=self._environment, models=models)
-        self._locations = call.read_locations
+        self._read_locations = call.read_locations
         run = ToolRun(self._spec, keywords, call, cancellation, encode=self._encode_result, drain_s=self._drain_s)
         try:
             await self._heartbeats.record_start()
@@ -416,7 +416,7 @@ class ToolAttempt:
             replace(call, messages=tuple(messages), config=call.config.with_defaults(model_config_of_run()))
         )
 
-    async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    async def _prepare_keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {self._spec.name!r} takes one JSON object")
         keywords = arguments[0]
@@ -564,10 +564,10 @@ class ToolAttempt:
 
     def _lineage(self) -> dict[str, Any]:
         """Return the lineage of the values that the call has read."""
-        if not self._locations:
+        if not self._read_locations:
             return {}
         return lineage_of_locations(
-            self._redaction.redact_location(location) for location in self._locations
+            self._redaction.redact_location(location) for location in self._read_locations
         ).to_document()
 
     def _metadata(self) -> dict[str, bytes]:

@@ -40,7 +40,7 @@ class ModelCaller:
         limits: CallLimits | None = None,
     ) -> None:
         self._limits = limits
-        self._limited_calls = 0
+        self._limited_call_count = 0
         self._admission: Admission | None = None
         """Leases of `admit`, if the attempt only makes one model call."""
         self._clients = clients
@@ -113,8 +113,8 @@ class ModelCaller:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
             return NO_LEASES
-        self._limited_calls += 1
-        model_call_id = f"{limited_call_id(self._info)}-{self._limited_calls}"
+        self._limited_call_count += 1
+        model_call_id = f"{limited_call_id(self._info)}-{self._limited_call_count}"
         subjects = [*limited_subjects(), *model_subjects]
         return await self._limits.admit_model_call(subjects, model_call_id, self._heartbeats)
 

@@ -64,7 +64,7 @@ def notify_activity(webhook: Webhook | None) -> Callable[..., Any]:
 
 
 @dataclass(slots=True)
-class _Undelivered:
+class _UndeliveredNotifications:
     """The notifications that the webhook did not accept in this attempt, and the latest reason."""
 
     notifications: list[Notification] = field(default_factory=list)
@@ -86,7 +86,7 @@ class _Delivery:
         remaining_notifications = [
             notification for notification in notifications if notification["id"] not in self._delivered_ids
         ]
-        undelivered = _Undelivered()
+        undelivered = _UndeliveredNotifications()
         async with httpx.AsyncClient(follow_redirects=False, timeout=RESPONSE_TIMEOUT_S) as client:
             for index, notification in enumerate(remaining_notifications):
                 try:
@@ -108,7 +108,7 @@ class _Delivery:
         return httpx.URL(self._webhook.url).host
 
     async def _deliver_notification(
-        self, client: httpx.AsyncClient, notification: Notification, undelivered: _Undelivered
+        self, client: httpx.AsyncClient, notification: Notification, undelivered: _UndeliveredNotifications
     ) -> None:
         body = pydantic_core.to_json(_body_of(notification, title=self._title, ui_url=self._webhook.ui_url))
         signature_headers = signed_headers(

@@ -64,6 +64,7 @@ class PlanStream:
         self._node_count = 0
         """Number of nodes in this response."""
         self._candidates: list[Node] = []
+        """Complete nodes that are not sent yet."""
         self._new_nodes_event, self._is_over = asyncio.Event(), asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
 
@@ -157,28 +158,34 @@ class PlanStream:
 
     async def _send(self) -> None:
         candidates, self._candidates = self._candidates, []
-        startable = await asyncio.to_thread(self._startable_nodes, candidates)
-        ids = {node["id"] for node in startable}
+        startable_nodes = await asyncio.to_thread(self._startable_nodes, candidates)
+        ids = {node["id"] for node in startable_nodes}
         self._candidates = [node for node in candidates if node.get("id") not in ids] + self._candidates
-        if startable:
+        if startable_nodes:
             # The nodes are accepted from now on, whether or not the signal is acknowledged.
-            self._accepted_nodes |= {str(node["id"]): node for node in startable}
-            await self._signal(startable)
+            self._accepted_nodes |= {str(node["id"]): node for node in startable_nodes}
+            await self._signal(startable_nodes)
 
     def _startable_nodes(self, candidates: Sequence[Node]) -> list[Node]:
         """Return the nodes that may start now, each after the nodes that it refers to."""
-        accepted_nodes, startable, remaining_candidates = [*self._accepted_nodes.values()], list[Node](), [*candidates]
+        accepted_nodes, startable_nodes, remaining_candidates = (
+            [*self._accepted_nodes.values()],
+            list[Node](),
+            [*candidates],
+        )
         has_progress = True
         while has_progress:
             has_progress = False
             for node in [*remaining_candidates]:
-                if len(accepted_nodes) + len(startable) >= _MAX_NODES:
-                    return startable
-                if node["id"] not in self._accepted_nodes and self._can_start([*accepted_nodes, *startable, node]):
-                    startable.append(node)
+                if len(accepted_nodes) + len(startable_nodes) >= _MAX_NODES:
+                    return startable_nodes
+                if node["id"] not in self._accepted_nodes and self._can_start(
+                    [*accepted_nodes, *startable_nodes, node]
+                ):
+                    startable_nodes.append(node)
                     remaining_candidates.remove(node)
                     has_progress = True
-        return startable
+        return startable_nodes
 
     def _can_start(self, nodes: Sequence[Node]) -> bool:
         return can_start_early(nodes, self._tools, replan_context=self._replan_context)

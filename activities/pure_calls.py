@@ -104,6 +104,7 @@ class PureCalls:
         self._loaded_values: Mapping[str, LoadedValue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_tools: dict[str, bool] = {}
+        """Tool -> whether its function is async."""
 
     def active_context(self) -> AbstractContextManager[ToolContext]:
         """Return the context manager inside which tools may be called."""

@@ -289,7 +289,7 @@ def find_parties(session: Session, search_text: str, *, entity_type: str, jurisd
 
 
 def _find_terms(text: _SearchText, names: TermNames) -> Findings:
-    """Return the products or roles that a text can mean; terms have no jurisdiction."""
+    """Return the products or roles that a text can mean; these have no jurisdiction."""
     exact_matches = [
         replace(
             _candidate(stored_name, 100, ""),
