@@ -76,7 +76,8 @@ class AccessMiddleware:
         """Return the caller.
 
         Raises:
-            ApiError: the key is missing or unknown. If no key is required: a page of another origin sent the request.
+            ApiError: the key is missing or unknown; or no key is required, and a page of another origin sent the
+                request.
         """
         if _is_public(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE
@@ -130,7 +131,7 @@ def _is_public(path: str) -> bool:
 
 
 def _with_size_limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Any]]:
-    """Return a `receive` that rejects a body over the limit: not every request declares its size."""
+    """Return a `receive` that rejects a body over the limit. Not every request declares the size of its body."""
     size = 0
 
     async def receive_within_limit() -> Message:

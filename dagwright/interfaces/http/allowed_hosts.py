@@ -1,7 +1,7 @@
 """Protection of a gateway without keys against pages of other sites.
 
-A page of another site can make a browser on this machine send requests to the gateway: then `Origin` is that site. With
-DNS rebinding, the page can even read the responses: then `Host` is the host name of that site.
+A page of another site can make a browser on this machine send requests to the gateway. The header `Origin` is then
+that site. With DNS rebinding, the page can even read the responses. The header `Host` is then the name of that site.
 """
 
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ _LOCALHOST = "localhost"
 class AllowedHosts:
     """Hosts of a gateway, and origins that may call it.
 
-    IP addresses are always accepted as hosts: DNS rebinding needs a name.
+    IP addresses are always accepted as hosts, because DNS rebinding needs a name.
 
     Args:
         names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
-        origins: origins of other pages that may call it, such as `https://a.example.com`.
+        origins: origins of other pages that may call the gateway, such as `https://a.example.com`.
         listening_host: host that the gateway listens on, besides `localhost`. Pages of both hosts may use the
             port of the gateway only.
     """

@@ -45,7 +45,7 @@ class AnswerChoice(OpenModel):
 
     index: int
     message: AnswerMessage
-    finish_reason: str | None = Field(default=None, description="`stop`; `tool_calls` if the answer has calls.")
+    finish_reason: str | None = Field(default=None, description="`tool_calls` if the answer has calls, else `stop`.")
 
 
 class ChatCompletion(OpenModel):

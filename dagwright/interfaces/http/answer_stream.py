@@ -9,7 +9,7 @@ from dagwright.client.run_follower import RequestKey, RunMoment, interleave, req
 from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart, node_of_call
 from dagwright.interfaces.http.error_codes import RUN_FAILED_STATUS
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.progress_events import Event, ProgressEvents
+from dagwright.interfaces.http.progress_events import Event, ProgressEventBuilder
 from dagwright.interfaces.http.request_fields import StreamProgress
 from dagwright.interfaces.http.run_outcome import RunOutcome, moments
 from dagwright.interfaces.http.sse import Events
@@ -42,10 +42,10 @@ class ReceivedAnswer:
         self._node = mark.node
         """Node that wrote the last text."""
         self._resumed_at = mark
-        """Position when the client connected; `NO_TEXT` once it has received more text."""
+        """Position when the client connected; `NO_TEXT` once the client has received more text."""
 
     async def forget_superseded_text(self, context: "GatewayContext", run: str) -> None:
-        """Forget the text that the client received before this connection if it is no longer part of the answer.
+        """Forget the text that the client received before this connection, if it is no longer part of the answer.
 
         Raises:
             RPCError: the server does not respond.
@@ -54,15 +54,15 @@ class ReceivedAnswer:
             # The next text then restarts the answer, and is not the text of the next turn.
             self._node, self._resumed_at = "", NO_TEXT
 
-    def text_for(self, piece: TextPart) -> str:
-        """Return the text to send for a piece, with a separator if the piece does not continue the previous text."""
-        previous_node, self._node, self._resumed_at = self._node, piece.node, NO_TEXT
+    def text_for(self, part: TextPart) -> str:
+        """Return the text to send for a part, with a separator if the part does not continue the previous text."""
+        previous_node, self._node, self._resumed_at = self._node, part.node, NO_TEXT
         # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
-        is_other_node = node_of_call(previous_node) != node_of_call(piece.node)
+        is_other_node = node_of_call(previous_node) != node_of_call(part.node)
         is_next_turn = is_other_node and is_turn(previous_node.rpartition("/")[2])
-        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.restarts else ""
-        self.total_characters += len(separator) + len(piece.text)
-        return separator + piece.text
+        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if part.restarts else ""
+        self.total_characters += len(separator) + len(part.text)
+        return separator + part.text
 
     def remaining_text(self, outcome: RunOutcome) -> str:
         """Return the text that is still to be sent at the end: the rest of the answer, or the questions."""
@@ -96,7 +96,7 @@ class AnswerStream:
         self._has_progress = progress is not StreamProgress.CONTENT
         self._is_buffered = is_buffered
         self._answer = ReceivedAnswer(self.cursor.mark, total_characters=self.cursor.total_characters)
-        self._progress = ProgressEvents(run, progress, checksums=self.cursor.run_checksums)
+        self._progress = ProgressEventBuilder(run, progress, checksums=self.cursor.run_checksums)
         self._last_moment: RunMoment | None = None
 
     def opening_events(self, events: Sequence[T]) -> Iterator[T]:
@@ -112,7 +112,10 @@ class AnswerStream:
     async def follow(
         self, context: "GatewayContext", *, answered_requests: Collection[RequestKey]
     ) -> AsyncGenerator[RunMoment | TextPart, None]:
-        """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
+        """Yield the moments of the run and the parts of its answer, up to the last moment; raises as `moments`.
+
+        A moment is the run at one time. At the last moment, the run has ended or waits for an answer.
+        """
         run, after = self.cursor.run, self.cursor.history_position
         if after is not None and self._has_progress:
             self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(after.cursor)
@@ -142,8 +145,8 @@ class AnswerStream:
         One event of the stream contains all of them.
 
         Args:
-            error: the error that replaces the answer. After an error of the stream there are no events: the client
-                resumes.
+            error: the error that replaces the answer. If only the stream failed, there are no events, because the
+                client resumes the stream.
         """
         if self._last_moment is None or (error is not None and not _is_final(error)):
             return []
@@ -151,9 +154,9 @@ class AnswerStream:
         self.cursor = replace(self.cursor, run_checksums=self._progress.checksums)
         return events
 
-    def text_of(self, piece: TextPart) -> str:
-        """Return the text to send for a piece of the answer."""
-        text = self._answer.text_for(piece)
+    def text_of(self, part: TextPart) -> str:
+        """Return the text to send for a part of the answer."""
+        text = self._answer.text_for(part)
         self._move_cursor()
         return text
 

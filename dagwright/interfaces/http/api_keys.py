@@ -49,8 +49,8 @@ class Key:
 
     Args:
         id: the part of the key that may be shown.
-        owner: owner of its runs; `*` sees the runs of all owners.
-        scopes: what its callers may do besides reading.
+        owner: owner of the runs that are started with the key; the owner `*` sees the runs of all owners.
+        scopes: what callers with the key may do besides reading.
         sha256: hash of its secret, hexadecimal.
         created_at: RFC 3339 time.
         weight: weight of the owner's runs when worker slots are shared between owners.
@@ -123,7 +123,7 @@ class KeyFile:
         prefix, _, id_and_secret = text.partition("-")
         id, _, secret = id_and_secret.partition("-")
         key = self.keys().get(id)
-        # Compare also for an unknown ID, so that timing does not reveal valid IDs.
+        # The hashes are also compared for an unknown ID, so that timing does not reveal valid IDs.
         is_match = hmac.compare_digest(_hash(secret), _UNMATCHABLE_HASH if key is None else key.sha256)
         return key.caller if key is not None and is_match and prefix == PREFIX else None
 
@@ -151,7 +151,7 @@ class KeyFile:
         return key, f"{PREFIX}-{id}-{secret}"
 
     def remove(self, id: str) -> Key:
-        """Remove a key and return it; gateways reject it from the next request on.
+        """Remove a key and return it. Gateways reject the next request with this key.
 
         Raises:
             KeyRejected: there is no key with that ID.

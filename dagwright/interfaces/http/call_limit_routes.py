@@ -48,8 +48,8 @@ class CallLimitDocument(BaseModel):
     limit: str | None = Field(
         default=None, description="Null if there is no limit, and only `hold_reason` delays the calls."
     )
-    is_declared: bool = Field(description="Whether workers declare it; otherwise it was set at run time.")
-    by: str | None = Field(default=None, description="User name of the person who set it, if known.")
+    is_declared: bool = Field(description="Whether workers declare the limit; otherwise it was set at run time.")
+    by: str | None = Field(default=None, description="User name of the person who set the limit, if known.")
     running: int | None = Field(
         default=None, description="Calls that run under a concurrency limit; null if the limit does not respond."
     )
@@ -86,7 +86,7 @@ async def list_limits(context: ContextDep) -> Response:
 
 @router.put(_PATH, summary="Set a call limit", responses=response_docs(CallLimitDocument, examples.CALL_LIMIT))
 async def put_limit(subject: str, body: CallLimitBody, context: ContextDep) -> Response:
-    """Limit calls across all runs, instead of the limit that workers declare. Workers apply it within 2 s."""
+    """Set a limit of calls across all runs. It replaces the limit that workers declare. Workers apply it within 2 s."""
     tools = KnownTools(context.toolset.declarations(), context.toolset.store, context.settings.task_queue)
     by = context.caller.actor_name or body.by
     return json_response(asdict(await set_limit(context.runs.client, subject, body.limit, tools, by=by)))

@@ -62,7 +62,7 @@ from dagwright.interfaces.http.targets import Target, target_of
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
 UNKNOWN_MODEL = "run"
-"""The `model` of an answer that is requested by run ID: the model ID that the run was started with is not stored."""
+"""The `model` of answers that are requested by run ID. The model ID that the run was started with is not stored."""
 
 
 @router.post(
@@ -239,20 +239,20 @@ async def _events(
         progress=run_request.options.stream_progress,
         is_buffered=run_request.output is not None,
     )
-    chunks = _Chunks(run_request, stream, with_usage=with_usage)
+    chunk_builder = _ChunkBuilder(run_request, stream, with_usage=with_usage)
     for first_delta in stream.opening_events([{"role": "assistant", "content": ""}]):
-        yield chunks.delta(first_delta)
+        yield chunk_builder.delta(first_delta)
     try:
         answered_requests = await asyncio.shield(start_task)
         last_moment: RunMoment | None = None
         async with aclosing(stream.follow(context, answered_requests=answered_requests)) as items:
             async for item in items:
                 if isinstance(item, TextPart):
-                    yield chunks.delta({"content": stream.text_of(item)})
+                    yield chunk_builder.delta({"content": stream.text_of(item)})
                     continue
                 last_moment = item
                 if events := stream.progress_of(last_moment):
-                    yield chunks.delta({}, dagwright={"events": events})
+                    yield chunk_builder.delta({}, dagwright={"events": events})
         assert last_moment is not None
         outcome = await outcome_for_client(context, run_request, last_moment)
     # The status of the response is sent, so errors from here on are events of the stream.
@@ -261,17 +261,17 @@ async def _events(
         if failure is None:
             raise
         if events := stream.final_progress(failure):
-            yield chunks.delta({}, dagwright={"events": events})
+            yield chunk_builder.delta({}, dagwright={"events": events})
         # `None` is serialized as [DONE].
         for body in stream.error_events(failure, [failure.body(), None]):
             yield serialize_event(body, id=str(stream.cursor)) if body is not None else f"id: {stream.cursor}\n{DONE}"
         return
     if (text := stream.remaining_text(outcome)) and not outcome.is_call:
-        yield chunks.delta({"content": text})
+        yield chunk_builder.delta({"content": text})
     if events := stream.final_progress():
-        yield chunks.delta({}, dagwright={"events": events})
+        yield chunk_builder.delta({}, dagwright={"events": events})
     for chunk in stream.closing_events([*_closing_chunks(run_request, outcome, with_usage=with_usage), None]):
-        yield chunks.event(chunk) if chunk is not None else f"id: {stream.cursor}\n{DONE}"
+        yield chunk_builder.event(chunk) if chunk is not None else f"id: {stream.cursor}\n{DONE}"
 
 
 def _closing_chunks(run_request: RunBackedRequest, outcome: RunOutcome, *, with_usage: bool) -> list[dict[str, Any]]:
@@ -287,8 +287,8 @@ def _choice(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-class _Chunks:
-    """Builds the chunks of one stream.
+class _ChunkBuilder:
+    """Builder of the chunks of one stream.
 
     Progress is sent in the field `dagwright` with an empty delta, which every client ignores.
     """
@@ -300,7 +300,7 @@ class _Chunks:
         self._created_at = int(time.time())
 
     def delta(self, delta: Mapping[str, Any], **fields: Any) -> str:
-        """Return an event with a part of the answer and further fields."""
+        """Return an event with a part of the answer, and with these fields of the chunk."""
         return self.event({"choices": [_choice(delta)], **fields})
 
     def event(self, parts: Mapping[str, Any]) -> str:

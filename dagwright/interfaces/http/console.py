@@ -23,7 +23,7 @@ _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Revalidated on each load: a new version is used at once, and an unchanged file costs a 304 response.
+    # Browsers revalidate the files on each load. A new version is used at once; an unchanged file costs a 304 response.
     "Cache-Control": "no-cache",
 }
 

@@ -85,7 +85,7 @@ def text_of(message: ChatMessage) -> str:
     """Return the text of a message.
 
     Raises:
-        ApiError: it has content that is not text.
+        ApiError: the message has content that is not text.
     """
     if message.content is None or isinstance(message.content, str):
         return message.content or ""

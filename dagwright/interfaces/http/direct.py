@@ -26,7 +26,7 @@ async def completion(context: "GatewayContext", body: Mapping[str, Any]) -> Any:
 
 
 async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Start a call of a model, and return its task when it ends or after `START_WAIT_S`.
+    """Start a call of a model. Return its task as soon as the call has ended, at the latest after `START_WAIT_S`.
 
     Raises:
         ModelFailure: the call failed before the task was returned.

@@ -207,7 +207,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
 """Error of a model call -> code. Errors of the gateway's key for the service are server errors."""
 
 
-_PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
+_CODES_OF_EXCEPTIONS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
     (SessionNameInvalid, ErrorCode.INVALID_SESSION_ID, "session_id"),
     (RunIdInvalid, ErrorCode.INVALID_RUN_ID, None),
     (SessionNotFound, ErrorCode.NOT_FOUND, None),
@@ -222,7 +222,7 @@ _PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
 
 def api_error(error: Exception) -> ApiError | None:
     """Return the response for an exception; `None` for a bug."""
-    for kind, code, param in _PLAIN_ERRORS:
+    for kind, code, param in _CODES_OF_EXCEPTIONS:
         if isinstance(error, kind):
             return ApiError(code, str(error), param=param)
     match error:
@@ -317,7 +317,7 @@ def _turn_error(error: TurnRejected) -> ApiError:
 _KNOWN_ERRORS: Sequence[type[Exception]] = (
     RunIdInUse,
     ForkRejected,
-    *(kind for kind, *_ in _PLAIN_ERRORS),
+    *(kind for kind, *_ in _CODES_OF_EXCEPTIONS),
     ApiError,
     ModelFailure,
     GoalRejected,

@@ -45,12 +45,12 @@ class NodeState(OpenModel):
     attempts: int = Field(description="Number of attempts.")
     result: Any = Field(default=None, description="By reference if over 8 KiB.")
     error: NodeFailure | None = None
-    reason: str | None = Field(default=None, description="Why it waits, or was skipped or blocked.")
+    reason: str | None = Field(default=None, description="Why the node waits, or was skipped or blocked.")
     started_at: str | None = None
     ended_at: str | None = None
     items: JsonObject | None = Field(default=None, description="Items of a node with `for_each`.")
     lineage: JsonObject | None = Field(default=None, description="Where the result comes from.")
-    usage: JsonObject | None = Field(default=None, description="Tokens and cost of its model calls.")
+    usage: JsonObject | None = Field(default=None, description="Tokens and cost of the model calls of the node.")
 
 
 class NodeEventDocument(OpenModel):

@@ -1,4 +1,4 @@
-"""Questions of runs to people as function calls in OpenAI's form; the results of the calls are the answers.
+"""Questions (open requests of runs to people) as function calls in OpenAI's form; the call results are the answers.
 
 Pure. A completion with questions has one call of `answer_feedback` per question. The arguments of a call are the
 question and the JSON Schema of its answer. The content of the completion is the text of the questions, for clients that
@@ -36,18 +36,18 @@ _SHOWN_FIELDS = (
     "tool",
     "arguments",
 )
-"""Fields of a request in the arguments of its call."""
+"""Fields of a question that the arguments of its call contain."""
 
 
 def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
-    """Return whether the client of a request accepts calls of `answer_feedback`.
+    """Return whether the client of a chat request accepts calls of `answer_feedback`.
 
-    A request without tools allows them: its client does not execute tools. If a request has only other tools, its
-    client is usually a framework. Frameworks answer unknown calls with an error text, which would be taken for the
-    answer of a person.
+    A chat request without tools allows these calls, because its client does not execute tools. If a chat request has
+    only other tools, its client is usually a framework. Frameworks answer unknown calls with an error text, which
+    would be taken for the answer of a person.
 
     Args:
-        is_structured: whether the answer has a schema: then the request must declare `answer_feedback`.
+        is_structured: whether the answer has a schema. The chat request must then declare `answer_feedback`.
     """
     choice = body.tool_choice
     if "none" in (choice, body.function_call):
@@ -61,9 +61,9 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
 
 
 def reject_undeclared_function(body: ChatBody) -> None:
-    """Raise `ApiError` if a request declares functions, but not `answer_feedback`.
+    """Raise `ApiError` if a chat request declares functions, but not `answer_feedback`.
 
-    In this case, its results of `answer_feedback` are error texts of a framework, not answers of a person.
+    The results of `answer_feedback` in such a chat request are error texts of a framework, not answers of a person.
     """
     if (declared_names := _declared_functions(body)) and ANSWER_FUNCTION not in declared_names:
         message = (
@@ -83,7 +83,7 @@ def _function_names(tools: Any) -> list[str]:
 
 
 def requests_sent_as_calls(requests: Sequence[RequestDocument], *, allows_calls: bool) -> list[RequestDocument]:
-    """Return the requests that a client may answer with a call result."""
+    """Return the questions that a client may answer with the result of a call."""
     return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
 
 

@@ -26,12 +26,12 @@ router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     """Return a page of the open requests in all runs of the caller."""
-    open_page = await context.runs.inbox(
+    inbox_page = await context.runs.inbox(
         limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.cursor
     )
-    data = [request_document(request) for request in open_page.requests]
-    omitted = [{"run_id": run, "count": count} for run, count in open_page.omitted.items()]
-    return {"object": "list", "data": data, **next_page(open_page.cursor), "omitted": omitted}
+    data = [request_document(request) for request in inbox_page.requests]
+    omitted = [{"run_id": run, "count": count} for run, count in inbox_page.omitted.items()]
+    return {"object": "list", "data": data, **next_page(inbox_page.cursor), "omitted": omitted}
 
 
 @router.get(

@@ -37,7 +37,7 @@ def _string_header(description: str, **schema: Any) -> HeaderDescription:
 
 _RESPONSE_HEADERS = {
     "X-Run-Id": _string_header("The run that answers."),
-    "X-Session-Id": _string_header("The session that the run is a turn of."),
+    "X-Session-Id": _string_header("The session of which the run is a turn."),
     "X-Routing-Mode": _string_header("Whether the model or a run answered.", enum=["direct", "orchestration"]),
     "Retry-After": {
         "description": "Seconds after which the client may retry.",

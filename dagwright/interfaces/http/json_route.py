@@ -55,7 +55,7 @@ class JsonRequest(Request):
             return
         count_bound = value_count_bound(body, max_values=max_values)
         if count_bound > max_values:
-            # An empty list counts twice.
+            # The bound counts an empty list twice, so the body may have fewer values.
             message = f"the body may have at most {max_values:,} JSON values"
             raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
         if count_bound <= _LARGE_VALUE_COUNT and len(body) <= _LARGE_BYTES:
@@ -74,7 +74,7 @@ class JsonRequest(Request):
 class JsonRoute(APIRoute):
     """A route that checks the scopes of the caller, then the size of the body, and then parses it.
 
-    FastAPI itself reads the body before any dependency of the route runs.
+    Without this class, FastAPI would read the body before the dependencies of the route run.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -92,7 +92,7 @@ class JsonRoute(APIRoute):
                 check_scopes(context, request)
             json_request = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
-            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key_id, limits_waiting=True)
+            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key_id, rejects_if_busy=True)
             await json_request.read_json(max_values=limit.max_values, hold_lock=hold_lock)
             return await handler(json_request)
 

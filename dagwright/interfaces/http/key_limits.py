@@ -16,14 +16,17 @@ _MIB = 1024 * _KIB
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """Maximum size of a body, and maximum number of its JSON values: a parsed value takes up to 60 times its bytes."""
+    """Maximum size of a body, and maximum number of its JSON values.
+
+    The number is limited because a parsed value takes up to 60 times its bytes.
+    """
 
     max_bytes: int
     max_values: int
 
 
 _COMPLETION_LIMIT = BodyLimit(32 * _MIB, 100_000)
-"""Images are large strings. The messages and tools of a conversation have a few thousand values."""
+"""Allows images, which are large strings. The messages and tools of a conversation have a few thousand values."""
 _PLAN_LIMIT = BodyLimit(8 * _MIB, 1_000_000)
 """The largest supported plan has 50,000 nodes."""
 BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
@@ -108,7 +111,7 @@ class InvalidKeyCounter:
     _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
 
     def count(self, address: str) -> float:
-        """Count a request; return the seconds until the address may send another, 0 if this request was allowed."""
+        """Count a request. Return the seconds until the address may send a request; 0 if this request is allowed."""
         now, network = self.clock(), _network_of(address)
         bucket = self._buckets.setdefault(network, _Bucket(float(self.per_minute), now))
         self._buckets.move_to_end(network)

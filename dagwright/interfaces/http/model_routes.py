@@ -20,7 +20,10 @@ from dagwright.planning.model_calls.model_failure import ModelFailure
 
 router = APIRouter(tags=["models"], route_class=JsonRoute)
 MODEL_LIST_TIMEOUT_S = 5.0
-"""Timeout for the model list of the service; after it, only the gateway's models and `DAGWRIGHT_MODEL` are listed."""
+"""Timeout for the model list of the service.
+
+If it expires, only the gateway's models and `DAGWRIGHT_MODEL` are listed.
+"""
 CREATED = 1_767_225_600
 """2026-01-01: `created` of all models. OpenAI's schema requires a time, which models and templates do not have.
 

@@ -59,7 +59,7 @@ class PlanChecks:
             ApiError: too many large plans of this key wait for their check.
         """
         is_large = size_bytes > IN_PROCESS_BYTES
-        async with self.hold_lock(key_id, limits_waiting=is_large):
+        async with self.hold_lock(key_id, rejects_if_busy=is_large):
             if not is_large:
                 return await asyncio.to_thread(function, *args, **keywords)
             try:
@@ -70,17 +70,17 @@ class PlanChecks:
                 raise _too_large_error("checking the plan takes too much memory") from None
 
     @asynccontextmanager
-    async def hold_lock(self, key_id: str | None, *, limits_waiting: bool = False) -> AsyncIterator[None]:
+    async def hold_lock(self, key_id: str | None, *, rejects_if_busy: bool = False) -> AsyncIterator[None]:
         """Hold the lock of a key, while a plan is checked or a large body is parsed.
 
         Args:
-            limits_waiting: whether to reject a request if too many requests of the key wait.
+            rejects_if_busy: whether to reject a request if too many requests of the key wait.
 
         Raises:
             ApiError: too many requests of the key wait.
         """
         key_lock = self._locks.setdefault(key_id, _KeyLock())
-        if limits_waiting and key_lock.lock.locked() and key_lock.waiting_count >= MAX_WAITING_REQUESTS:
+        if rejects_if_busy and key_lock.lock.locked() and key_lock.waiting_count >= MAX_WAITING_REQUESTS:
             raise rate_limit_error(
                 "a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S
             )

@@ -115,7 +115,7 @@ def _find_published_plan(context: GatewayContext, name: str, *, param: str) -> T
     template = context.templates.get(name)
     if template is None:
         reject_unusable(context, name, param=param)
-        hint = suggestion(name, list(context.templates)) or "GET /v1/models lists them as plan/NAME"
+        hint = suggestion(name, list(context.templates)) or "GET /v1/models lists the published plans as plan/NAME"
         raise ApiError(ErrorCode.NOT_FOUND, f"no plan {name!r:.80} is published: {hint}", param=param)
     return template
 

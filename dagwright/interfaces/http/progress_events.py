@@ -2,9 +2,10 @@
 
     {"type": "node.completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
-Types are those of `dagwright.events`: `node.STATE`, `run.STATE` and `feedback.requested`. For a node that starts and
-ends between two moments, the start and the end are sent; other intermediate states are omitted. The events of one
-moment are sent together, so that a dropped connection cannot split them.
+Types are those of `dagwright.events`: `node.STATE`, `run.STATE` and `feedback.requested`. A moment is a state of
+the run that the gateway has read. For a node that starts and ends between two moments, the start and the end are sent;
+other intermediate states are omitted. The events of one moment are sent together, so that a dropped connection cannot
+split them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,12 +25,12 @@ Event = Mapping[str, Any]
 _STATUSES_WITH_RESULT = (NodeStatus.COMPLETED, NodeStatus.FAILED)
 
 
-class ProgressEvents:
+class ProgressEventBuilder:
     """Turns the moments of one run into progress events.
 
     Args:
         run: ID of the run.
-        detail: detail of the events; there are none for `content`.
+        detail: what the events contain; for `content`, there are no events.
         checksums: checksums of the run status and open requests that the client has received.
     """
 
@@ -49,7 +50,7 @@ class ProgressEvents:
     def events(self, moment: RunMoment) -> Iterator[Event]:
         """Yield the events of a moment: the status `running` first, then changes of nodes, then any other status.
 
-        The status of the last moment is omitted, because the answer is sent before it. See `status_events`.
+        The status of the last moment is omitted, because `status_events` yields this status after the answer.
         """
         if self._detail is StreamProgress.CONTENT:
             return
@@ -62,7 +63,7 @@ class ProgressEvents:
             yield from self.status_events(moment)
 
     def status_events(self, moment: RunMoment) -> Iterator[Event]:
-        """Yield the open requests and the status of the run, as far as they changed."""
+        """Yield the open requests and the status of the run if they have changed."""
         if self._detail is StreamProgress.CONTENT:
             return
         status, open_requests = str(moment.view.status), {request_key(request) for request in moment.requests}

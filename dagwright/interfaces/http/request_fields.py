@@ -24,7 +24,7 @@ from dagwright.protocol.run_labels import METADATA, TagsInvalid, checked_tags
 
 JsonObject = dict[str, Any]
 JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]
-"""Pydantic reports only the first invalid object: reporting an error for each of 100,000 takes seconds."""
+"""With `fail_fast`, pydantic reports only the first invalid object. Reporting 100,000 errors would take seconds."""
 
 
 class RoutingMode(StrEnum):
@@ -137,7 +137,7 @@ class ChatBody(BaseModel):
         description="Whether a run or the model answers. Default: a run for plans, agents and profiles, else the "
         "model.",
     )
-    session_id: str | None = Field(default=None, description="Session that this request is a turn of.")
+    session_id: str | None = Field(default=None, description="Session of which this request is a turn.")
     stream_progress: StreamProgressField = Field(
         default=None, description="Content of a stream in addition to the answer."
     )
@@ -164,7 +164,7 @@ def _document_headers(
         RoutingModeField, Header(alias="X-Routing-Mode", description="Whether a run or the model answers.")
     ] = None,
     session_id: Annotated[
-        str | None, Header(alias="X-Session-Id", description="Session that this request is a turn of.")
+        str | None, Header(alias="X-Session-Id", description="Session of which this request is a turn.")
     ] = None,
     stream_progress: Annotated[
         StreamProgressField,
@@ -215,8 +215,8 @@ class GatewayOptions:
         session: name of the session; `None` for a run outside sessions.
         inputs: inputs of a plan; `None` if the message has them.
         run_model: model used by the run; `None` for the model of the settings.
-        deadline_s: maximum seconds of the run. Here and in the next three fields, `None` means the default.
-        max_rounds, worker_timeout_s, synthesis: options of a run in rounds.
+        deadline_s: maximum seconds of the run; `None` for the default.
+        max_rounds, worker_timeout_s, synthesis: options of a run in rounds; `None` for the default.
         idempotency_key: the `Idempotency-Key`.
         metadata: metadata of the run, not validated.
     """
@@ -253,12 +253,12 @@ def gateway_options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Gate
         options[name] = next((value for value in values if value is not None and value != ""), None)
     return GatewayOptions(
         routing_mode=_parse_choice(RoutingMode, "routing_mode", options["routing_mode"]),
-        session=_checked_text("session_id", options["session_id"]),
+        session=_parse_text("session_id", options["session_id"]),
         stream_progress=_parse_choice(StreamProgress, "stream_progress", options["stream_progress"])
         or StreamProgress.CONTENT,
         cancel_on_disconnect=_parse_flag("cancel_on_disconnect", options["cancel_on_disconnect"]),
         inputs=_parse_object("inputs", options["inputs"]),
-        run_model=_checked_text("run_model", options["run_model"]),
+        run_model=_parse_text("run_model", options["run_model"]),
         deadline_s=duration_seconds("deadline", options["deadline"]),
         max_rounds=_parse_max_rounds(options["max_rounds"]),
         worker_timeout_s=duration_seconds("worker_timeout", options["worker_timeout"]),
@@ -323,7 +323,7 @@ def _parse_choice(choices: type[StrEnum], name: str, value: Any) -> Any:
         raise _invalid_field_error(name, f"must be {', '.join(choices)}, not {value!r:.60}") from None
 
 
-def _checked_text(name: str, value: Any) -> str | None:
+def _parse_text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _invalid_field_error(name, f"must be a string, not {value!r:.60}")
     return value
@@ -338,7 +338,7 @@ def _parse_flag(name: str, value: Any) -> bool:
 
 
 def _parse_object(name: str, value: Any) -> Mapping[str, Any] | None:
-    # `metadata` has strings only.
+    # In `metadata`, clients can send only strings.
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -350,12 +350,12 @@ def _parse_object(name: str, value: Any) -> Mapping[str, Any] | None:
 
 
 def duration_seconds(name: str, value: Any) -> float | None:
-    """Return the seconds of a duration field; `None` if it is absent.
+    """Return the seconds of a duration field; `None` if the field is absent.
 
     Raises:
-        ApiError: it is not a duration.
+        ApiError: the value is not a duration.
     """
-    text = _checked_text(name, value)
+    text = _parse_text(name, value)
     try:
         return None if text is None else parse_duration(text).total_seconds()
     except ValueError as error:
@@ -363,7 +363,7 @@ def duration_seconds(name: str, value: Any) -> float | None:
 
 
 def _parse_max_rounds(value: Any) -> int | None:
-    # `metadata` has strings only.
+    # In `metadata`, clients can send only strings.
     is_number = isinstance(value, str) and value.isdecimal() and len(value) <= _MAX_DIGITS
     number = int(value) if is_number else value
     try:

@@ -31,7 +31,7 @@ from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 
 _PREFIX = "resp_"
 _NO_CALLS_SUFFIX = "~"
-"""ID suffix of a response whose request allows no calls of `answer_feedback`; not a base64 character."""
+"""ID suffix of a response whose request allows no calls of `answer_feedback`. `~` is not a base64 character."""
 _COMMON_FIELDS = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
     *GATEWAY_FIELDS,
@@ -131,7 +131,7 @@ def unknown_reference_error(index: int) -> ApiError:
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
-    """Return the run that asked, if the input has function results and refers to their calls by item IDs only."""
+    """Return the run that asked the question, if the input refers to the calls of its function results by ID only."""
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
@@ -145,13 +145,13 @@ def run_of_referenced_question(body: ResponseBody) -> str | None:
 
 
 def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_REFERENCES) -> ChatBody:
-    """Convert a request to a chat completion.
+    """Convert the body of a response request to the body of a chat request.
 
     Args:
         references: run -> its answer, for referenced messages; references to other runs are omitted.
 
     Raises:
-        ApiError: neither a run nor a chat completion supports the request.
+        ApiError: neither a run nor the chat completions API supports the request.
     """
     if body.conversation is not None:
         message = "conversations are not supported: use session_id, or send previous_response_id"
@@ -463,6 +463,6 @@ def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def text_delta(item: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Return the event for a piece of the text of a message item."""
+    """Return the event for a part of the text of a message item."""
     content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
     return {"type": "response.output_text.delta", **content_position, "delta": text, "logprobs": []}

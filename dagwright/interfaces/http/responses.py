@@ -121,7 +121,7 @@ async def create_response(
     if body.stream:
         # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
-    # The turns of a session replace referenced messages.
+    # In a session, its stored turns replace the referenced messages.
     answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
     chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
@@ -294,7 +294,7 @@ async def _referenced_answers(context: GatewayContext, body: ResponseBody) -> di
         except (RunNotFound, RunIdInvalid):
             raise unknown_reference_error(index) from None
 
-    # The planner ignores older answers.
+    # Only the last answers are read, because the planner ignores older answers.
     last_runs = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
     answers = await asyncio.gather(*(answer_of(run, index) for run, index in last_runs))
     return {run: answer for (run, _), answer in zip(last_runs, answers, strict=True)}
@@ -398,7 +398,7 @@ async def _events(
     def progress_event(events: Sequence[Event]) -> Mapping[str, Any]:
         progress_field = {"dagwright": {"events": events}}
         if stream.cursor.opening_count > len(first_events):
-            # Client libraries would drop the message item after another event with a response that has no output.
+            # After an event with a response without output, client libraries would drop the started message item.
             return {**text_delta(item, ""), **progress_field}
         # The instructions may be long, and are already in the first event.
         return {"type": _IN_PROGRESS, "response": {**response, "instructions": None}, **progress_field}

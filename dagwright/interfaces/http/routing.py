@@ -20,7 +20,7 @@ from dagwright.planning.model_calls.model_requests import CallLabels, ModelCall,
 
 MAX_TOOLS = 40
 MAX_REQUEST_CHARACTERS = 4_000
-"""Maximum length of the request in the prompt. The start of a request shows the subject."""
+"""Maximum length of the request in the prompt. A longer request is cut, because its start shows the subject."""
 PURPOSE = "route"
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",

@@ -9,7 +9,7 @@ from dagwright.client.run_follower import RunMoment
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.history.moment_facts import TaskState, has_started
 from dagwright.history.run_view import RunView
-from dagwright.interfaces.http.progress_events import ProgressEvents
+from dagwright.interfaces.http.progress_events import ProgressEventBuilder
 from dagwright.interfaces.http.request_fields import StreamProgress
 from tests.support.scripted_run import approval_requests
 
@@ -21,7 +21,7 @@ def moment(state: TaskState, record: Record, *, status: str = "running", request
     return RunMoment(view, ("sum",), approval_requests(requests), {"sum": state})
 
 
-def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
+def events_of(progress: ProgressEventBuilder, moment: RunMoment) -> list[tuple[str, Any]]:
     status_events = progress.status_events if moment.has_ended_or_waits else lambda _: ()
     all_events = [cast("Any", event) for source in (progress.events, status_events) for event in source(moment)]
     return [(event["type"], event["data"].get("result")) for event in all_events]
@@ -31,12 +31,12 @@ DONE_RECORD = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_
 READY_STATE, READY_RECORD = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
 
 
-def resumed_progress(first_stream: ProgressEvents) -> ProgressEvents:
-    return ProgressEvents("run-1", StreamProgress.PROGRESS, checksums=first_stream.checksums)
+def resumed_progress(first_stream: ProgressEventBuilder) -> ProgressEventBuilder:
+    return ProgressEventBuilder("run-1", StreamProgress.PROGRESS, checksums=first_stream.checksums)
 
 
 def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
-    progress = ProgressEvents("run-1", StreamProgress.FULL)
+    progress = ProgressEventBuilder("run-1", StreamProgress.FULL)
     running_moment = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE_RECORD)
     assert events_of(progress, running_moment) == [("run.running", None), ("node.started", None)]
     assert events_of(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD)) == [("node.completed", 3)]
@@ -44,7 +44,7 @@ def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
     waiting_moment = moment(READY_STATE, READY_RECORD, status="waiting", requests=("check",))
-    first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
+    first_stream = ProgressEventBuilder("run-1", StreamProgress.PROGRESS)
     request_events = [("feedback.requested", None), ("run.waiting", None)]
     assert events_of(first_stream, waiting_moment) == [("node.ready", None), *request_events]
     assert events_of(resumed_progress(first_stream), waiting_moment) == [("node.ready", None)]
@@ -54,11 +54,11 @@ def test_run_is_reported_again_only_if_it_has_changed() -> None:
 def test_past_states_are_omitted_except_starts_and_ends() -> None:
     end_moment = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD, status="completed")
     end_events = [("node.completed", None), ("run.completed", None)]
-    assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), end_moment) == [
+    assert events_of(ProgressEventBuilder("run-1", StreamProgress.PROGRESS), end_moment) == [
         ("node.started", None),
         *end_events,
     ]
-    first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
+    first_stream = ProgressEventBuilder("run-1", StreamProgress.PROGRESS)
     assert events_of(first_stream, moment(READY_STATE, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
     resumed_stream = resumed_progress(first_stream)
     resumed_stream.started_tasks.add("sum")
@@ -67,7 +67,7 @@ def test_past_states_are_omitted_except_starts_and_ends() -> None:
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     request_events = [("feedback.requested", None)]
-    first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
+    first_stream = ProgressEventBuilder("run-1", StreamProgress.PROGRESS)
     assert events_of(first_stream, moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
     second_stream = resumed_progress(first_stream)
     assert events_of(second_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
