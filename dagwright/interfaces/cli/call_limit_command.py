@@ -9,24 +9,24 @@ from dagwright.interfaces.cli.command_connection import command_settings, open_c
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.steering_commands import CallLimitRequest
+from dagwright.interfaces.cli.steering_commands import CallLimitArguments
 from dagwright.interfaces.cli.tool_command import known_tools
 
 
-def set_call_limit(request: CallLimitRequest, output: Output) -> int:
+def set_call_limit(arguments: CallLimitArguments, output: Output) -> int:
     """Set a limit at run time.
 
     Raises:
         CommandError: the subject or the limit is invalid.
     """
     settings = command_settings()
-    by = author_name(request.by)
+    by = author_name(arguments.by)
 
     async def work(_: InterruptHandling) -> int:
-        tools = known_tools(settings, request.tools)
+        tools = known_tools(settings, arguments.tools)
         async with open_command_connection(settings, output) as connection:
             try:
-                limit = await set_limit(connection.client, request.subject, " ".join(request.limits), tools, by=by)
+                limit = await set_limit(connection.client, arguments.subject, " ".join(arguments.limits), tools, by=by)
             except CommandRejected as error:
                 raise CommandError(str(error)) from None
         output.outcome(f"{limit.subject} is limited to {limit.limit}", subject=limit.subject)

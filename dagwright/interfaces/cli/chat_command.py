@@ -44,7 +44,7 @@ from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import RunFollower
-from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
+from dagwright.interfaces.cli.goal_commands import AskRequest, ChatArguments
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_request import prepare_turn
@@ -78,7 +78,7 @@ _PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
 _QUIT = ("/quit", "/exit", "/bye")
 
 
-def chat(request: ChatRequest, output: Output) -> int:
+def chat(arguments: ChatArguments, output: Output) -> int:
     """Answer messages until the input ends, and return the exit code.
 
     Raises:
@@ -86,12 +86,12 @@ def chat(request: ChatRequest, output: Output) -> int:
         SessionNameInvalid: the session name is invalid.
     """
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    name = session_name(request.session) if request.session is not None else _new_session_name()
-    ask_request = request.ask_request()
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
+    name = session_name(arguments.session) if arguments.session is not None else _new_session_name()
+    ask_request = arguments.ask_request()
     # Invalid options are reported before there is a server.
     prepare_turn(replace(ask_request, text="Hello."), toolset, output)
-    require_model(request.model, settings, toolset, is_detached=False)
+    require_model(arguments.model, settings, toolset, is_detached=False)
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset) as connection, AsyncExitStack() as stack:
@@ -100,7 +100,7 @@ def chat(request: ChatRequest, output: Output) -> int:
             resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
             chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
-            code = await chat_loop.answer_messages(name, is_new=request.session is None)
+            code = await chat_loop.answer_messages(name, is_new=arguments.session is None)
             # Steps that do not end in time are abandoned, but their runs continue.
             interrupt_handling.exit_watchdog.start(code)
             if code == ExitCode.INTERRUPTED:

@@ -29,7 +29,7 @@ from dagwright.interfaces.cli.plan_input import (
     read_raw_sources,
     read_sources,
 )
-from dagwright.interfaces.cli.run_commands import CheckRequest
+from dagwright.interfaces.cli.run_commands import CheckArguments
 from dagwright.plans.preparation import check_plan, check_size, check_written_plan, notes_of_context, policy_problems
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset, references_of
@@ -96,10 +96,10 @@ IDS_SHOWN = 12
 LEVELS_SHOWN = 30
 
 
-def check(request: CheckRequest, output: Output) -> int:
-    """Check every plan of the request and return the exit code, which is 2 if any plan is invalid."""
+def check(arguments: CheckArguments, output: Output) -> int:
+    """Check every plan that the arguments name. Return the exit code: 2 if any plan is invalid."""
     with _without_garbage_collection():
-        return _check(request, output)
+        return _check(arguments, output)
 
 
 @contextmanager
@@ -114,20 +114,20 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _check(request: CheckRequest, output: Output) -> int:
-    references = references_of(request.tools, request.agents)
+def _check(arguments: CheckArguments, output: Output) -> int:
+    references = references_of(arguments.tools, arguments.agents)
     tools = load_toolset(load_settings(), references).declarations()
-    context = parse_context(request.context)
-    policy = read_policy(request.policy_file) or default_policy("person")
+    context = parse_context(arguments.context)
+    policy = read_policy(arguments.policy_file) or default_policy("person")
     code = ExitCode.COMPLETED
-    for source in (read_raw_sources if request.is_repairing else read_sources)(request.plans):
+    for source in (read_raw_sources if arguments.is_repairing else read_sources)(arguments.plans):
         repairs: Sequence[Repair] | None = None
         try:
-            if request.is_repairing:
-                checked_plan, repairs = _repair_plan(source, request, tools=tools, context=context)
-                compiled_plan = None if request.allows_unknown_tools else check_size(checked_plan)
+            if arguments.is_repairing:
+                checked_plan, repairs = _repair_plan(source, arguments, tools=tools, context=context)
+                compiled_plan = None if arguments.allows_unknown_tools else check_size(checked_plan)
             else:
-                checked_plan, compiled_plan = _check_plan(source, request, tools=tools, context=context)
+                checked_plan, compiled_plan = _check_plan(source, arguments, tools=tools, context=context)
             if problems := policy_problems(checked_plan, policy):
                 raise PlanInvalid(problems)
         except PlanInvalid as invalid:
@@ -135,7 +135,7 @@ def _check(request: CheckRequest, output: Output) -> int:
             _write_problems(source, invalid, output)
         else:
             document = check_document(checked_plan, source, compiled_plan=compiled_plan, repairs=repairs)
-            if request.is_compensating and compiled_plan is not None:
+            if arguments.is_compensating and compiled_plan is not None:
                 document["notes"] += [note.to_json() for note in compensation_notes(compiled_plan)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked_plan, context)]
             _write_document(document, output)
@@ -144,7 +144,7 @@ def _check(request: CheckRequest, output: Output) -> int:
 
 def _repair_plan(
     source: PlanSource,
-    request: CheckRequest,
+    arguments: CheckArguments,
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
@@ -155,25 +155,29 @@ def _repair_plan(
     return check_written_plan(
         str(source.plan),
         tools,
-        dialect=request.dialect,
+        dialect=arguments.dialect,
         context=context,
-        allow_unknown_tools=request.allows_unknown_tools,
+        allow_unknown_tools=arguments.allows_unknown_tools,
     )
 
 
 def _check_plan(
     source: PlanSource,
-    request: CheckRequest,
+    arguments: CheckArguments,
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
 ) -> tuple[CheckedPlan, CompiledPlan | None]:
     """Return a valid plan and its compiled form, which is `None` if unknown tools are allowed."""
     checked_plan = check_plan(
-        source.plan, tools, dialect=request.dialect, context=context, allow_unknown_tools=request.allows_unknown_tools
+        source.plan,
+        tools,
+        dialect=arguments.dialect,
+        context=context,
+        allow_unknown_tools=arguments.allows_unknown_tools,
     )
     # The size limit depends on the effects of the tools, which are unknown for unknown tools.
-    return checked_plan, None if request.allows_unknown_tools else check_size(checked_plan)
+    return checked_plan, None if arguments.allows_unknown_tools else check_size(checked_plan)
 
 
 def check_document(

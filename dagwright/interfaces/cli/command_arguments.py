@@ -15,7 +15,7 @@ _FILE_FIELDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ShowRequest:
+class ShowArguments:
     """Arguments of the commands that show a run."""
 
     workflow_id: str
@@ -27,7 +27,7 @@ class ShowRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RunActionRequest:
+class RunActionArguments:
     """Arguments of `cancel`, `pause` and `resume`."""
 
     workflow_id: str
@@ -36,7 +36,7 @@ class RunActionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsRequest:
+class LimitsArguments:
     """Arguments of `limits` and `policy`. `deadline` is an unparsed duration or `none`; `budget` is unparsed text."""
 
     workflow_id: str
@@ -49,7 +49,7 @@ class LimitsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeActionRequest:
+class NodeActionArguments:
     """Arguments of the commands that change a node; `arguments` and `result` are JSON texts."""
 
     workflow_id: str
@@ -62,7 +62,7 @@ class NodeActionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class AddNodesRequest:
+class AddNodesArguments:
     """Arguments of `add-nodes`."""
 
     workflow_id: str
@@ -70,14 +70,14 @@ class AddNodesRequest:
     by: str | None = None
 
 
-def reject_lone_surrogates(request: object) -> None:
-    """Reject a request with a text that is not valid UTF-8, because no plan, ID or history can store such a text.
+def reject_lone_surrogates(arguments: object) -> None:
+    """Reject arguments with a text that is not valid UTF-8, because no plan, ID or history can store such a text.
 
     Raises:
         CommandError: a text is not valid UTF-8.
     """
-    for field in fields(request) if is_dataclass(request) else ():
-        value = getattr(request, field.name)
+    for field in fields(arguments) if is_dataclass(arguments) else ():
+        value = getattr(arguments, field.name)
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
         invalid_text = next(
             (text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), None

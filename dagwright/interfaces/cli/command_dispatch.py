@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.shared_options import Json, NoColor
 _OUTPUT_OPTIONS = {"json": Json, "no_color": NoColor}
 
 
-def call(module: str, function: str, request: object, output: Output, *, extra: str | None = None) -> int:
+def call(module: str, function: str, arguments: object, output: Output, *, extra: str | None = None) -> int:
     """Import the module of a command and call its function, which returns the exit code.
 
     Args:
@@ -26,23 +26,23 @@ def call(module: str, function: str, request: object, output: Output, *, extra: 
         extra: the extra with the libraries that the module imports.
 
     Raises:
-        CommandError: a text of the request is not valid UTF-8.
+        CommandError: a text in the arguments is not valid UTF-8.
         MissingExtra: the extra is not installed.
     """
     if extra is not None:
         require_extra(extra)
-    reject_lone_surrogates(request)
+    reject_lone_surrogates(arguments)
     # Tools are loaded and run in this process, and may print.
     with output.reserve_stdout():
         command_function = getattr(
             importlib.import_module(module if "." in module else f"dagwright.interfaces.cli.{module}"), function
         )
-        code: int = command_function(request, output)
+        code: int = command_function(arguments, output)
     return code
 
 
 def command(
-    request_type: type[Any],
+    arguments_type: type[Any],
     module: str,
     function: str,
     *,
@@ -53,19 +53,19 @@ def command(
     """Return a function for typer whose arguments and options are the fields of a dataclass.
 
     Args:
-        request_type: dataclass whose annotations contain the typer arguments and options. The type of a repeatable
+        arguments_type: dataclass whose annotations contain the typer arguments and options. The type of a repeatable
             option is `Sequence`.
         module, function, extra: as in `call`.
         summary: help of the command.
         output_options: any of `json` and `no_color`.
     """
-    hints = get_type_hints(request_type, include_extras=True)
-    parameters = [_parameter(field.name, hints[field.name], field.default) for field in fields(request_type)]
+    hints = get_type_hints(arguments_type, include_extras=True)
+    parameters = [_parameter(field.name, hints[field.name], field.default) for field in fields(arguments_type)]
     parameters += [_parameter(name, hint, False) for name, hint in output_options.items()]
 
-    def run(*, json: bool = False, no_color: bool = False, **arguments: Any) -> int:
-        request = request_type(**{name: value for name, value in arguments.items() if value is not None})
-        return call(module, function, request, Output(is_json=json, has_color=not no_color), extra=extra)
+    def run(*, json: bool = False, no_color: bool = False, **values: Any) -> int:
+        arguments = arguments_type(**{name: value for name, value in values.items() if value is not None})
+        return call(module, function, arguments, Output(is_json=json, has_color=not no_color), extra=extra)
 
     run.__doc__ = summary
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

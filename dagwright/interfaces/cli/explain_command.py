@@ -9,7 +9,7 @@ from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
 from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplanation
-from dagwright.interfaces.cli.command_arguments import ShowRequest
+from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
@@ -24,7 +24,7 @@ _MAX_LINE_CHARACTERS = 1_000
 _REQUESTS_SHOWN = 20
 
 
-def explain(request: ShowRequest, output: Output) -> int:
+def explain(arguments: ShowArguments, output: Output) -> int:
     """Explain the state of a run or node; the exit code is 0 for any state.
 
     Raises:
@@ -35,7 +35,7 @@ def explain(request: ShowRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
             try:
-                explanation = await namespace_runs(connection, settings).explain(request.workflow_id, request.node)
+                explanation = await namespace_runs(connection, settings).explain(arguments.workflow_id, arguments.node)
             except NodeNotFound as error:
                 raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:

@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.plan_input import (
     problem_lines,
     read_plan,
 )
-from dagwright.interfaces.cli.run_commands import ForkRequest
+from dagwright.interfaces.cli.run_commands import ForkArguments
 from dagwright.server.store_notes import check_store
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset
@@ -29,7 +29,7 @@ from dagwright.toolset.toolset import load_toolset
 _NODES_SHOWN = 20
 
 
-def fork(request: ForkRequest, output: Output) -> int:
+def fork(arguments: ForkArguments, output: Output) -> int:
     """Show the effect of a fork, start the fork after confirmation, and return without waiting for its end.
 
     Returns:
@@ -44,22 +44,26 @@ def fork(request: ForkRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             runs = namespace_runs(connection, settings)
-            tools = await runs.tools_of(request.workflow_id)
+            tools = await runs.tools_of(arguments.workflow_id)
             store = open_store(settings.payload_store, state_dir=settings.state_dir)
             await check_store(connection.client, store, task_queue=settings.task_queue)
             forks = Forks(runs.reader, store)
             try:
                 toolset = load_toolset(settings, tools)
                 draft = await draft_fork(
-                    request.workflow_id, _fork_changes(request), runs=runs, forks=forks, tools=toolset.declarations()
+                    arguments.workflow_id,
+                    _fork_changes(arguments),
+                    runs=runs,
+                    forks=forks,
+                    tools=toolset.declarations(),
                 )
-                if not _is_confirmed(draft, request, output):
+                if not _is_confirmed(draft, arguments, output):
                     return ExitCode.REJECTED
                 # A fork starts no worker here, so the files of the current folder do not matter.
                 reject_other_settings(settings, ignored_names=frozenset({FILES_ROOT}))
                 fork_run = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
-                _print_problems(request, invalid, output)
+                _print_problems(arguments, invalid, output)
                 return ExitCode.REJECTED
             except ForkRejected as rejection:
                 raise CommandError(str(rejection), status=ErrorStatus.COMMAND_REJECTED) from None
@@ -69,13 +73,13 @@ def fork(request: ForkRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _fork_changes(request: ForkRequest) -> ForkChanges:
-    input_texts = parse_pairs(request.inputs, option="--input")
-    plans = () if request.plan is None else (read_plan(request.plan),)
-    return ForkChanges(plans, input_texts, request.rerun, convert_inputs)
+def _fork_changes(arguments: ForkArguments) -> ForkChanges:
+    input_texts = parse_pairs(arguments.inputs, option="--input")
+    plans = () if arguments.plan is None else (read_plan(arguments.plan),)
+    return ForkChanges(plans, input_texts, arguments.rerun, convert_inputs)
 
 
-def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> bool:
+def _is_confirmed(draft: ForkDraft, arguments: ForkArguments, output: Output) -> bool:
     """Show the effect of a fork and return whether it is confirmed.
 
     Raises:
@@ -83,7 +87,7 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
     """
     for line in _difference_lines(draft):
         output.print(one_line(line, limit=1_000))
-    if request.is_confirmed:
+    if arguments.is_confirmed:
         return True
     if output.can_ask:
         return input("Start the fork? [y/N] ").strip().lower() in ("y", "yes")
@@ -129,8 +133,8 @@ def _print_fork(draft: ForkDraft, fork_run: StartedRun, output: Output) -> None:
         output.print(f"{draft.origin} {message}")
 
 
-def _print_problems(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
-    source = PlanSource(request.plan or request.workflow_id, None, invalid)
+def _print_problems(arguments: ForkArguments, invalid: PlanInvalid, output: Output) -> None:
+    source = PlanSource(arguments.plan or arguments.workflow_id, None, invalid)
     if output.is_json:
         output.document(invalid_plan_document(source, invalid))
     for line in problem_lines(source, invalid):

@@ -150,7 +150,7 @@ class AskRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatArguments:
     """Arguments of `chat`. `deadline` (of each turn) and `worker_timeout` are unparsed durations."""
 
     session: Annotated[
@@ -189,7 +189,7 @@ class ChatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionArguments:
     """Arguments of `session`. Without a name, the sessions are listed, starting after the cursor `after`."""
 
     name: Annotated[
@@ -206,10 +206,12 @@ _JSON_OPTION = typer.Option("--json", help="Write one JSON document per turn, ea
 
 ask = command(AskRequest, "ask_command", "ask", summary="Plan a request with a model, run the plan and answer.")
 chat = command(
-    ChatRequest,
+    ChatArguments,
     "chat_command",
     "chat",
     summary="Chat in a session; each line of input is a turn.",
     output_options={"json": Annotated[bool, _JSON_OPTION], "no_color": NoColor},
 )
-session = command(SessionRequest, "session_command", "session", summary="List the sessions, or show or end a session.")
+session = command(
+    SessionArguments, "session_command", "session", summary="List the sessions, or show or end a session."
+)

@@ -7,7 +7,7 @@ from dagwright.client.steering import Command, read_scheduler
 from dagwright.core.model.times import parse_duration
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.run_reader import RunReader
-from dagwright.interfaces.cli.command_arguments import LimitsRequest
+from dagwright.interfaces.cli.command_arguments import LimitsArguments
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 _NO_DEADLINE = "none"
 
 
-def limits(request: LimitsRequest, output: Output) -> int:
+def limits(arguments: LimitsArguments, output: Output) -> int:
     """Change the limits of a run, or show them; return 2 if the run rejects the command.
 
     Raises:
         CommandError: the deadline or the budget is invalid.
     """
     new_limits: dict[str, Any] = {}
-    if request.max_parallel is not None:
-        new_limits["max_parallel"] = request.max_parallel
-    if request.deadline is not None:
-        new_limits["deadline"] = _parse_deadline(request.deadline)
-    if request.budget is not None:
-        new_limits["budget"] = parse_new_limits(request.budget)
+    if arguments.max_parallel is not None:
+        new_limits["max_parallel"] = arguments.max_parallel
+    if arguments.deadline is not None:
+        new_limits["deadline"] = _parse_deadline(arguments.deadline)
+    if arguments.budget is not None:
+        new_limits["budget"] = parse_new_limits(arguments.budget)
     if not new_limits:
-        return _show(request, output, to_document=limits_to_json, to_text=_limits_text)
-    return send(request.workflow_id, Command.set_limits(new_limits), author_of(request), output)
+        return _show(arguments, output, to_document=limits_to_json, to_text=_limits_text)
+    return send(arguments.workflow_id, Command.set_limits(new_limits), author_of(arguments), output)
 
 
-def policy(request: LimitsRequest, output: Output) -> int:
+def policy(arguments: LimitsArguments, output: Output) -> int:
     """Change which calls of a run need approval, or show the policy; return 2 if the run rejects the command.
 
     Raises:
         CommandError: the file does not contain a valid policy.
     """
-    if (new_policy := read_policy(request.policy_file)) is None:
-        return _show(request, output, to_document=policy_to_json, to_text=_policy_text)
-    return send(request.workflow_id, Command.set_policy(new_policy.to_json()), author_of(request), output)
+    if (new_policy := read_policy(arguments.policy_file)) is None:
+        return _show(arguments, output, to_document=policy_to_json, to_text=_policy_text)
+    return send(arguments.workflow_id, Command.set_policy(new_policy.to_json()), author_of(arguments), output)
 
 
 def _parse_deadline(text: str) -> str | None:
@@ -63,7 +63,7 @@ def _parse_deadline(text: str) -> str | None:
 
 
 def _show(
-    request: LimitsRequest,
+    arguments: LimitsArguments,
     output: Output,
     *,
     to_document: "Callable[[RunScheduler], Mapping[str, Any]]",
@@ -73,9 +73,9 @@ def _show(
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
-            scheduler = await read_scheduler(RunReader(connection.client, request.workflow_id))
+            scheduler = await read_scheduler(RunReader(connection.client, arguments.workflow_id))
         if output.is_json:
-            output.document({"run_id": request.workflow_id, **to_document(scheduler)})
+            output.document({"run_id": arguments.workflow_id, **to_document(scheduler)})
         output.print(to_text(scheduler))
         return ExitCode.COMPLETED
 

@@ -16,32 +16,32 @@ from dagwright.interfaces.cli.run_host import (
     settings_with_plans,
     templates_of,
 )
-from dagwright.interfaces.cli.server_commands import MCP_HOST, MCP_PORT, McpRequest
+from dagwright.interfaces.cli.server_commands import MCP_HOST, MCP_PORT, McpArguments
 from dagwright.interfaces.mcp.server import create_server
 from dagwright.interfaces.mcp.transports import PATH, StdioStreams, serve_http, serve_stdio
 from dagwright.process.listening import PortTaken, address_of, is_local, open_socket
 from dagwright.toolset.toolset import load_toolset, references_of
 
 
-def mcp(request: McpRequest, output: Output) -> int:
+def mcp(arguments: McpArguments, output: Output) -> int:
     """Serve until the client disconnects, or until SIGINT or SIGTERM. Other workers continue the runs.
 
     Raises:
         CommandError: the address is not available, or `--host` or `--port` is given without `--http`.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
-    if not request.is_http and (request.host is not None or request.port is not None):
+    if not arguments.is_http and (arguments.host is not None or arguments.port is not None):
         raise CommandError("--host and --port need --http; without --http, the MCP client starts this command itself")
     # Before tools are imported, because they may print.
-    stdio_streams = None if request.is_http else StdioStreams()
-    settings = settings_with_plans(command_settings(), request.plans)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
+    stdio_streams = None if arguments.is_http else StdioStreams()
+    settings = settings_with_plans(command_settings(), arguments.plans)
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
     templates = templates_of(settings, toolset)
-    listener = _open_listener(request) if request.is_http else None
+    listener = _open_listener(arguments) if arguments.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_start_connection(settings, toolset, has_worker=False) as connection, AsyncExitStack() as stack:
-            is_serving = not request.no_worker
+            is_serving = not arguments.no_worker
             if is_serving:
                 worker = serve_unless_served_elsewhere(connection.client, toolset, settings=settings, report=output.log)
                 is_serving = await stack.enter_async_context(worker)
@@ -58,25 +58,25 @@ def mcp(request: McpRequest, output: Output) -> int:
                 await serve_stdio(server, stdio_streams)
             elif listener is not None:
                 output.log(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
-                await serve_http(server, listener, host=request.host or MCP_HOST)
+                await serve_http(server, listener, host=arguments.host or MCP_HOST)
             interrupt_handling.exit_watchdog.start(ExitCode.COMPLETED)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def _open_listener(request: McpRequest) -> socket.socket:
+def _open_listener(arguments: McpArguments) -> socket.socket:
     """Open the listening socket: on localhost, unless `--no-auth` allows other addresses.
 
     Raises:
         CommandError: the address is not available, or other machines can reach it.
     """
-    host, port = request.host or MCP_HOST, MCP_PORT if request.port is None else request.port
+    host, port = arguments.host or MCP_HOST, MCP_PORT if arguments.port is None else arguments.port
     try:
         listener = open_socket(host, port)
     except PortTaken as error:
         raise CommandError(str(error)) from None
-    if not request.no_auth and not is_local(listener):
+    if not arguments.no_auth and not is_local(listener):
         listener.close()
         raise CommandError(
             f"any client that reaches {host} could do everything, because the MCP server has no keys: give "

@@ -32,7 +32,7 @@ from dagwright.interfaces.cli.plan_input import (
     read_policy,
     read_raw_text,
 )
-from dagwright.interfaces.cli.run_commands import RunRequest
+from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
@@ -49,7 +49,7 @@ from dagwright.toolset.toolset import Toolset
 
 
 def prepare_run(
-    request: RunRequest,
+    arguments: RunArguments,
     toolset: Toolset,
     output: Output,
     session: SessionRecord | None = None,
@@ -57,45 +57,45 @@ def prepare_run(
     source: PlanSource | None = None,
     allow_unknown_tools: bool = False,
 ) -> StartRequest:
-    """Prepare the run of a request, and ask the user for missing inputs if possible.
+    """Prepare the run of a plan, and ask the user for missing inputs if possible.
 
     Args:
         session: session in which the run is a turn. A turn may be prepared again, so this function does not ask for
             missing inputs: the run requests them.
-        source: plan of a batch, without questions about its inputs; `None` means the file of the request.
+        source: plan of a batch, without questions about its inputs; `None` means the file in `arguments`.
         allow_unknown_tools: accept unknown tools and agents, in order to find an existing run.
 
     Raises:
         PlanInvalid: the plan or its inputs are invalid.
         CommandError: an option is invalid.
     """
-    budget = parse_budget(request.budget, is_interactive=not request.non_interactive)
-    model = None if request.model is None else {"model": request.model}
-    is_compensating, is_interactive = request.is_compensating, not request.non_interactive
+    budget = parse_budget(arguments.budget, is_interactive=not arguments.non_interactive)
+    model = None if arguments.model is None else {"model": arguments.model}
+    is_compensating, is_interactive = arguments.is_compensating, not arguments.non_interactive
     input_fields = replace(
         NO_INPUT_FIELDS, budget=budget, model=model, compensate=is_compensating, is_interactive=is_interactive
     )
-    selected_policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    selected_policy = read_policy(arguments.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(
-        deadline_s_of(request.deadline),
+        deadline_s_of(arguments.deadline),
         selected_policy,
         input_fields=input_fields,
-        tags=parse_tags(request.tags),
-        fairness=parse_fairness(request.fairness_key, request.fairness_weight),
+        tags=parse_tags(arguments.tags),
+        fairness=parse_fairness(arguments.fairness_key, arguments.fairness_weight),
     )
-    context = parse_context(request.context)
+    context = parse_context(arguments.context)
     values_by_name: dict[str, Any] = {**(session.names if session is not None else {}), **context}
-    input_texts = parse_pairs(request.inputs, option="--input")
-    inputs = read_inputs_file(request.inputs_file)
-    if request.is_repairing:
+    input_texts = parse_pairs(arguments.inputs, option="--input")
+    inputs = read_inputs_file(arguments.inputs_file)
+    if arguments.is_repairing:
         source_plan, checked_plan, repairs = _repair_plan(
-            request, toolset, output, context=values_by_name, allow_unknown_tools=allow_unknown_tools
+            arguments, toolset, output, context=values_by_name, allow_unknown_tools=allow_unknown_tools
         )
     else:
         source_plan, checked_plan, repairs = _check_plan(
-            request, toolset, source, context=values_by_name, allow_unknown_tools=allow_unknown_tools
+            arguments, toolset, source, context=values_by_name, allow_unknown_tools=allow_unknown_tools
         )
-    policy = options.policy or default_policy("model" if request.approve_plan else "person")
+    policy = options.policy or default_policy("model" if arguments.approve_plan else "person")
     if problems := policy_problems(checked_plan, policy):
         raise PlanInvalid(problems)
     if source is not None:
@@ -106,24 +106,24 @@ def prepare_run(
     converted_inputs, conversion_problems = convert_inputs(checked_plan.inputs, input_texts)
     problems = [*unused_input_problems(checked_plan, input_texts), *conversion_problems]
     for problem in unused_input_problems(checked_plan, inputs):
-        output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
+        output.log(f"--input-file: {arguments.inputs_file}: ignored, {problem.message}; {problem.hint}")
     values: dict[str, JsonValue] = {**inputs, **converted_inputs}
     if problems:
         input_errors = input_problems(checked_plan, values, given_names=[*values, *input_texts])
         raise PlanInvalid([*problems, *input_errors])
-    run_can_request_inputs = request.is_detached or session is not None
-    can_ask = not request.non_interactive and not run_can_request_inputs and source is None and output.can_ask
+    run_can_request_inputs = arguments.is_detached or session is not None
+    can_ask = not arguments.non_interactive and not run_can_request_inputs and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked_plan.inputs, values)
     # Equal requests find the same run, so the document does not contain the current names of the session.
     source_document = {"plan": source_plan, "dialect": checked_plan.dialect, "context": context}
     # A detached run and a turn request missing inputs themselves.
-    prepare = prepare_for_requests if run_can_request_inputs and not request.non_interactive else prepare_plan
+    prepare = prepare_for_requests if run_can_request_inputs and not arguments.non_interactive else prepare_plan
     plan = prepare(checked_plan, values)
-    if request.approve_plan or (policy.approves_changes and changing_node_count(plan)):
+    if arguments.approve_plan or (policy.approves_changes and changing_node_count(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [repair.to_note().to_json() for repair in summarize_repairs(repairs)[:MAX_NOTES]]
-    if request.is_compensating:
+    if arguments.is_compensating:
         for note in compensation_notes(plan)[:MAX_NOTES]:
             output.log(one_line(f"note: {note.message}", limit=500))
     if notes:
@@ -138,7 +138,7 @@ def _used_values(checked_plan: CheckedPlan, values: Mapping[str, Any]) -> dict[s
 
 
 def _check_plan(
-    request: RunRequest,
+    arguments: RunArguments,
     toolset: Toolset,
     source: PlanSource | None,
     *,
@@ -146,11 +146,11 @@ def _check_plan(
     allow_unknown_tools: bool,
 ) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
     """Return the plan as written and as checked, without repairs."""
-    source_plan = read_plan(request.plan) if source is None else source.plan
+    source_plan = read_plan(arguments.plan) if source is None else source.plan
     checked_plan = check_plan(
         source_plan,
         toolset.declarations(),
-        dialect=request.dialect,
+        dialect=arguments.dialect,
         context=context,
         allow_unknown_tools=allow_unknown_tools,
     )
@@ -158,19 +158,19 @@ def _check_plan(
 
 
 def _repair_plan(
-    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], allow_unknown_tools: bool
+    arguments: RunArguments, toolset: Toolset, output: Output, *, context: Mapping[str, Any], allow_unknown_tools: bool
 ) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
     """Return the model's response, the repaired plan and the repairs; log the repairs.
 
     Raises:
         PlanInvalid: the plan is invalid, ambiguous or incomplete.
     """
-    text = read_raw_text(request.plan)
+    text = read_raw_text(arguments.plan)
     if isinstance(text, PlanInvalid):
         raise text
     tools = toolset.declarations()
     checked_plan, repairs = check_written_plan(
-        text, tools, dialect=request.dialect, context=context, allow_unknown_tools=allow_unknown_tools
+        text, tools, dialect=arguments.dialect, context=context, allow_unknown_tools=allow_unknown_tools
     )
     for repair in summarize_repairs(repairs):
         output.log(f"repaired: {one_line(repair.message, limit=500)}")

@@ -11,7 +11,7 @@ from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing_inputs
-from dagwright.interfaces.cli.command_arguments import ShowRequest
+from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_connection import (
     command_settings,
     open_command_connection,
@@ -31,7 +31,7 @@ from dagwright.interfaces.cli.plan_input import (
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.process_exit import ExitWatchdog
 from dagwright.interfaces.cli.request_text import inputs_command
-from dagwright.interfaces.cli.run_commands import RunRequest
+from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
 from dagwright.interfaces.cli.run_summary import print_end
 from dagwright.server import Connection, LocalServer
@@ -47,38 +47,38 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 """Codes of the problems of a plan whose tools were renamed or removed after its run was started."""
 
 
-def run(request: RunRequest, output: Output) -> int:
+def run(arguments: RunArguments, output: Output) -> int:
     """Run a plan to its end, or start it and let it continue in the background; return the exit code."""
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
     try:
-        start_request = prepare_run(request, toolset, output)
+        start_request = prepare_run(arguments, toolset, output)
     except PlanInvalid as invalid:
-        return _follow_run_with_missing_tools(request, toolset, invalid, output=output, settings=settings)
+        return _follow_run_with_missing_tools(arguments, toolset, invalid, output=output, settings=settings)
     if (model_node := first_model_node(start_request.plan)) is not None:
-        require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
+        require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
     presentation = RunPresentation(print_run, output)
     return start_and_follow(
-        start_request, request, toolset, presentation=presentation, settings=settings, title=default_title(request)
+        start_request, arguments, toolset, presentation=presentation, settings=settings, title=default_title(arguments)
     )
 
 
 def _follow_run_with_missing_tools(
-    request: RunRequest, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
+    arguments: RunArguments, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
 ) -> int:
     """Follow the existing run of a plan whose tools have since been renamed or removed.
 
     The plan is rejected if it has problems other than missing tools, or if it has no run.
     """
-    if request.workflow_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
-        print_problems(request, invalid, output)
+    if arguments.workflow_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
+        print_problems(arguments, invalid, output)
         return ExitCode.REJECTED
-    title = default_title(request)
+    title = default_title(arguments)
     try:
-        start_request = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
+        start_request = prepare_run(replace(arguments, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
         async def find_run(runs: "Runs") -> StartedRun:
-            existing_run = await runs.find(replace(start_request, workflow_id=request.workflow_id, title=title))
+            existing_run = await runs.find(replace(start_request, workflow_id=arguments.workflow_id, title=title))
             if existing_run is None:
                 raise invalid
             return existing_run
@@ -86,7 +86,7 @@ def _follow_run_with_missing_tools(
         presentation = RunPresentation(print_run, output)
         return start_and_follow(
             start_request,
-            request,
+            arguments,
             toolset,
             presentation=presentation,
             settings=settings,
@@ -94,13 +94,13 @@ def _follow_run_with_missing_tools(
             start_or_find=find_run,
         )
     except (PlanInvalid, RunIdInUse):
-        print_problems(request, invalid, output)
+        print_problems(arguments, invalid, output)
         return ExitCode.REJECTED
 
 
-def default_title(request: RunRequest) -> str | None:
+def default_title(arguments: RunArguments) -> str | None:
     """Return the title of the run of a plan without a title: the file name; `None` for standard input."""
-    return None if request.plan == STANDARD_INPUT else Path(request.plan).name
+    return None if arguments.plan == STANDARD_INPUT else Path(arguments.plan).name
 
 
 class StartOptions(Protocol):
@@ -195,21 +195,21 @@ def start_and_follow(
     return run_async(work, output)
 
 
-def watch(request: ShowRequest, output: Output) -> int:
+def watch(arguments: ShowArguments, output: Output) -> int:
     """Follow a run to its end, with a worker unless `--no-worker` is given; return its exit code."""
     settings = command_settings()
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             runs = namespace_runs(connection, settings)
-            references = await runs.tools_of(request.workflow_id)
-            if request.has_worker:
-                interrupt_handling.text = interrupt_message(request.workflow_id, connection, settings)
+            references = await runs.tools_of(arguments.workflow_id)
+            if arguments.has_worker:
+                interrupt_handling.text = interrupt_message(arguments.workflow_id, connection, settings)
             else:
-                interrupt_handling.text = continues_message(request.workflow_id)
-            toolset = _toolset_of_run(settings, references, output) if request.has_worker else None
+                interrupt_handling.text = continues_message(arguments.workflow_id)
+            toolset = _toolset_of_run(settings, references, output) if arguments.has_worker else None
             presentation = RunPresentation(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
-            followed_run = FollowedRun(request.workflow_id)
+            followed_run = FollowedRun(arguments.workflow_id)
             return await follow_to_end(followed_run, connection, settings, toolset=toolset, presentation=presentation)
 
     return run_async(work, output)
@@ -283,9 +283,9 @@ def _toolset_of_run(settings: Settings, references: Sequence[str], output: Outpu
         return load_toolset(settings)
 
 
-def print_problems(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+def print_problems(arguments: RunArguments, invalid: PlanInvalid, output: Output) -> None:
     """Report the problems of a plan."""
-    source = PlanSource(request.plan, None, invalid)
+    source = PlanSource(arguments.plan, None, invalid)
     if output.is_json:
         output.document(invalid_plan_document(source, invalid))
     for line in problem_lines(source, invalid):
@@ -308,18 +308,18 @@ def interrupt_message(workflow_id: str, connection: Connection, settings: Settin
     return continues_message(workflow_id)
 
 
-def is_batch(request: RunRequest) -> bool:
-    """Return whether a request names a file with a plan on each line."""
-    return request.plan.lower().endswith(".jsonl") and not request.is_repairing
+def is_batch(arguments: RunArguments) -> bool:
+    """Return whether the arguments name a file with a plan on each line."""
+    return arguments.plan.lower().endswith(".jsonl") and not arguments.is_repairing
 
 
-def reject_batch(request: RunRequest) -> None:
+def reject_batch(arguments: RunArguments) -> None:
     """Reject a file with several plans for a command that accepts only one plan.
 
     Raises:
         CommandError: the plan is a batch.
     """
-    if is_batch(request):
+    if is_batch(arguments):
         raise CommandError(
             "--session: a turn of a session is one run, but a .jsonl file has one run per line; omit --session"
         )

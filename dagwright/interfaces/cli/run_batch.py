@@ -31,7 +31,7 @@ from dagwright.interfaces.cli.plan_input import (
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.run_and_watch import FollowedRun, RunPresentation, follow_to_end, is_batch, print_run
 from dagwright.interfaces.cli.run_and_watch import run as run_one
-from dagwright.interfaces.cli.run_commands import RunRequest
+from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
@@ -56,56 +56,56 @@ class _Line:
     start_request: StartRequest
 
 
-def run(request: RunRequest, output: Output) -> int:
+def run(arguments: RunArguments, output: Output) -> int:
     """Run a plan, or the plan of each line of a `.jsonl` file, and return the exit code."""
-    if request.session is not None:
+    if arguments.session is not None:
         from dagwright.interfaces.cli.session_turns import run_plan  # noqa: PLC0415 - other runs need no sessions
 
-        return run_plan(request, output)
-    return run_batch(request, output) if is_batch(request) else run_one(request, output)
+        return run_plan(arguments, output)
+    return run_batch(arguments, output) if is_batch(arguments) else run_one(arguments, output)
 
 
-def run_batch(request: RunRequest, output: Output) -> int:
+def run_batch(arguments: RunArguments, output: Output) -> int:
     """Start a run for each line of a file, follow all to their ends, and return the exit code."""
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    sources = [*read_sources([request.plan])]
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
+    sources = [*read_sources([arguments.plan])]
     if not sources:
         empty_file_error = PlanInvalid([Problem("empty_plan", "the file has no plan: every line is empty")])
-        sources = [PlanSource(request.plan, None, empty_file_error)]
+        sources = [PlanSource(arguments.plan, None, empty_file_error)]
     lines, is_valid = [], True
     for source in sources:
         try:
-            lines.append(_prepare_line(source, request, toolset, output))
+            lines.append(_prepare_line(source, arguments, toolset, output))
         except PlanInvalid as invalid:
             is_valid = False
             _print_problems(source, invalid, output)
     if is_valid:
-        is_valid = _check_unused_inputs(request, lines, output)
+        is_valid = _check_unused_inputs(arguments, lines, output)
     if not is_valid:
         output.log("no run was started")
         return ExitCode.REJECTED
     for line in lines:
         if (model_node := first_model_node(line.start_request.plan)) is not None:
-            require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
+            require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
     return run_async(
         lambda interrupt_handling: _start_and_follow(
-            lines, request, settings, toolset, output, interrupt_handling=interrupt_handling
+            lines, arguments, settings, toolset, output, interrupt_handling=interrupt_handling
         ),
         output,
     )
 
 
-def _check_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
+def _check_unused_inputs(arguments: RunArguments, lines: Sequence[_Line], output: Output) -> bool:
     """Report inputs that no plan of the batch has; return whether the batch can start.
 
     Unused inputs of a file are ignored; unused inputs of `--input` are errors.
     """
     used_names = {name for line in lines for name in line.start_request.inputs}
     input_names = list(dict.fromkeys(name for line in lines for name in line.start_request.plan.inputs))
-    for name in read_inputs_file(request.inputs_file):
+    for name in read_inputs_file(arguments.inputs_file):
         if name not in used_names:
-            output.log(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
+            output.log(f"--input-file: {arguments.inputs_file}: ignored, no plan of the batch has the input {name!r}")
     problems = [
         Problem(
             "invalid_field",
@@ -114,21 +114,21 @@ def _check_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
             hint=suggestion(name, input_names)
             or (f"the plans have {', '.join(input_names)}" if input_names else "the plans have no inputs"),
         )
-        for name in parse_pairs(request.inputs, option="--input")
+        for name in parse_pairs(arguments.inputs, option="--input")
         if name not in used_names
     ]
     if problems:
-        _print_problems(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
+        _print_problems(PlanSource(arguments.plan, None, None), PlanInvalid(problems), output)
     return not problems
 
 
-def _prepare_line(source: PlanSource, request: RunRequest, toolset: Toolset, output: Output) -> _Line:
+def _prepare_line(source: PlanSource, arguments: RunArguments, toolset: Toolset, output: Output) -> _Line:
     if isinstance(source.plan, PlanInvalid) and source.line is None:
         raise source.plan
     number = source.line or 0
-    workflow_id = None if request.workflow_id is None else f"{request.workflow_id}-{number}"
-    title = f"{Path(request.plan).name}, line {number}"
-    start_request = prepare_run(request, toolset, output, source=source)
+    workflow_id = None if arguments.workflow_id is None else f"{arguments.workflow_id}-{number}"
+    title = f"{Path(arguments.plan).name}, line {number}"
+    start_request = prepare_run(arguments, toolset, output, source=source)
     return _Line(number, replace(start_request, workflow_id=workflow_id, title=title))
 
 
@@ -141,7 +141,7 @@ def _print_problems(source: PlanSource, invalid: PlanInvalid, output: Output) ->
 
 async def _start_and_follow(
     lines: Sequence[_Line],
-    request: RunRequest,
+    arguments: RunArguments,
     settings: Settings,
     toolset: Toolset,
     output: Output,
@@ -158,12 +158,12 @@ async def _start_and_follow(
             except (RunIdInUse, RunIdInvalid) as error:
                 codes.append(ExitCode.REJECTED)
                 _print_start_error(line, error, output)
-        if request.is_detached:
+        if arguments.is_detached:
             await continue_in_background(settings, toolset)
             for line, started_run in started_runs:
                 _print_detached_run(line, started_run, output)
             return worst_code(codes)
-        if request.keeps_server:
+        if arguments.keeps_server:
             LocalServer(settings).keep_running()
         codes += await _follow_all(started_runs, connection, settings, toolset=toolset, output=output)
         output.print(_summary(codes))

@@ -9,10 +9,10 @@ from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Ste
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.executions import RunClosed
 from dagwright.interfaces.cli.command_arguments import (
-    AddNodesRequest,
-    LimitsRequest,
-    NodeActionRequest,
-    RunActionRequest,
+    AddNodesArguments,
+    LimitsArguments,
+    NodeActionArguments,
+    RunActionArguments,
     account_name,
 )
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
@@ -31,68 +31,70 @@ from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
 
-def pause(request: RunActionRequest, output: Output) -> int:
+def pause(arguments: RunActionArguments, output: Output) -> int:
     """Pause a run; return 2 if the run rejects the command."""
-    return send(request.workflow_id, PAUSE, author_of(request), output)
+    return send(arguments.workflow_id, PAUSE, author_of(arguments), output)
 
 
-def resume(request: RunActionRequest, output: Output) -> int:
+def resume(arguments: RunActionArguments, output: Output) -> int:
     """Resume a paused run; return 2 if the run rejects the command."""
-    return send(request.workflow_id, RESUME, author_of(request), output)
+    return send(arguments.workflow_id, RESUME, author_of(arguments), output)
 
 
-def cancel(request: RunActionRequest, output: Output) -> int:
+def cancel(arguments: RunActionArguments, output: Output) -> int:
     """Request the cancellation of a run without waiting for its end; return 2 if the run rejects the command.
 
     Cancellation also works for a run that accepts no more messages.
     """
 
     async def change(steering: Steering, _: Connection) -> str:
-        return await steering.cancel(request.workflow_id, author_of(request))
+        return await steering.cancel(arguments.workflow_id, author_of(arguments))
 
-    return change_run(request.workflow_id, output, change)
+    return change_run(arguments.workflow_id, output, change)
 
 
-def cancel_node(request: NodeActionRequest, output: Output) -> int:
+def cancel_node(arguments: NodeActionArguments, output: Output) -> int:
     """Cancel a node, and with `--branch` its dependents; return 2 if the run rejects the command."""
-    return _change_node(request, Command.cancel_node(request.node, branch=request.includes_branch), output)
+    return _change_node(arguments, Command.cancel_node(arguments.node, branch=arguments.includes_branch), output)
 
 
-def retry(request: NodeActionRequest, output: Output) -> int:
+def retry(arguments: NodeActionArguments, output: Output) -> int:
     """Retry a node; return 2 if the run rejects the command.
 
     Raises:
         CommandError: the arguments are not a JSON object.
     """
-    arguments = None if request.arguments is None else parse_json_option(request.arguments, option="--arguments")
-    if arguments is not None and not isinstance(arguments, dict):
+    new_arguments = (
+        None if arguments.arguments is None else parse_json_option(arguments.arguments, option="--arguments")
+    )
+    if new_arguments is not None and not isinstance(new_arguments, dict):
         raise CommandError("--arguments must be a JSON object")
-    return _change_node(request, Command.retry_node(request.node, arguments=arguments), output)
+    return _change_node(arguments, Command.retry_node(arguments.node, arguments=new_arguments), output)
 
 
-def set_result(request: NodeActionRequest, output: Output) -> int:
+def set_result(arguments: NodeActionArguments, output: Output) -> int:
     """Set the result of a node; return 2 if the run rejects the command.
 
     Raises:
         CommandError: the result is invalid JSON.
     """
-    result = parse_json_option(request.result or "", option="set-result")
-    return _change_node(request, Command.set_result(request.node, result=result), output)
+    result = parse_json_option(arguments.result or "", option="set-result")
+    return _change_node(arguments, Command.set_result(arguments.node, result=result), output)
 
 
-def _change_node(request: NodeActionRequest, command: Command, output: Output) -> int:
+def _change_node(arguments: NodeActionArguments, command: Command, output: Output) -> int:
     async def change(steering: Steering, _: Connection) -> str:
         try:
-            return await steering.send(request.workflow_id, command, author_of(request))
+            return await steering.send(arguments.workflow_id, command, author_of(arguments))
         except RunClosed as error:
             raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
 
-    return change_run(request.workflow_id, output, change)
+    return change_run(arguments.workflow_id, output, change)
 
 
-def author_of(request: RunActionRequest | NodeActionRequest | LimitsRequest) -> CommandAuthor:
+def author_of(arguments: RunActionArguments | NodeActionArguments | LimitsArguments) -> CommandAuthor:
     """Return the person who gives a command, with the reason."""
-    return CommandAuthor(request.by or account_name(), request.reason)
+    return CommandAuthor(arguments.by or account_name(), arguments.reason)
 
 
 def send(workflow_id: str, command: Command, author: CommandAuthor, output: Output) -> int:
@@ -126,16 +128,16 @@ def change_run(workflow_id: str, output: Output, change: Callable[[Steering, Con
     return run_async(work, output)
 
 
-def add_nodes(request: AddNodesRequest, output: Output) -> int:
+def add_nodes(arguments: AddNodesArguments, output: Output) -> int:
     """Add nodes; return 2 if the nodes are invalid or the run rejects them.
 
     Raises:
         CommandError: the file has no nodes.
     """
     try:
-        return _add_nodes(read_nodes(request.file), request, output)
+        return _add_nodes(read_nodes(arguments.file), arguments, output)
     except PlanInvalid as invalid:
-        return print_invalid_nodes(request.file, invalid, output)
+        return print_invalid_nodes(arguments.file, invalid, output)
 
 
 def read_nodes(file: str) -> list[Any]:
@@ -164,14 +166,14 @@ def print_invalid_nodes(file: str, invalid: PlanInvalid, output: Output) -> Exit
     return ExitCode.REJECTED
 
 
-def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -> int:
+def _add_nodes(nodes: Sequence[Any], arguments: AddNodesArguments, output: Output) -> int:
     settings = command_settings()
 
     async def change(steering: Steering, connection: Connection) -> str:
-        references = await namespace_runs(connection, settings).tools_of(request.workflow_id)
+        references = await namespace_runs(connection, settings).tools_of(arguments.workflow_id)
         toolset = load_toolset(settings, references)
         await publish_cards(toolset.store, toolset.agents)
         tools = toolset.declarations()
-        return await steering.add_nodes(request.workflow_id, nodes, tools=tools, by=request.by or account_name())
+        return await steering.add_nodes(arguments.workflow_id, nodes, tools=tools, by=arguments.by or account_name())
 
-    return change_run(request.workflow_id, output, change)
+    return change_run(arguments.workflow_id, output, change)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.command_arguments import ShowRequest
+from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_dispatch import call, command
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
@@ -39,7 +39,7 @@ Full = Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunArguments:
     """Arguments of `run`. `deadline` is an unparsed duration."""
 
     plan: Annotated[
@@ -87,7 +87,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckArguments:
     """Arguments of `check`."""
 
     plans: Annotated[
@@ -108,7 +108,7 @@ class CheckRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ListRequest:
+class ListArguments:
     """Arguments of `list`. `since` is an unparsed duration or time; `after` is a cursor."""
 
     limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")] = (
@@ -137,7 +137,7 @@ class ListRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkRequest:
+class ForkArguments:
     """Arguments of `fork`."""
 
     workflow_id: RunId
@@ -156,16 +156,16 @@ class ForkRequest:
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False
 
 
-run = command(RunRequest, "run_batch", "run", summary="Run a plan and wait until it ends.")
-check = command(CheckRequest, "check_command", "check", summary="Validate plans without a server.")
+run = command(RunArguments, "run_batch", "run", summary="Run a plan and wait until it ends.")
+check = command(CheckArguments, "check_command", "check", summary="Validate plans without a server.")
 list_runs = command(
-    ListRequest,
+    ListArguments,
     "show_commands",
     "list_runs",
     summary="List the open runs, then the ended runs, each with the newest first.",
 )
 fork = command(
-    ForkRequest,
+    ForkArguments,
     "fork_command",
     "fork",
     summary="Start a run from another run, reusing unaffected results.",
@@ -183,8 +183,8 @@ def status(
     no_color: NoColor = False,
 ) -> int:
     """Show the state of a run and its nodes."""
-    request = ShowRequest(workflow_id, lists_all_items=all_items)
-    return call("show_commands", "status", request, Output(is_json=json, has_color=not no_color))
+    arguments = ShowArguments(workflow_id, lists_all_items=all_items)
+    return call("show_commands", "status", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def watch(
@@ -195,8 +195,8 @@ def watch(
     no_color: NoColor = False,
 ) -> int:
     """Follow a run until it ends, with a worker for its tools."""
-    request = ShowRequest(workflow_id, has_worker=not no_worker)
-    return call("run_and_watch", "watch", request, Output(is_json=json, has_color=not no_color))
+    arguments = ShowArguments(workflow_id, has_worker=not no_worker)
+    return call("run_and_watch", "watch", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def result(
@@ -207,8 +207,8 @@ def result(
     no_color: NoColor = False,
 ) -> int:
     """Show the output of a run."""
-    request = ShowRequest(workflow_id, is_full=full)
-    return call("show_commands", "result", request, Output(is_json=json, has_color=not no_color))
+    arguments = ShowArguments(workflow_id, is_full=full)
+    return call("show_commands", "result", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def graph(
@@ -223,8 +223,8 @@ def graph(
     """Draw the graph of a run with the states of its nodes."""
     if json and format not in (None, "json"):
         raise CommandError(f"--json and --format {format} contradict each other; give one of them")
-    request = ShowRequest(workflow_id, format="json" if json else format or "mermaid")
-    return call("show_commands", "graph", request, Output(is_json=json))
+    arguments = ShowArguments(workflow_id, format="json" if json else format or "mermaid")
+    return call("show_commands", "graph", arguments, Output(is_json=json))
 
 
 def node(
@@ -236,8 +236,8 @@ def node(
     no_color: NoColor = False,
 ) -> int:
     """Show the details of a node."""
-    request = ShowRequest(workflow_id, is_full=full, node=node_id)
-    return call("show_commands", "node", request, Output(is_json=json, has_color=not no_color))
+    arguments = ShowArguments(workflow_id, is_full=full, node=node_id)
+    return call("show_commands", "node", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def explain(
@@ -252,4 +252,4 @@ def explain(
     json: Json = False,
 ) -> int:
     """Explain why a run or node waits, or why it ended."""
-    return call("explain_command", "explain", ShowRequest(workflow_id, node=node or ""), Output(is_json=json))
+    return call("explain_command", "explain", ShowArguments(workflow_id, node=node or ""), Output(is_json=json))

@@ -9,7 +9,7 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitC
 from dagwright.interfaces.cli.output import Output, append_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, create_stop_event
 from dagwright.interfaces.cli.run_host import open_start_connection, serving_toolset, settings_with_plans, templates_of
-from dagwright.interfaces.cli.server_commands import ServeRequest
+from dagwright.interfaces.cli.server_commands import ServeArguments
 from dagwright.interfaces.http.allowed_hosts import ALL, split_at_commas
 from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.app import create_app
@@ -23,17 +23,17 @@ from dagwright.store.private_files import write_private
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 
-def serve(request: ServeRequest, output: Output) -> int:
+def serve(arguments: ServeArguments, output: Output) -> int:
     """Serve the HTTP API until SIGINT or SIGTERM; write the address of the API when it is ready.
 
     Raises:
         CommandError: the address is not available.
         TemplatesUnreadable: the folder of templates (`--plans`) cannot be read or has no plan.
     """
-    settings = settings_with_plans(command_settings(), request.plans)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
+    settings = settings_with_plans(command_settings(), arguments.plans)
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
     templates = templates_of(settings, toolset)
-    return event_loop.run(_serve(request, settings, toolset, templates, output=output))
+    return event_loop.run(_serve(arguments, settings, toolset, templates, output=output))
 
 
 def _check_key_file(settings: Settings) -> None:
@@ -78,24 +78,24 @@ def _check_origins(settings: Settings, keys: KeyFile, *, requires_auth: bool) ->
 
 
 async def _serve(
-    request: ServeRequest, settings: Settings, toolset: Toolset, templates: TemplateFolder | None, *, output: Output
+    arguments: ServeArguments, settings: Settings, toolset: Toolset, templates: TemplateFolder | None, *, output: Output
 ) -> int:
     signal_event = create_stop_event()
     try:
-        listener = open_socket(request.host, request.port)
+        listener = open_socket(arguments.host, arguments.port)
     except PortTaken as error:
         raise CommandError(str(error)) from None
     with listener, closing(ExitWatchdog()) as exit_watchdog:
         _check_key_file(settings)
         keys = KeyFile(settings.api_keys)
-        _check_address(listener, keys, requires_auth=not request.no_auth)
-        _check_origins(settings, keys, requires_auth=not request.no_auth)
-        worker_toolset = None if request.no_worker else toolset
+        _check_address(listener, keys, requires_auth=not arguments.no_auth)
+        _check_origins(settings, keys, requires_auth=not arguments.no_auth)
+        worker_toolset = None if arguments.no_worker else toolset
         async with (
-            open_start_connection(settings, toolset, has_worker=not request.no_worker) as connection,
+            open_start_connection(settings, toolset, has_worker=not arguments.no_worker) as connection,
             open_context(settings, connection, toolset, template_folder=templates) as context,
             listening(
-                create_app(context, host=request.host),
+                create_app(context, host=arguments.host),
                 listener,
                 stop_event=context.stopping,
                 proxies=settings.api_proxies,
@@ -104,8 +104,8 @@ async def _serve(
             serving_toolset(connection.client, worker_toolset, settings=settings),
         ):
             address = address_of(listener)
-            if request.address_file is not None:
-                write_private(Path(request.address_file), address)
+            if arguments.address_file is not None:
+                write_private(Path(arguments.address_file), address)
             if output.is_json:
                 server = connection.server
                 document = {"status": "serving", "url": f"{address}/v1", "address": server.address}

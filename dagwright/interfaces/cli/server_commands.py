@@ -32,7 +32,7 @@ NoAuth = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRequest:
+class WorkerArguments:
     """Arguments of `worker`. The settings have the default task queue and role."""
 
     tools: Tools = ()
@@ -52,7 +52,7 @@ class WorkerRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeRequest:
+class ServeArguments:
     """Arguments of `serve`.
 
     Args:
@@ -73,7 +73,7 @@ class ServeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class UpRequest:
+class UpArguments:
     """Arguments of `up`; `plans` and `port` as for `serve`."""
 
     tools: Tools = ()
@@ -84,7 +84,7 @@ class UpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class McpRequest:
+class McpArguments:
     """Arguments of `mcp`."""
 
     is_http: Annotated[
@@ -111,14 +111,14 @@ class McpRequest:
 _JSON_OPTION = {"json": Json}
 
 worker = command(
-    WorkerRequest,
+    WorkerArguments,
     "worker_command",
     "worker",
     summary="Run a worker until SIGTERM or SIGINT.",
     output_options=_JSON_OPTION,
 )
 serve = command(
-    ServeRequest,
+    ServeArguments,
     "serve_command",
     "serve",
     summary="Serve the OpenAI-compatible HTTP API until SIGTERM or SIGINT.",
@@ -126,7 +126,7 @@ serve = command(
     output_options=_JSON_OPTION,
 )
 up = command(
-    UpRequest,
+    UpArguments,
     "up_command",
     "up",
     summary="Start server, worker and HTTP API in the background.",
@@ -134,7 +134,7 @@ up = command(
     output_options=_JSON_OPTION,
 )
 mcp = command(
-    McpRequest,
+    McpArguments,
     "mcp_command",
     "mcp",
     summary="Serve plans, requests and feedback as MCP tools.",

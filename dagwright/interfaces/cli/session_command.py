@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.command_connection import (
 )
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
-from dagwright.interfaces.cli.goal_commands import SessionRequest
+from dagwright.interfaces.cli.goal_commands import SessionArguments
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, append_link, one_line, run_outcome
 from dagwright.protocol.sessions import Turn, session_name
@@ -27,7 +27,7 @@ from dagwright.server import Server
 _TURNS_SHOWN = 20
 
 
-def session(request: SessionRequest, output: Output) -> int:
+def session(arguments: SessionArguments, output: Output) -> int:
     """Show a session, end it, or list the newest sessions.
 
     Raises:
@@ -35,17 +35,17 @@ def session(request: SessionRequest, output: Output) -> int:
         SessionNameInvalid: the name is invalid.
         SessionNotFound: the session does not exist.
     """
-    if request.is_ending and request.name is None:
+    if arguments.is_ending and arguments.name is None:
         raise CommandError("--end needs the name of a session")
-    name = session_name(request.name) if request.name is not None else None
-    settings, after = command_settings(), parse_cursor(request.after)
+    name = session_name(arguments.name) if arguments.name is not None else None
+    settings, after = command_settings(), parse_cursor(arguments.after)
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
             sessions = Sessions(connection, namespace_runs(connection, settings), task_queue=settings.task_queue)
             if name is None:
                 _print_sessions(*await sessions.page_of_sessions(after=after), output)
-            elif request.is_ending:
+            elif arguments.is_ending:
                 view = await sessions.find(name)
                 message = await sessions.end(name)
                 if output.is_json:

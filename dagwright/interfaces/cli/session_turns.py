@@ -29,7 +29,7 @@ from dagwright.interfaces.cli.run_and_watch import (
     print_run,
     reject_batch,
 )
-from dagwright.interfaces.cli.run_commands import RunRequest
+from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.interfaces.cli.run_host import continue_in_background, open_start_connection, serving_toolset
 from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 
-def run_plan(request: RunRequest, output: Output) -> int:
+def run_plan(arguments: RunArguments, output: Output) -> int:
     """Run a plan as a turn of a session, and return the exit code.
 
     Raises:
         SessionNameInvalid: the name is invalid.
     """
-    reject_batch(request)
+    reject_batch(arguments)
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    name, title = session_name(request.session or ""), default_title(request)
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
+    name, title = session_name(arguments.session or ""), default_title(arguments)
 
     def prepare(session: SessionRecord) -> StartRequest:
-        start_request = prepare_run(request, toolset, output, session)
+        start_request = prepare_run(arguments, toolset, output, session)
         if (model_node := first_model_node(start_request.plan)) is not None:
-            require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
+            require_model(arguments.model, settings, toolset, is_detached=arguments.is_detached, node_id=model_node)
         return replace(start_request, title=title)
 
     turn_request = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
     try:
         return run_in_session(
-            turn_request, request, toolset, presentation=RunPresentation(print_run, output), settings=settings
+            turn_request, arguments, toolset, presentation=RunPresentation(print_run, output), settings=settings
         )
     except PlanInvalid as invalid:
-        print_problems(request, invalid, output)
+        print_problems(arguments, invalid, output)
         return ExitCode.REJECTED
 
 

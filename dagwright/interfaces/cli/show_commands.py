@@ -17,7 +17,7 @@ from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.document_hydration import output_loss_reason
 from dagwright.history.executions import NodeNotFound
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.command_arguments import ShowRequest
+from dagwright.interfaces.cli.command_arguments import ShowArguments
 from dagwright.interfaces.cli.command_connection import (
     command_settings,
     next_page_field,
@@ -50,7 +50,7 @@ from dagwright.interfaces.cli.plan_input import parse_tags
 from dagwright.interfaces.cli.progress_tree import call_text
 from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
 from dagwright.interfaces.cli.round_text import phase_line, reason_lines
-from dagwright.interfaces.cli.run_commands import ListRequest
+from dagwright.interfaces.cli.run_commands import ListArguments
 from dagwright.interfaces.cli.run_summary import found_entity_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.interfaces.cli.tool_command import paused_line
@@ -69,20 +69,20 @@ _NO_WORKER = "no_worker"
 """Code of the note that no worker serves a queue of the run."""
 
 
-def list_runs(request: ListRequest, output: Output) -> int:
+def list_runs(arguments: ListArguments, output: Output) -> int:
     """List the newest runs that match the options; the exit code is 0.
 
     Raises:
         CommandError: an option is invalid.
     """
-    tags, since = parse_tags(request.tags), _parse_since(request.since)
+    tags, since = parse_tags(arguments.tags), _parse_since(arguments.since)
     run_filter = RunFilter(
-        status=request.status, title=request.title, since=since, tags=tags, template=request.template
+        status=arguments.status, title=arguments.title, since=since, tags=tags, template=arguments.template
     )
-    after = parse_cursor(request.after)
+    after = parse_cursor(arguments.after)
 
     async def work_with_runs(runs: "Runs", server: Server) -> int:
-        summaries, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
+        summaries, cursor = await runs.filled_page_of_runs(limit=arguments.limit, run_filter=run_filter, after=after)
         if output.is_json:
             output.document({"runs": [run.to_json() for run in summaries], **next_page_field(cursor)})
             return ExitCode.COMPLETED
@@ -108,7 +108,7 @@ def _parse_since(text: str | None) -> float | None:
         raise CommandError(f"--since {error}") from None
 
 
-def status(request: ShowRequest, output: Output) -> int:
+def status(arguments: ShowArguments, output: Output) -> int:
     """Show the state of a run and its nodes, and return the exit code of the run; 0 for an open run."""
 
     def show(view: "RunView", document: Document, server: Server) -> int:
@@ -116,16 +116,16 @@ def status(request: ShowRequest, output: Output) -> int:
             output.document(document)
         else:
             url = server.run_url(view.workflow_id, run_id=view.run_id)
-            _print_status(view, document, output, url=url, lists_all_items=request.lists_all_items)
+            _print_status(view, document, output, url=url, lists_all_items=arguments.lists_all_items)
         return exit_code_of(view.status)
 
-    return _show_document(request, output, show)
+    return _show_document(arguments, output, show)
 
 
-def result(request: ShowRequest, output: Output) -> int:
+def result(arguments: ShowArguments, output: Output) -> int:
     """Show the output of a run, and return the exit code of the run; 0 for an open run, 1 for a lost output."""
-    if request.is_full and output.is_json:
-        return _stream_result(request, output)
+    if arguments.is_full and output.is_json:
+        return _stream_result(arguments, output)
 
     def show(view: "RunView", document: Document, _: Server) -> int:
         if output.is_json:
@@ -134,14 +134,14 @@ def result(request: ShowRequest, output: Output) -> int:
             print_result(view, document, output)
         return _exit_code_of_result(view, document["notes"])
 
-    return _show_document(request, output, show)
+    return _show_document(arguments, output, show)
 
 
-def _stream_result(request: ShowRequest, output: Output) -> int:
+def _stream_result(arguments: ShowArguments, output: Output) -> int:
     """Write the document with every node and value as a stream, because the document may exceed the memory."""
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
-        view = await runs.reader(request.workflow_id).read()
+        view = await runs.reader(arguments.workflow_id).read()
         notes: list[Mapping[str, Any]] = []
         await output.stream(_collect_notes(runs.full_document(view), notes))
         return _exit_code_of_result(view, notes)
@@ -164,15 +164,15 @@ def _exit_code_of_result(view: "RunView", notes: Sequence[Mapping[str, Any]]) ->
     return ExitCode.FAILED if code is ExitCode.COMPLETED and output_loss_reason(notes) is not None else code
 
 
-def graph(request: ShowRequest, output: Output) -> int:
+def graph(arguments: ShowArguments, output: Output) -> int:
     """Draw the graph of a run; the exit code is 0."""
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
-        view = await runs.reader(request.workflow_id).read()
-        if request.format == "json":
+        view = await runs.reader(arguments.workflow_id).read()
+        if arguments.format == "json":
             await output.stream(_graph_parts(runs.graph(view)))
         else:
-            _print_graph(view, request.format, output)
+            _print_graph(view, arguments.format, output)
         return ExitCode.COMPLETED
 
     return _run_with_connection(work_with_runs, output)
@@ -198,7 +198,7 @@ def _print_graph(view: "RunView", drawing_format: str, output: Output) -> None:
         )
 
 
-def node(request: ShowRequest, output: Output) -> int:
+def node(arguments: ShowArguments, output: Output) -> int:
     """Show a node or item of the run or of a sub-plan; the exit code is 0.
 
     Raises:
@@ -207,7 +207,7 @@ def node(request: ShowRequest, output: Output) -> int:
 
     async def work_with_runs(runs: "Runs", _: Server) -> int:
         try:
-            node_report = await read_node_view(runs, request.workflow_id, request.node, full=request.is_full)
+            node_report = await read_node_view(runs, arguments.workflow_id, arguments.node, full=arguments.is_full)
         except NodeNotFound as error:
             raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
@@ -219,12 +219,12 @@ def node(request: ShowRequest, output: Output) -> int:
     return _run_with_connection(work_with_runs, output)
 
 
-def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
+def _show_document(arguments: ShowArguments, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
     """Show a run with its values, including the values in the payload store."""
 
     async def work_with_runs(runs: "Runs", server: Server) -> int:
-        view = await runs.reader(request.workflow_id).read()
-        document: Document = await runs.document(view, full=request.is_full)
+        view = await runs.reader(arguments.workflow_id).read()
+        document: Document = await runs.document(view, full=arguments.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
             document = report_starting_worker(document)
         return show(view, document, server)

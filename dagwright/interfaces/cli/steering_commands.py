@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from dagwright.interfaces.cli.command_arguments import (
-    AddNodesRequest,
-    LimitsRequest,
-    NodeActionRequest,
-    RunActionRequest,
+    AddNodesArguments,
+    LimitsArguments,
+    NodeActionArguments,
+    RunActionArguments,
 )
 from dagwright.interfaces.cli.command_dispatch import call, command
 from dagwright.interfaces.cli.exit_codes import CommandError
@@ -37,7 +37,7 @@ ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.
 
 
 @dataclass(frozen=True, slots=True)
-class PauseToolRequest:
+class PauseToolArguments:
     """Arguments of `tool pause`. `tools` are the files and modules with the tools of the user."""
 
     tool: ToolName
@@ -47,7 +47,7 @@ class PauseToolRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeToolRequest:
+class ResumeToolArguments:
     """Arguments of `tool resume`. `ramp` is an unparsed duration."""
 
     tool: ToolName
@@ -63,7 +63,7 @@ class ResumeToolRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CallLimitRequest:
+class CallLimitArguments:
     """Arguments of `call-limits set`. `tools` are the files and modules with the tools of the user."""
 
     subject: Subject
@@ -94,21 +94,21 @@ def cancel(
 ) -> int:
     """Cancel a run or one of its nodes; finished results are kept."""
     if node is not None:
-        request = NodeActionRequest(workflow_id, node, includes_branch=branch, reason=reason, by=by)
-        return call("run_changes", "cancel_node", request, Output(is_json=json))
+        arguments = NodeActionArguments(workflow_id, node, includes_branch=branch, reason=reason, by=by)
+        return call("run_changes", "cancel_node", arguments, Output(is_json=json))
     if branch:
         raise CommandError("--branch needs --node")
-    return call("run_changes", "cancel", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("run_changes", "cancel", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
 
 
 def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Pause a run: running nodes finish, no new nodes start."""
-    return call("run_changes", "pause", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("run_changes", "pause", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
 
 
 def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Resume a paused run."""
-    return call("run_changes", "resume", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("run_changes", "resume", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
 
 
 def limits(
@@ -132,8 +132,8 @@ def limits(
     json: Json = False,
 ) -> int:
     """Show or change the parallelism, deadline and budget of a run."""
-    request = LimitsRequest(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
-    return call("limits_command", "limits", request, Output(is_json=json))
+    arguments = LimitsArguments(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
+    return call("limits_command", "limits", arguments, Output(is_json=json))
 
 
 def policy(
@@ -146,7 +146,7 @@ def policy(
     json: Json = False,
 ) -> int:
     """Show or change which calls of a run need approval."""
-    return call("limits_command", "policy", LimitsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
+    return call("limits_command", "policy", LimitsArguments(workflow_id, policy_file=file, by=by), Output(is_json=json))
 
 
 def retry(
@@ -160,7 +160,7 @@ def retry(
     json: Json = False,
 ) -> int:
     """Retry a failed or cancelled node of an open run."""
-    return call("run_changes", "retry", NodeActionRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
+    return call("run_changes", "retry", NodeActionArguments(workflow_id, node, arguments, by=by), Output(is_json=json))
 
 
 def set_result(
@@ -173,8 +173,8 @@ def set_result(
     json: Json = False,
 ) -> int:
     """Set the result of a node manually and unblock its dependents."""
-    request = NodeActionRequest(workflow_id, node, result=result, reason=reason, by=by)
-    return call("run_changes", "set_result", request, Output(is_json=json))
+    arguments = NodeActionArguments(workflow_id, node, result=result, reason=reason, by=by)
+    return call("run_changes", "set_result", arguments, Output(is_json=json))
 
 
 def add_nodes(
@@ -185,12 +185,12 @@ def add_nodes(
     json: Json = False,
 ) -> int:
     """Add nodes to the plan of an open run."""
-    return call("run_changes", "add_nodes", AddNodesRequest(workflow_id, file, by), Output(is_json=json))
+    return call("run_changes", "add_nodes", AddNodesArguments(workflow_id, file, by), Output(is_json=json))
 
 
 tool.command("pause", cls=DocumentedCommand)(
     command(
-        PauseToolRequest,
+        PauseToolArguments,
         "tool_command",
         "pause",
         summary="Pause a tool in all runs; running calls finish.",
@@ -199,7 +199,7 @@ tool.command("pause", cls=DocumentedCommand)(
 )
 tool.command("resume", cls=DocumentedCommand)(
     command(
-        ResumeToolRequest,
+        ResumeToolArguments,
         "tool_command",
         "resume",
         summary="Resume a paused tool and start its waiting calls gradually.",
@@ -221,7 +221,7 @@ def _tool() -> None:
 
 call_limits.command("set", cls=DocumentedCommand)(
     command(
-        CallLimitRequest,
+        CallLimitArguments,
         "call_limit_command",
         "set_call_limit",
         summary="Limit the calls of a tool, model, owner or template in all runs.",

@@ -14,13 +14,13 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.steering_commands import PauseToolRequest, ResumeToolRequest
+from dagwright.interfaces.cli.steering_commands import PauseToolArguments, ResumeToolArguments
 from dagwright.server.tool_pauses import ResumeResult, ToolPause, list_paused_tools, pause_tool, resume_tool
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 
 
-def pause(request: PauseToolRequest, output: Output) -> int:
+def pause(arguments: PauseToolArguments, output: Output) -> int:
     """Pause a tool in all runs.
 
     Raises:
@@ -30,31 +30,33 @@ def pause(request: PauseToolRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         try:
-            await known_tools(settings, request.tools).check_service_tool("paused", request.tool)
+            await known_tools(settings, arguments.tools).check_service_tool("paused", arguments.tool)
         except CommandRejected as error:
             raise CommandError(str(error)) from None
         async with open_command_connection(settings, output) as connection:
-            message = await _pause(connection.client, request.tool, by=author_name(request.by), reason=request.reason)
-        output.outcome(message, tool=request.tool)
+            message = await _pause(
+                connection.client, arguments.tool, by=author_name(arguments.by), reason=arguments.reason
+            )
+        output.outcome(message, tool=arguments.tool)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def resume(request: ResumeToolRequest, output: Output) -> int:
+def resume(arguments: ResumeToolArguments, output: Output) -> int:
     """Resume a tool; return 2 if the tool is not paused and none of its calls waits.
 
     Raises:
         CommandError: `--ramp` is not a duration.
     """
     settings = command_settings()
-    ramp_s = _ramp_s(request.ramp)
+    ramp_s = _ramp_s(arguments.ramp)
 
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            result = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
+            result = await resume_tool(connection.client, arguments.tool, by=author_name(arguments.by), ramp_s=ramp_s)
         is_done = result.pause is not None or result.call_count > 0
-        output.outcome(_resumed_message(request.tool, result), ok=is_done, tool=request.tool)
+        output.outcome(_resumed_message(arguments.tool, result), ok=is_done, tool=arguments.tool)
         return ExitCode.COMPLETED if is_done else ExitCode.REJECTED
 
     return run_async(work, output)

@@ -12,20 +12,20 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_host import settings_with_plans, templates_of
-from dagwright.interfaces.cli.server_commands import UpRequest
+from dagwright.interfaces.cli.server_commands import UpArguments
 from dagwright.server import LocalServer, open_connection
 from dagwright.toolset.toolset import load_toolset, references_of
 
 
-def up(request: UpRequest, output: Output) -> int:
+def up(arguments: UpArguments, output: Output) -> int:
     """Start server, worker and gateway unless they already run; all three run until `down`.
 
     Raises:
         CommandError: the gateway does not start, or a running process has other settings.
         TemplatesUnreadable: the folder of templates (`--plans`) cannot be read or has no plan.
     """
-    settings = settings_with_plans(command_settings(), request.plans)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
+    settings = settings_with_plans(command_settings(), arguments.plans)
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
     # The plans are checked before anything starts, because the gateway reports problems only in its log.
     templates_of(settings, toolset)
     reject_other_settings(settings)
@@ -36,7 +36,7 @@ def up(request: UpRequest, output: Output) -> int:
             worker, is_new_worker = await start_worker(settings, toolset)
             LocalServer(settings).keep_running()
             program = LocalServer(settings).program() if connection.server.pid is not None else None
-            gateway_address, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
+            gateway_address, is_new_gateway = await start_gateway(settings, toolset, port=arguments.port)
         server = connection.server
         if output.is_json:
             document: dict[str, str | None] = {"status": "up", "address": server.address, "namespace": server.namespace}

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.background_settings import serving_with_settings
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, create_stop_event
-from dagwright.interfaces.cli.server_commands import WorkerRequest
+from dagwright.interfaces.cli.server_commands import WorkerArguments
 from dagwright.logging import configure_logging
 from dagwright.process import event_loop
 from dagwright.process.drain import writes_in_flight
@@ -25,7 +25,7 @@ from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import prepare_to_serve, serving
 
 
-def worker(request: WorkerRequest, output: Output) -> int:
+def worker(arguments: WorkerArguments, output: Output) -> int:
     """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when the worker is ready.
 
     Raises:
@@ -35,10 +35,10 @@ def worker(request: WorkerRequest, output: Output) -> int:
         StoreUnavailable: large values cannot be stored.
     """
     settings = load_settings()
-    options = {"task_queue": request.task_queue, "serve": request.serve}
+    options = {"task_queue": arguments.task_queue, "serve": arguments.serve}
     settings = settings.model_copy(update={name: value for name, value in options.items() if value is not None})
     configure_logging(settings)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
+    toolset = load_toolset(settings, references_of(arguments.tools, arguments.agents, arguments.tools_queue))
     event_loop.run(_serve(settings, toolset, output=output))
     return ExitCode.COMPLETED
 

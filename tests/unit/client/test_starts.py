@@ -23,7 +23,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.prepare_run import prepare_run
-from dagwright.interfaces.cli.run_commands import RunRequest
+from dagwright.interfaces.cli.run_commands import RunArguments
 from dagwright.plans.plan import Plan
 from dagwright.protocol.fairness import Fairness
 from dagwright.server import Server
@@ -55,7 +55,7 @@ def test_forms_of_a_plan_start_the_same_run(plan: Any, toolset: Toolset) -> None
 
 def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path: Path) -> None:
     (file := tmp_path / "refill.yaml").write_text(TEXT)
-    command_start = prepare_run(RunRequest(str(file)), toolset, Output(is_json=True))
+    command_start = prepare_run(RunArguments(str(file)), toolset, Output(is_json=True))
     for plan in (file, str(file)):
         start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
         assert (start.source, start.options, start.title) == (
@@ -68,7 +68,7 @@ def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path
 def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset, tmp_path: Path) -> None:
     assert run_options({"fairness_key": "nightly", "fairness_weight": 0.5}).fairness == Fairness("nightly", 0.5)
     (file := tmp_path / "refill.yaml").write_text(TEXT)
-    request = RunRequest(str(file), fairness_key="nightly", fairness_weight=0.5)
+    request = RunArguments(str(file), fairness_key="nightly", fairness_weight=0.5)
     assert prepare_run(request, toolset, Output(is_json=True)).options.fairness == Fairness("nightly", 0.5)
     with pytest.raises(OptionInvalid, match="fairness: a fairness weight needs a fairness key"):
         run_options({"fairness_weight": 0.5})

@@ -25,7 +25,7 @@ from dagwright.interfaces.cli.chat_text import (
 )
 from dagwright.interfaces.cli.command_loop import InterruptHandling
 from dagwright.interfaces.cli.exit_codes import ExitCode
-from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
+from dagwright.interfaces.cli.goal_commands import AskRequest, ChatArguments
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import end_process_at_once
 from dagwright.interfaces.cli.round_text import NO_CALL_TEXTS, final_round_lines, new_round_lines, reason_lines
@@ -65,7 +65,7 @@ def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
 
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
-    request = ChatRequest(
+    request = ChatArguments(
         session="s",
         profile="rounds",
         max_rounds=4,
@@ -79,7 +79,7 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
         *("--model", "openai:small", "--budget", "1 USD", "--deadline", "2m", "--tools", "my tools.py"),
     ]
-    assert chat_options(ChatRequest().ask_request()) == []
+    assert chat_options(ChatArguments().ask_request()) == []
 
 
 def test_help_lists_all_commands_and_a_mistyped_command_gets_a_hint() -> None:

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.mcp_command import _open_listener
 from dagwright.interfaces.cli.serve_command import _check_address, _check_key_file, _check_origins
-from dagwright.interfaces.cli.server_commands import McpRequest
+from dagwright.interfaces.cli.server_commands import McpArguments
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import Settings
@@ -134,7 +134,7 @@ def test_public_address_for_mcp_needs_no_keys(
     # The MCP server does not use the keys of the gateway.
     KeyFile(key_path).add("ann", [])
     with _expect_rejection("--no-auth", is_rejected):
-        _open_listener(McpRequest(is_http=True, host=host, port=0, no_auth=not requires_auth)).close()
+        _open_listener(McpArguments(is_http=True, host=host, port=0, no_auth=not requires_auth)).close()
 
 
 def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
