@@ -38,7 +38,7 @@ RUN_S = 40
 DIRECT_RUNS = 10
 """Maximum number of runs that are also read without a gateway."""
 ANSWERS = 20
-"""Requests that are answered while all streams are open."""
+"""Number of requests that are answered while all streams are open."""
 _MEMORY_WAIT_S = 12.0
 """Time from the opening of the streams to the first reading of the memory."""
 _URL_FILE = "gateway.url"

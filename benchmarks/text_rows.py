@@ -112,9 +112,9 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelay
         model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
     async for chunk in stream:
-        message = (chunk.choices[0].delta.content or "") if chunk.choices else ""
-        if message:
-            received_characters += len(message)
+        piece = (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        if piece:
+            received_characters += len(piece)
             arrivals.append((time.time(), received_characters))
     if received_characters != len(_ANSWER_TEXT):
         raise RuntimeError(f"{received_characters} of {len(_ANSWER_TEXT)} characters came from {name}")

@@ -27,7 +27,7 @@ async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint
     config = ModelConfig(model=model, temperature=options.temperature, seed=options.seed)
     planning_options = PlanningOptions(config, max_plans=options.repairs + 1)
     async with ModelClient(endpoint, model=model) as client:
-        return await plan_all(read_cases(), client, options=planning_options, parallel=options.parallel)
+        return await plan_all(read_cases(), client, options=planning_options, max_concurrent=options.parallel)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -77,14 +77,14 @@ class PlannedRequest:
 
 
 async def plan_all(
-    cases: Cases, client: ModelClient, *, options: PlanningOptions, parallel: int
+    cases: Cases, client: ModelClient, *, options: PlanningOptions, max_concurrent: int
 ) -> list[PlannedRequest]:
     """Plan each request with a model; return the results in order.
 
     Args:
-        parallel: maximum number of concurrent requests.
+        max_concurrent: maximum number of concurrent requests.
     """
-    request_slots = asyncio.Semaphore(parallel)
+    request_slots = asyncio.Semaphore(max_concurrent)
 
     async def plan_when_free(case: Case) -> PlannedRequest:
         async with request_slots:

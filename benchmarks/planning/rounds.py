@@ -222,14 +222,16 @@ async def ask_concurrently(server: QuestionServer, name: str, count: int) -> Con
     return ConcurrentQuestions(total_s, [duration_s for _, duration_s in results], cpu_s, server.worker.peak_gb())
 
 
-async def measure(questions: int, at_once: int) -> list[Figure]:
+async def measure(question_count: int, concurrent_count: int) -> list[Figure]:
     """Return the figures: gaps and times of sequential questions, and the cost of concurrent questions."""
     async with serve_questions() as server:
         await ask_question(server.bench, "warm")
         initial_cpu_s = server.worker.cpu_s()
-        sequential_results = [await ask_question(server.bench, f"question-{number}") for number in range(questions)]
-        single_cpu_s = (server.worker.cpu_s() - initial_cpu_s) / questions
-        batches = [await ask_concurrently(server, f"at-once-{name}", at_once) for name in ("first", "second")]
+        sequential_results = [
+            await ask_question(server.bench, f"question-{number}") for number in range(question_count)
+        ]
+        single_cpu_s = (server.worker.cpu_s() - initial_cpu_s) / question_count
+        batches = [await ask_concurrently(server, f"at-once-{name}", concurrent_count) for name in ("first", "second")]
     return figures_of([gaps for gaps, _ in sequential_results], single_cpu_s, batches)
 
 

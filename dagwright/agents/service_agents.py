@@ -26,7 +26,7 @@ from dagwright.tools.retry_after import requested_delay, requesting_service
 CONNECT_TIMEOUT_S = 10.0
 _EXCERPT_BYTES = 400
 _RETRYABLE_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
-_ANSWER_KEYS = ("result", "feedback", "checkpoint")
+_RESPONSE_KEYS = ("result", "feedback", "checkpoint")
 _SENT_DETAILS = {"sent": True}
 """Heartbeat details while a request that must not be repeated is in flight."""
 
@@ -143,21 +143,21 @@ class ServiceCall:
     def _parse_result(self, content: bytes) -> Any:
         """Return the result in the body of a response."""
         try:
-            answer = json.loads(content)
+            response_json = json.loads(content)
         except (ValueError, RecursionError):
-            answer = None
+            response_json = None
         expected = 'expected {"result": …} or {"feedback": {"type", "prompt"}}'
-        if not isinstance(answer, dict):
+        if not isinstance(response_json, dict):
             raise GiveUp(f"{self._safe_url} did not answer with a JSON object; {expected}")
-        if unknown_keys := [key for key in answer if key not in _ANSWER_KEYS]:
-            hint = suggestion(unknown_keys[0], _ANSWER_KEYS) or expected
+        if unknown_keys := [key for key in response_json if key not in _RESPONSE_KEYS]:
+            hint = suggestion(unknown_keys[0], _RESPONSE_KEYS) or expected
             raise GiveUp(f"{self._safe_url} answers with the unknown key {unknown_keys[0]!r:.80}; {hint}")
-        if ("result" in answer) == ("feedback" in answer):
+        if ("result" in response_json) == ("feedback" in response_json):
             raise GiveUp(f"{self._safe_url} must answer with either a result or a question; {expected}")
-        if "feedback" in answer:
+        if "feedback" in response_json:
             self._clear_sent_mark()
-            raise question_or_give_up(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
-        return answer["result"]
+            raise question_or_give_up(self._card, response_json["feedback"], checkpoint=response_json.get("checkpoint"))
+        return response_json["result"]
 
 
 async def _content_of(response: httpx.Response) -> bytes:

@@ -81,7 +81,7 @@ class Client:
         self._exit_stack = exit_stack
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self._open_workers: list[Callable[[], Awaitable[None]]] = []
+        self._worker_closers: list[Callable[[], Awaitable[None]]] = []
         """Functions that close the open workers, in the order in which the workers were opened."""
         self._tools = ClientTools(services)
 
@@ -200,7 +200,7 @@ class Client:
             self._check_usable()
             self._is_closed = True
             async with self._exit_stack as exit_stack:
-                for close_worker in self._open_workers:
+                for close_worker in self._worker_closers:
                     exit_stack.push_async_callback(close_worker)
 
     async def start(
@@ -457,11 +457,11 @@ class Client:
     def _register_toolset(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
         """Compile plans against the tools of a worker while the block lasts; `close` closes the worker."""
         with self._tools.serving(toolset):
-            self._open_workers.append(close)
+            self._worker_closers.append(close)
             try:
                 yield
             finally:
-                self._open_workers.remove(close)
+                self._worker_closers.remove(close)
 
     async def _temporal_client_for_worker(self) -> TemporalClient:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""

@@ -29,7 +29,7 @@ class ClientTools:
 
     def __init__(self, services: "Services") -> None:
         self._services = services
-        self._base: Toolset | None = None
+        self._base_toolset: Toolset | None = None
         self._served_toolsets: list[Toolset] = []
         self._load_lock = asyncio.Lock()
 
@@ -64,9 +64,9 @@ class ClientTools:
             ToolLoadError: a tool cannot be used.
             StoreMismatch: the workers use another payload store.
         """
-        base = await self._load_base()
+        base_toolset = await self._load_base_toolset()
         passed_toolsets = [await self._load(tools)] if tools else []
-        return merge_toolsets(base, [*passed_toolsets, *self._served_toolsets])
+        return merge_toolsets(base_toolset, [*passed_toolsets, *self._served_toolsets])
 
     async def compile_plan(
         self,
@@ -124,14 +124,14 @@ class ClientTools:
     def _is_served(self, name: str) -> bool:
         return any(served.user_tools.get(name) is not None for served in self._served_toolsets)
 
-    async def _load_base(self) -> Toolset:
+    async def _load_base_toolset(self) -> Toolset:
         async with self._load_lock:
-            if self._base is None:
+            if self._base_toolset is None:
                 services = self._services
                 toolset = await self._load(())
                 await prepare_to_start(services.connection, services.settings, toolset)
-                self._base = toolset
-            return self._base
+                self._base_toolset = toolset
+            return self._base_toolset
 
     async def _load(self, tools: Sequence[ToolSource]) -> Toolset:
         return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given_tools(tools))

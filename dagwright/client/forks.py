@@ -203,8 +203,8 @@ class Forks:
             if node is None or node.sub_plan is None or not is_partly_reused or task_id in reuse.compensated_ids:
                 continue
             with suppress(RunNotFound):
-                reusable = reuse.table.results.setdefault(task_id, ReusableResult(fingerprint="started"))
-                reusable.child_snapshot = await self._sub_plan_snapshot(
+                reusable_result = reuse.table.results.setdefault(task_id, ReusableResult(fingerprint="started"))
+                reusable_result.child_snapshot = await self._sub_plan_snapshot(
                     view, task_id, node.sub_plan, reuse, differences=differences
                 )
         if len(reuse.table.results) > MAX_REUSABLE_RESULTS:
@@ -255,17 +255,17 @@ class Forks:
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_offloaded_regions(plan):
             await self._store.renew(ref)
-        for task_id, reusable in table.results.items():
+        for task_id, reusable_result in table.results.items():
             try:
-                for _, part in find_value_refs(reusable.result):
+                for _, part in find_value_refs(reusable_result.result):
                     if isinstance(part, StoredValue):
                         await self._store.renew(part.ref)
-                reusable.result = await self._with_current_projections(
-                    reusable.result, nodes.get(task_id) or nodes.get(_node_of(task_id))
+                reusable_result.result = await self._with_current_projections(
+                    reusable_result.result, nodes.get(task_id) or nodes.get(_node_of(task_id))
                 )
-            except (PayloadMissing, PayloadDamaged) as lost:
+            except (PayloadMissing, PayloadDamaged) as error:
                 raise ForkRejected(
-                    f"the result of {task_id!r} is lost ({lost}); add {task_id!r} to `rerun` to run it again"
+                    f"the result of {task_id!r} is lost ({error}); add {task_id!r} to `rerun` to run it again"
                 ) from None
 
     async def _with_current_projections(self, result: Any, node: CompiledNode | None) -> Any:

@@ -156,7 +156,7 @@ class NameIndex:
         return cores
 
     def _may_be_prefixes(self, prefixes: Sequence[str]) -> bool:
-        """Return whether each prefix may start a known word; other prefixes take a long search without a result."""
+        """Return whether each prefix may start a known word. A search for an unknown prefix would take long."""
         if self._is_sqlite:
             query = (
                 "SELECT count(*) FROM json_each(:prefixes) b WHERE NOT EXISTS"

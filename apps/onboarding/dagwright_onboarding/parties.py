@@ -33,7 +33,7 @@ from dagwright_onboarding.names import name_key
 Lock = Mapping[str, Any]
 """PostgreSQL row lock as arguments of `with_for_update`; SQLite has one writer at a time."""
 SHARED_LOCK: Final[Lock] = MappingProxyType({"read": True, "key_share": True})
-"""Shared lock, as foreign keys of PostgreSQL use it: other transactions may share the lock, but not delete the row."""
+"""Lock that PostgreSQL also takes for foreign keys: other transactions may take it too, but not delete the row."""
 EXCLUSIVE_LOCK: Final[Lock] = MappingProxyType({})
 """Exclusive lock on a row that is about to be deleted."""
 

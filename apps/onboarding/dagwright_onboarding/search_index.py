@@ -38,7 +38,7 @@ class IndexProgress:
 
     Args:
         last_party_id: id of the last party whose own name was processed, `None` when all own names were processed.
-        last_name_id: id of the last other name that was processed.
+        last_name_id: id of the last additional name (`PartyName`) that was processed.
         processed_count: number of names processed.
         total_count: number of names at the start.
     """
@@ -151,7 +151,7 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
 
 @dataclass(slots=True)
 class _NamesToIndex:
-    """Ids of the parties and other names that a flush wrote and that must be indexed, each once and in order."""
+    """Ids of the parties and additional names that a flush wrote and that must be indexed, each once, in order."""
 
     party_ids: dict[str, None] = field(default_factory=dict)
     name_ids: dict[int, None] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def _names_to_index(instance: Party | PartyName) -> _NamesToIndex:
 
 
 def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
-    # The other names of the party are indexed by separate events.
+    # The additional names of the party are indexed by separate events.
     _names_to_index(party).party_ids[party.id] = None
 
 

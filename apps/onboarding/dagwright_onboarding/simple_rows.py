@@ -49,7 +49,7 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     stored_values = _read_stored_values(session, unique_rows)
     new_rows = [row for row in unique_rows if stored_values.identities.isdisjoint(identities_by_line[row.line])]
     for row in new_rows:
-        session.add_all(_rows_of(row))
+        session.add_all(_database_rows_of(row))
     session.flush()
     unchanged_parties = {
         row.line: party for row in unique_rows if (party := stored_values.unchanged_party(row)) is not None
@@ -88,7 +88,7 @@ class _StoredValues:
     Args:
         identities: values that a stored party has.
         parties: natural key -> party, for the names of the rows.
-        other_name_keys: party id -> keys of its other names, for these parties.
+        other_name_keys: party id -> keys of the additional names of the party, for these parties.
         leis: party id -> its LEI, for these parties.
     """
 
@@ -139,7 +139,7 @@ def _read_stored_values(session: Session, rows: Sequence[PartyRow]) -> _StoredVa
     return _StoredValues(identities, parties_by_key, other_name_keys, lei_of_party)
 
 
-def _rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdentifier]:
+def _database_rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdentifier]:
     yield (party := new_party(row.key, client_type=row.client_type, party_id=row.id))
     party.status = (row.status or PartyStatus.ACTIVE).value
     known_keys = {party.name_key}

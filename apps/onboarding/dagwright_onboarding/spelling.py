@@ -14,7 +14,7 @@ Spellings = Sequence[str]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_SPELLINGS = 10
 _WORD_SIMILARITY = 60.0
-"""Minimum rapidfuzz ratio for one word to stand for another; `cohen` and `chan` have 67."""
+"""Minimum rapidfuzz ratio of a misspelt word to a word that it may stand for; `cohen` and `chan` have 67."""
 _MAX_COMBINED_WORDS = 6
 """Only the longest words of a text are combined, at most this many. Six words have 63 subsets."""
 _MIN_PART_CHARACTERS = 2

@@ -40,7 +40,7 @@ def expected_plan_steps(*omitted_indexes: int) -> list[Step]:
 
 async def plan_requests(server: ModelServer, **options: Any) -> list[PlannedRequest]:
     async with ModelClient(Endpoint(server.base_url, "key"), model="small") as client:
-        return await plan_all(CASES, client, options=PlanningOptions(**options), parallel=4)
+        return await plan_all(CASES, client, options=PlanningOptions(**options), max_concurrent=4)
 
 
 @pytest.mark.parametrize("index", range(len(CASES.requests)))
