@@ -1,6 +1,6 @@
 """The base of every error of the Python API, and the problems of plans.
 
-The other errors are defined in the modules that raise them; the base lets a caller catch all of them with one `except`:
+A caller can catch all errors with one `except DagwrightError`. Each error is defined in the module that raises it:
 
 DagwrightError
 ├── PlanInvalid           fix the plan, or the inputs that it is started with

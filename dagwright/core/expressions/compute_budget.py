@@ -1,15 +1,15 @@
 """Compute budget: the work that workflow code may do in one activation.
 
 Code that takes more than about 2 s in one activation blocks the run forever. The work of conditions and queries is
-therefore estimated before it is done, and work beyond the limit fails its node instead. The estimates depend only on
+therefore estimated before it is done. If it exceeds the limit, the node fails instead. The estimates depend only on
 the sizes of values, and each activation has the full budget, so the result is the same at every replay.
 """
 
 MAX_WORK = 1_500_000
 """Work in one activation, in units of about half a microsecond."""
 CHECK_BUDGET = MAX_WORK // 2
-"""Work in one activation to check nodes that people send. The checks before the nodes are in history, and the checks
-afterwards, have a budget of this size each."""
+"""Work in one activation to check nodes that people send. The nodes are checked before and after they are
+in the history; each of the two checks has this budget."""
 
 TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
 """Message for a command that is rejected because of other commands at the same time."""

@@ -4,8 +4,8 @@ Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable i
 `size(path)` and `has(path)`. The library copies a variable each time the program names it, so a program must receive
 only the parts that it reads and not the whole results around them.
 
-The package of the CEL library imports an interactive shell (prompt_toolkit and more), which takes 0.15 s, longer than
-most commands take. Only this module imports the package, with the first condition.
+The package of the CEL library imports an interactive shell (prompt_toolkit and more). The import takes 0.15 s, longer
+than most commands. Therefore only this module imports the package, when it compiles the first condition.
 
 This module must not import the scheduler. The only expressions that it evaluates are quoted texts.
 """
@@ -89,7 +89,8 @@ class Read:
 
     Args:
         variable: name of the variable in the program.
-        source: start of the path; for `nodes`, `node` is the id.
+        source: where the path starts.
+        node: id of the node if the path starts at `nodes`; otherwise empty.
         steps: object keys and list indices of the path.
         aspect: whether the value itself, its size, or its presence is read.
         is_in_loop: whether the read is inside a comprehension, so that the value is read for every element.
@@ -205,9 +206,9 @@ class _ConditionParser:
         return len(self.tokens)
 
     def _parse_pattern(self, index: int) -> str:
-        closing = self._closing_index(index + 1)
-        pattern = self.tokens[closing - 1]
-        if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
+        closing_index = self._closing_index(index + 1)
+        pattern = self.tokens[closing_index - 1]
+        if pattern.kind != "string" or self.tokens[closing_index - 2].text not in ("(", ","):
             raise ValueError("the pattern of matches() must be a text in quotes")
         if "{" in pattern.text or len(pattern.text) > _MAX_PATTERN_CHARACTERS:
             # A repeat count multiplies the size of a compiled pattern: (\w{100}){2} takes 90 ms.
@@ -280,7 +281,7 @@ class _ConditionParser:
         variable = f"{self.prefix}{len(self.analysis.reads)}"
         compared_texts = self._comparison_literals(first, end) if aspect == "value" else ()
         self.analysis.reads.append(Read(variable, source, node, steps, aspect, is_in_loop, compared_texts))
-        # A word may be directly before a bracket that is replaced: `1 in[...]`.
+        # The spaces separate the variable from a word directly before a replaced bracket: `1 in[...]`.
         self.pieces += [self.text[self.copied_end : self.tokens[first].start], f" {variable} "]
         self.copied_end = self.tokens[end - 1].end
 

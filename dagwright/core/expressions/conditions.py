@@ -305,7 +305,7 @@ class ConditionEvaluator:
     def evaluate_items(
         self, condition: ParsedCondition, scope: Scope, *, items: Sequence[Any], first_index: int = 0
     ) -> list[bool | ConditionFailed]:
-        """Evaluate a condition for each item; return for each item its value, or the error.
+        """Evaluate a condition for each item. Return whether it is true for each item, or the error of the evaluation.
 
         Args:
             first_index: index of the first of the items.

@@ -1,7 +1,7 @@
-"""Fill the bindings of a value with secrets, stored values, and texts made of both (see `expressions.value_refs`).
+"""Fill the bindings of arguments with secrets, stored values, and texts made of both (see `expressions.value_refs`).
 
-Code that has access to the values calls this: a worker for the arguments of a call, the run reader for the result
-document of a run.
+A binding is a path in the arguments, and the parts that make up the value at this path. A worker fills the arguments of
+a call. The run reader fills the result document of a run in the same way.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +15,13 @@ from dagwright.core.expressions.stored_values import Path, paths_from_json
 
 BindingPart = Mapping[str, Any]
 PartLoader = Callable[[str, Sequence[Path], str], Any]
-"""(reference, paths, name of the value) -> the value at the paths in a stored value; the caller may cache it."""
+"""(reference of a stored value, paths, name of the value in messages) -> part of the stored value. Each path is applied
+to the result of the previous path.
+"""
 
 
 class MisplacedBinding(Exception):
-    """A binding is at a path that the value does not have."""
+    """A binding is at a path that the arguments do not have."""
 
 
 def secret_names(bindings: Sequence[Any]) -> set[str]:
@@ -44,12 +46,12 @@ def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, st
 
     Raises:
         MisplacedBinding: a binding is at a path that the arguments do not have.
-        UnresolvedReference: a path does not exist in the value.
+        UnresolvedReference: a path does not exist in a stored value.
     """
     for path, parts in bindings:
         values = [_value_of(part, secrets=secrets, load=load) for part in parts]
-        is_one_value = len(values) == 1 and "secret" not in parts[0]
-        _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
+        keeps_type = len(values) == 1 and "secret" not in parts[0]
+        _set_at(arguments, path, values[0] if keeps_type else "".join(map(as_text, values)))
 
 
 def _value_of(part: BindingPart, *, secrets: Mapping[str, str], load: PartLoader) -> Any:

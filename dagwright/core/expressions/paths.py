@@ -1,8 +1,8 @@
 """Paths into JSON values: the part after `.result` in a reference.
 
 Names, `[0]` and `["any key"]` are resolved here, because the message for a missing step lists the existing keys.
-`query_analysis` evaluates everything else of RFC 9535 (wildcards, slices, filters). Importing its library takes a tenth
-of a second, and most programs and plans have no query, so it is imported with the first query. Workers import it when
+`query_analysis` evaluates everything else of RFC 9535 (wildcards, slices, filters). The library of queries is imported
+with the first query, because the import takes a tenth of a second and most plans have no query. Workers import it when
 they start.
 """
 
@@ -62,7 +62,7 @@ _MAX_SHOWN_KEYS = 12
 
 
 class MissingValue(Exception):
-    """A path does not exist in a value. The message has the step that failed and the value there."""
+    """A path does not exist in a value. The message names the missing step and describes the value that lacks it."""
 
 
 def parse_path(text: str) -> Path:
@@ -148,7 +148,7 @@ def _get_stored_value(value: StoredValue, path: Path, *, name: str) -> Any:
 
 
 def _query_elements(value: Any, query: str, *, name: str) -> list[Any]:
-    """Return the matches of a query in a value with stored parts, if the query reads each element alone."""
+    """Return the matches of a query in a value with stored parts, if the query reads each element separately."""
     steps = element_steps(query)
     if steps is None:
         raise TooLargeForRun(f"the query {query!r} reads a value that is too large: a part of {name}", None)

@@ -1,6 +1,6 @@
 """Projections of a large value: the shape and the named parts that the run receives instead of the value.
 
-The worker that made the value calls this before it stores the value.
+The worker that made the value calls this module before it stores the value.
 """
 
 import json
@@ -45,7 +45,7 @@ def project_value(
     budget = worker_budget()
     remaining_bytes = {"value": VALUE_PARTS_BYTES, "whole": DECISION_PARTS_BYTES}
     parts: dict[Path, ProjectedPart] = {}
-    # Parts for decisions of the run come first; a part may have both uses.
+    # Parts for decisions come first, so that a part with both uses is projected for decisions.
     for path, use in sorted(projections, key=lambda projection: projection[1] == "value"):
         if path in parts:
             continue

@@ -1,6 +1,6 @@
 """Queries of RFC 9535 with python-jsonpath: the allowed syntax, and the cost of a query.
 
-Other modules call it through `paths`, which imports this module with the first query.
+Other modules call this module through `paths`, which imports it with the first query.
 
 Queries are evaluated in workflow code, so `match()` and `search()` are rejected, because their patterns can take
 exponential time. Syntax that reads the whole value again for each element is rejected too. The cost of an allowed query
@@ -41,7 +41,7 @@ class Query:
     Args:
         path: query as compiled by the library.
         start: first selectors of the query, as long as each of them selects one value or a slice.
-        is_flat: whether the rest reads only the elements of one list or object, and no deeper values.
+        is_flat: whether the rest of the query reads only the elements of one list or object, and no deeper values.
         descents: number of `..`.
         factor: number of times that the query reads each value.
     """

@@ -52,7 +52,9 @@ class BadReferences(Exception):
     def __init__(self, invalid_references: Iterable[BadReference], parts: Template) -> None:
         self.invalid_references = tuple(dict.fromkeys(invalid_references))
         self.parts = parts
-        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.invalid_references[:5]))
+        super().__init__(
+            "; ".join(f"{reference.text}: {reference.message}" for reference in self.invalid_references[:5])
+        )
 
 
 _FIELD_CHARACTERS = 60
@@ -68,7 +70,7 @@ _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
 _INPUT_LIKE_NAME = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
-"""Name of an input as other formats write it."""
+"""Name of an input in the syntax of other template formats, such as `inputs.name`."""
 _INDEX = re.compile(r"\s*index\s*\}\}")
 
 
@@ -91,30 +93,34 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
 
 def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
-    """Parse a text with one or two simple references, the usual case, at a third of the cost; `None` for other
-    texts.
+    """Parse a text with one or two simple references. This is the usual case, and costs a third of the general parser.
+
+    Returns:
+        `None` for other texts.
     """
     pieces = _SIMPLE_REFERENCE.split(text)
     if len(pieces) == 4:
-        before, first, field, rest = pieces
-        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_AMBIGUOUS_ENDINGS):
+        prefix, node_id, field, suffix = pieces
+        if node_id not in ids or "{{" in prefix or "{{" in suffix or "." in suffix:
             return None
-        reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
-        if not before and not rest:
+        if prefix.endswith(_AMBIGUOUS_ENDINGS):
+            return None
+        reference = ResultOf(node_id, field)  # type: ignore[arg-type]  # the pattern names the fields
+        if not prefix and not suffix:
             return (reference,)
-        return tuple(part for part in (before, reference, rest) if part)
+        return tuple(part for part in (prefix, reference, suffix) if part)
     if len(pieces) != 7:
         return None
-    before, first, field, between, second, field_of_second, rest = pieces
-    if first not in ids or second not in ids or f"{first}.{field}}}}}{between}{{{{{second}" in ids:
+    prefix, first_id, first_field, separator, second_id, second_field, suffix = pieces
+    if first_id not in ids or second_id not in ids or f"{first_id}.{first_field}}}}}{separator}{{{{{second_id}" in ids:
         return None
-    if "{{" in before or "{{" in between or "{{" in rest or "." in rest:
+    if "{{" in prefix or "{{" in separator or "{{" in suffix or "." in suffix:
         return None
-    if before.endswith(_AMBIGUOUS_ENDINGS) or between.endswith(_AMBIGUOUS_ENDINGS):
+    if prefix.endswith(_AMBIGUOUS_ENDINGS) or separator.endswith(_AMBIGUOUS_ENDINGS):
         return None
-    first_reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
-    second_reference = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
-    return tuple(part for part in (before, first_reference, between, second_reference, rest) if part)
+    first_reference = ResultOf(first_id, first_field)  # type: ignore[arg-type]  # the pattern names the fields
+    second_reference = ResultOf(second_id, second_field)  # type: ignore[arg-type]  # the pattern names the fields
+    return tuple(part for part in (prefix, first_reference, separator, second_reference, suffix) if part)
 
 
 def _parse_general(text: str, ids: Collection[str]) -> Template:
@@ -179,7 +185,7 @@ def _parse_reference(
 
 
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
-    longest: tuple[str, Field, int] | None = None
+    longest_match: tuple[str, Field, int] | None = None
     for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
         candidate = text[start : match.start()]
         if candidate not in ids:
@@ -188,8 +194,8 @@ def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Fi
                 candidate = candidate.strip()
                 if candidate not in ids:
                     continue
-        longest = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
-    return longest
+        longest_match = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
+    return longest_match
 
 
 def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadReference, int]:
@@ -197,7 +203,7 @@ def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadRe
         return (), path_start + 2
     end = _find_close(text, path_start)
     if end is None:
-        # The rest of the text belongs to this reference: further searches would take quadratic time.
+        # Treat the rest of the text as a part of this reference, because more searches would take quadratic time.
         return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
     try:
         return parse_path(text[path_start:end].strip()), end + 2

@@ -1,4 +1,4 @@
-"""References to values: their types, and their resolution, which replaces them by the values (docs/reference/plan.md).
+"""Types of references to values, and the replacement of references by their values (docs/reference/plan.md).
 
 A reference that is a whole text keeps the type of its value. Inside of a longer text, a string is inserted unchanged
 and any other value as compact JSON. Values are never searched for references.

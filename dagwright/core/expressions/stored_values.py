@@ -1,4 +1,4 @@
-"""Stored values: values in the payload store, which a run holds as references.
+"""Stored values: values in the payload store. A run has only references to them.
 
 A result over 8 KiB never reaches the workflow. The workflow receives its reference, and the small projections that the
 plan names. All other reads of the value happen in the worker that needs it, or in the client that shows the run. So a
@@ -18,7 +18,7 @@ VALUE_BYTES = 8 * 1024
 DECISION_PARTS_BYTES = 192 * 1024
 """Maximum JSON size of all parts of one result that the run needs for decisions."""
 VALUE_PARTS_BYTES = 32 * 1024
-"""Maximum JSON size of all other parts of one result; a plan may name a thousand parts."""
+"""Maximum JSON size of all parts of one result that are not for decisions; a plan may name a thousand parts."""
 FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
 """Largest result of an activity of another program. No Dagwright worker can store it, so the limit of the server
 applies."""
@@ -61,7 +61,7 @@ class ProjectedPart:
     """A projected part of a stored value.
 
     Args:
-        state: `small` (has a value), `whole` (has a value that is too large to pass on), `large` (no value) or
+        state: `small` (has a value), `whole` (has a value over 8 KiB, only for decisions), `large` (no value) or
             `missing`.
         value: value of the part, if `state` is `small` or `whole`.
         shape: shape of a part over 8 KiB.
@@ -129,7 +129,7 @@ class StoredValue:
     def part_at(self, path: Path) -> "tuple[ProjectedPart | StoredValue, Path]":
         """Return the part at a path, and the rest of the path, which the caller applies to the value of the part.
 
-        If the part was not projected, or is too large to pass on, the result is a stored value and an empty rest.
+        If the part was not projected, or is over 8 KiB, the result is a stored value and an empty rest.
         """
         exact_part = self.parts.get(path)
         if exact_part is not None:

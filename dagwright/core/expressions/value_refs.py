@@ -23,7 +23,7 @@ from dagwright.core.expressions.stored_values import (
 )
 
 WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
-"""A path into the arguments, and the parts that the worker fills in there: one value, or several joined to a text."""
+"""A path into the arguments, and the parts that the worker fills in there. Several parts are joined to one text."""
 
 _REF_TYPE_SET = frozenset(REF_TYPES)
 
@@ -54,7 +54,7 @@ def format_value_refs(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
 def ref_for_display(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call. Only the worker fills in the part."""
     if isinstance(part, WorkerText):
-        return "".join(_part_text(inner) for inner in part.parts)
+        return "".join(_part_text(inner_part) for inner_part in part.parts)
     display_value: dict[str, Any] = {"ref": part.ref}
     if part.paths:
         display_value["path"] = paths_to_json(part.paths)
@@ -78,7 +78,7 @@ def bindings_of(value: Any) -> list[WorkerBinding]:
 
 
 def _binding_parts(part: ValueRef) -> list[dict[str, Any]]:
-    return [_binding_part(inner) for inner in (part.parts if isinstance(part, WorkerText) else (part,))]
+    return [_binding_part(inner_part) for inner_part in (part.parts if isinstance(part, WorkerText) else (part,))]
 
 
 def _binding_part(part: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _part_to_json(part: Any) -> dict[str, Any]:
     if isinstance(part, Secret):
         return {"secret": part.name}
     if isinstance(part, WorkerText):
-        return {"parts": [_part_to_json(inner) for inner in part.parts]}
+        return {"parts": [_part_to_json(inner_part) for inner_part in part.parts]}
     if isinstance(part, StoredValue):
         return stored_to_json(part)
     return value_to_json(part)
@@ -137,7 +137,7 @@ def _part_from_json(encoded: Mapping[str, Any]) -> Any:
         case {"ref": _}:
             return stored_from_json(encoded)
         case {"parts": parts}:
-            return WorkerText([_part_from_json(inner) for inner in parts])
+            return WorkerText([_part_from_json(inner_part) for inner_part in parts])
         case {"text": str(text)}:
             return text
         case {"secret": str(name)}:

@@ -23,9 +23,10 @@ AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
 
 NAME_BYTES = 100
-"""Maximum size of the name of an agent: the name of its activity adds a prefix and has at most 200 bytes."""
+"""Maximum size of the name of an agent. With a prefix, it becomes the name of an activity, which has at most 200
+bytes."""
 PROMPT_BYTES = 32_768
-"""Maximum size of a prompt: each plan that uses an agent contains the card of the agent."""
+"""Maximum size of a prompt, because each plan that uses an agent contains the card of the agent."""
 
 _NAME = re.compile(r"\w(?:[\w .-]*[\w.-])?")
 _PYTHON_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
@@ -88,7 +89,8 @@ class AgentCard(BaseModel):
     max_turns: _Turns | None = None
     """Maximum number of model calls of an `llm` agent, the last of them without tools; default 12."""
     token_limit: _Tokens | None = None
-    """Maximum tokens of all model calls of an `llm` agent; when they are used, a last call asks the model to finish."""
+    """Maximum tokens of all model calls of an `llm` agent; when they are used up, a last call asks the model to
+    finish."""
     output_schema: _AnswerSchema | None = None
     """JSON Schema of the answer of an `llm` agent; default: the answer is text."""
     class_name: str | None = None
@@ -96,7 +98,8 @@ class AgentCard(BaseModel):
     service_url: str | None = None
     """URL of a `service` agent, which receives the objective."""
     service_secret: str | None = None
-    """NAME of the `DAGWRIGHT_SECRET_NAME` that signs requests to the service; without it, requests are not signed."""
+    """NAME of the variable `DAGWRIGHT_SECRET_NAME` with the key that signs requests to the service; default: no
+    signature."""
     effects: Literal["read", "idempotent", "write"] | None = None
     """Effects of a `class` or `service` agent, as for a tool; default `write`."""
     timeout: DurationText | None = None
@@ -178,17 +181,18 @@ class InlineAgent(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     prompt: _Prompt
-    """System prompt of the model; the `objective` of the node has its task. Example: `You look things up in files.`"""
+    """System prompt of the model; the `objective` of the node has the task. Example: `You look things up in files.`"""
     tools: _ToolNames = ()
-    """Names of the tools that it may call. Example: `[search_files, read_file]`"""
+    """Names of the tools that the agent may call. Example: `[search_files, read_file]`"""
     max_turns: _Turns | None = None
     """Maximum number of model calls, the last of them without tools; default 12. Example: `6`"""
     token_limit: _Tokens | None = None
-    """Maximum tokens of all model calls; when they are used, a last call asks the model to finish. Example: `20000`"""
+    """Maximum tokens of all model calls; when they are used up, a last call asks the model to finish. Example:
+    `20000`"""
     output_schema: _AnswerSchema | None = None
-    """JSON Schema of its answer; default: the answer is text. Example: `{type: object}`"""
+    """JSON Schema of the answer; default: the answer is text. Example: `{type: object}`"""
     feedback_policy: FeedbackPolicy = "on_request"
-    """When it may ask a person, as on a card. Example: `never`"""
+    """When the agent may ask a person, as in the field of a card. Example: `never`"""
 
     def card(self, node: str) -> AgentCard:
         """Return the agent as a card.
@@ -204,7 +208,7 @@ class InlineAgent(BaseModel):
 
 
 AGENT_TIMEOUT_S = 300.0
-"""Timeout of one attempt if the card has none: an agent may call a model several times."""
+"""Timeout of one attempt if the card has none. It is long, because an agent may call a model several times."""
 
 _INPUT_SCHEMA = {
     "type": "object",

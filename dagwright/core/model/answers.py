@@ -20,7 +20,7 @@ from dagwright.core.text import cut_characters
 ANSWER_BYTES = 256 * 1024
 """Maximum size of an answer as JSON, because the answer is part of the state of the run."""
 ARGUMENTS_CHARACTERS = 4 * 1024 + 1
-"""Maximum length of the arguments in the lineage of an answer, with a `…` for the rest; the call has all arguments."""
+"""Maximum length of the arguments in the lineage of an answer, including a `…` in place of the rest."""
 MAX_OPTIONS = 1_000
 """Maximum number of options of one question."""
 QUESTION_BYTES = 64 * 1024
@@ -82,7 +82,7 @@ def normalize_checked_answer(request: Request, answer: Any) -> Any:
     return _NORMALIZERS[request.type](request, answer)
 
 
-def question_key(request: Request) -> bytes:
+def accepted_answers_key(request: Request) -> bytes:
     """Return a key that is equal for two requests if they accept the same answers."""
     return pydantic_core.to_json(
         [request.purpose, request.type, request.multiple, request.allow_text, request.schema, request.options]
@@ -163,7 +163,7 @@ def _option_of(request: Request, value: Any) -> Any:
     for option in options:
         if _key_of(option) == key:
             return option
-    # On a command line numbers are written as text, and an option with an `id` is given by the `id` alone.
+    # On the command line, numbers are written as text, and an option with an `id` is selected by its `id`.
     similar_options = [
         option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))
     ]

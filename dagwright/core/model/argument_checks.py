@@ -78,8 +78,8 @@ def kind_conditions(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str
     """Return the conditions on the kind of an argument: other argument -> kind -> values that allow only this kind."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
-    kinds = schema.get(KIND_CONDITION_KEYWORD) if isinstance(schema, Mapping) else None
-    return kinds if isinstance(kinds, Mapping) else {}
+    conditions = schema.get(KIND_CONDITION_KEYWORD) if isinstance(schema, Mapping) else None
+    return conditions if isinstance(conditions, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def accepted_kinds_with_condition(tool: ToolDeclaration, key: str, arguments: Ma
 
 @dataclass(frozen=True, slots=True)
 class EntityChecks:
-    """Check the lookups and references of a plan against the kinds that its tools take.
+    """Checks the lookups and references of a plan against the kinds that its tools take.
 
     Args:
         resolver: resolver of the plan, which defines the entity types.
@@ -283,7 +283,8 @@ class SchemaOfTool:
         """Yield the problems of the arguments of one call, as far as they can be known before the run.
 
         Args:
-            has_dashes: whether the dialect writes `order-id`, not `order_id`; ignored if an argument shows this.
+            has_dashes: whether the dialect writes `order-id`, not `order_id`; ignored if an argument name has `-` or
+                `_`.
         """
         unknown_paths: list[BindingPath] = [path for path, _ in bindings]
         written_keys: Mapping[Any, str] = {}
@@ -322,9 +323,9 @@ class SchemaOfTool:
         )
         missing_names = self._parameter_names - arguments_by_parameter.keys() if unknown_names else ()
         return frozenset(
-            near
+            near_name
             for name in unknown_names
-            for near in find_nearest_names(name, sorted(missing_names), limit=1, hints=self._hints)
+            for near_name in find_nearest_names(name, sorted(missing_names), limit=1, hints=self._hints)
         )
 
     def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:

@@ -47,7 +47,7 @@ def limit_from_json(kind: str, value: Any) -> Limit:
     """Parse one limit.
 
     Raises:
-        ValueError: the value is invalid; the message lacks its subject, the name of the limit.
+        ValueError: the value is invalid; the caller adds the name of the limit before the message.
     """
     if kind == "money":
         return _parse_money(value)

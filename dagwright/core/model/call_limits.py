@@ -13,10 +13,10 @@ SubjectKind = Literal["tool", "model", "owner", "template"]
 NAME_BYTES = 200
 MAX_COUNT = 10**9
 MAX_CONCURRENCY = 1000
-"""Maximum concurrency of a limit, which stores an entry for each running call to free the slots of dead workers."""
+"""Maximum concurrency of a limit. A limit stores an entry for each running call, to free the slots of dead workers."""
 _PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h)")
-_OTHER_PERIOD = re.compile(r"[0-9]{1,9}/([A-Za-z]+)")
+_UNKNOWN_PERIOD = re.compile(r"[0-9]{1,9}/([A-Za-z]+)")
 _PART = re.compile(r"(concurrency|tokens)=([0-9]{1,9})")
 _DAILY_PART = re.compile(r"(tokens|money|calls)=([0-9]{1,12}(?:\.[0-9]{1,6})?)/day")
 _EXAMPLE = "`20/s`, `500/min`, `concurrency=5`, `tokens=100000` (per minute), `tokens=2000000/day` or `money=5/day`"
@@ -51,7 +51,7 @@ def subject_at_host(kind: SubjectKind, name: str, url: str) -> Subject | None:
 
 
 def parse_subject(text: str) -> Subject:
-    """Parse `tool:http_request`.
+    """Parse the text of a subject, such as `tool:http_request`.
 
     Raises:
         CallLimitInvalid: the kind is unknown, or the name is empty or too long.
@@ -128,7 +128,7 @@ class CallLimit:
 
 
 def parse_limit(text: str) -> CallLimit:
-    """Parse `20/s concurrency=5 tokens=100000`; the parts may have any order.
+    """Parse the text of a limit, such as `20/s concurrency=5 tokens=100000`. The parts may have any order.
 
     Raises:
         CallLimitInvalid: a part is invalid or appears twice, or there is no part.
@@ -151,7 +151,7 @@ def _parse_part(text: str) -> tuple[str, Any]:
         return match[1], int(match[2])
     if (match := _DAILY_PART.fullmatch(text)) is not None:
         return f"{match[1]}/day", _daily_amount(match[1], match[2])
-    if (match := _OTHER_PERIOD.fullmatch(text)) is not None:
+    if (match := _UNKNOWN_PERIOD.fullmatch(text)) is not None:
         daily_example = "; `calls=1000/day` limits model calls per day" if match[1] == "day" else ""
         raise CallLimitInvalid(
             f"the period of a rate is one of {', '.join(_PERIODS_S)}, not {match[1]!r:.40}{daily_example}"
@@ -185,7 +185,7 @@ def check_limit(limit: CallLimit) -> CallLimit:
 
 
 def parse_limits(text: str) -> Mapping[Subject, CallLimit]:
-    """Parse limits of several subjects: `tool:http_request 20/s; owner:ann concurrency=5`.
+    """Parse limits of several subjects, such as `tool:http_request 20/s; owner:ann concurrency=5`.
 
     Raises:
         CallLimitInvalid: a limit is invalid, or a subject appears twice.

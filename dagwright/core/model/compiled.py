@@ -88,8 +88,8 @@ class CompiledNode:
         id: as written, in NFC.
         kind: `tool` calls a tool; `plan` is a child run; `human` asks a person, with the question in `arguments`;
             `region` is one activity for all its members; `lookup` is a tool call that finds an entity. An `external`
-            node runs elsewhere, and a report completes it: the report of its region or, in the plan of a region batch,
-            the report of the run.
+            node runs elsewhere. In the plan of a run, the report of its region completes the node; in the plan of a
+            region batch, the report of the run.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every binding.
         bindings: texts with references inside `arguments`.
@@ -306,17 +306,17 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
 
 def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
     encoded = {name: tool_to_json(tool) for name, tool in tools.items()}
-    remaining = ALL_SCHEMAS_CHARACTERS
+    remaining_characters = ALL_SCHEMAS_CHARACTERS
     for tool in encoded.values():
         if "input_schema" in tool:
-            remaining -= len(json.dumps(tool["input_schema"]))
-            if remaining < 0:
+            remaining_characters -= len(json.dumps(tool["input_schema"]))
+            if remaining_characters < 0:
                 del tool["input_schema"]
     return encoded
 
 
 def copy_with_kind(node: CompiledNode, kind: NodeKind) -> CompiledNode:
-    """Return a copy of a node with another kind. It is faster than `replace`, because large plans have many nodes."""
+    """Return a copy of a node with another kind, faster than `replace` for plans with many nodes."""
     copy = CompiledNode(*_get_field_values(node))
     copy.kind = kind
     return copy

@@ -85,9 +85,10 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
 
 
 def cycles_of(dependencies: Adjacency) -> list[list[int]]:
-    """Return one shortest cycle for each strongly connected component; a cycle starts at its first node in plan order.
+    """Return one shortest cycle for each strongly connected component.
 
-    `[a, b]` means that a needs b and b needs a. The cycles are in plan order of their first nodes.
+    `[a, b]` means that a needs b and b needs a. A cycle starts at its first node in plan order. The cycles are in plan
+    order of their first nodes.
 
     Complexity: O(V + E), plus the search of the shortest cycle, which is bounded by a constant budget.
     """
@@ -140,19 +141,19 @@ def _strong_components(dependencies: Adjacency) -> list[list[int]]:
 
 def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -> tuple[list[int], int]:
     allowed_nodes = set(group)
-    shortest: list[int] = []
+    shortest_cycle: list[int] = []
     for start in group:
         cycle, visited_count = _cycle_through(
-            dependencies, start, allowed_nodes=allowed_nodes, limit=len(shortest) - 1 if shortest else None
+            dependencies, start, allowed_nodes=allowed_nodes, limit=len(shortest_cycle) - 1 if shortest_cycle else None
         )
         budget -= visited_count
         if cycle:
-            shortest = cycle
-        if shortest and (len(shortest) == 2 or budget <= 0):
+            shortest_cycle = cycle
+        if shortest_cycle and (len(shortest_cycle) == 2 or budget <= 0):
             break
         # Each cycle is found from its first node in plan order, so later searches can skip this start.
         allowed_nodes.discard(start)
-    return shortest, budget
+    return shortest_cycle, budget
 
 
 def _cycle_through(

@@ -38,7 +38,7 @@ class _SharedLookup:
 
     Args:
         kinds: empty if the arguments have no kind in common.
-        uses: uses in plan order.
+        uses: the arguments, in plan order.
     """
 
     kinds: tuple[str, ...]
@@ -139,5 +139,5 @@ class LookupKinds:
             yield last_use.index, last_use.key, message, hint
 
 
-def _have_kind_in_common(first: _LookupArgument, second: _LookupArgument) -> bool:
-    return any(kind in (second.accepted_kinds.kinds or ()) for kind in first.accepted_kinds.kinds or ())
+def _have_kind_in_common(use: _LookupArgument, other_use: _LookupArgument) -> bool:
+    return any(kind in (other_use.accepted_kinds.kinds or ()) for kind in use.accepted_kinds.kinds or ())

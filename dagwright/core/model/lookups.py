@@ -1,9 +1,9 @@
-"""Lookups as nodes: nodes that find each entity of a plan, and a node that binds all of them before other nodes run.
+"""Lookups as nodes: nodes that find the entities of a plan, and a node that binds them before the written nodes run.
 
-When a plan is compiled, each distinct lookup becomes a node that calls the tool `find` of the resolver, which may ask a
-person. One more node depends on all of them and calls the tool `bind`; every other node of the plan waits for it. These
-nodes follow the written nodes and are never shown. For the run they are ordinary nodes, so their human requests,
-results, retries, continue-as-new, forks and histories need no special code.
+When a plan is compiled, each distinct lookup becomes a find node, which calls the tool `find` of the resolver. The tool
+may ask a person. A bind node depends on all find nodes and calls the tool `bind`. The written nodes wait for the bind
+node. Find nodes and the bind node follow the written nodes and are never shown. For the run, they are ordinary nodes,
+so their human requests, results, retries, continue-as-new, forks and histories need no special code.
 
 When nodes are added to a plan, the nodes of their lookups are added too. Equal lookups have equal ids, so a lookup that
 the run has completed is not repeated.
@@ -23,7 +23,7 @@ from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEn
 from dagwright.core.model.states import NodeError, NodeStatus, Record
 
 MAX_LOOKUPS = 1_000
-"""Maximum number of distinct lookups of a plan: one call of `bind` receives the results of all lookups."""
+"""Maximum number of distinct lookups of a plan, because one call of `bind` receives the results of all lookups."""
 
 KNOWN_BEFORE = "known before"
 """Reason of a binding whose entity was found before the run."""
@@ -112,7 +112,7 @@ def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dic
 
 
 def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
-    """Return the id, with a digest of the key if another lookup has the same id, because only filter names differ."""
+    """Return the id, with a digest of the key if another lookup has this id: only the names of their filters differ."""
     return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
@@ -121,8 +121,8 @@ def _id_text(text: str) -> str:
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     if len(line.encode(errors="replace")) <= _ID_TEXT_BYTES:
         return line
-    cut = line.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
-    return f"{cut}…{hashlib.sha256(line.encode(errors='replace')).hexdigest()[:8]}"
+    shortened_line = line.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
+    return f"{shortened_line}…{hashlib.sha256(line.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _create_find_node(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
@@ -182,7 +182,7 @@ def _add_bind_dependency(
 def with_inherited_lookups(
     arguments: Any, bindings: Sequence[Binding], lookups: Sequence[Lookup]
 ) -> tuple[Any, tuple[Binding, ...]]:
-    """Return the arguments and bindings of a sub-plan with inputs for its lookups, which the parent run binds."""
+    """Return the arguments and bindings of a sub-plan, with an input for each lookup that the parent run binds."""
     inputs = {lookup.input_name: None for lookup in lookups}
     lookup_bindings: list[Binding] = [((lookup.input_name,), (Placeholder(lookup.input_name),)) for lookup in lookups]
     return {**arguments, **inputs}, (*bindings, *lookup_bindings)
@@ -368,8 +368,8 @@ def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[
 def resolved_lookups_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield, for each argument of a node with a lookup: its name, the id of the find node, and the entry of the
-    lookup.
+    """Yield, for each argument with a lookup of a node: the name of the argument, the id of the find node, and the
+    entry of the lookup.
     """
     entries = {
         find_node.id: {**find_node.arguments, **entry}

@@ -205,7 +205,7 @@ class Node(_Strict):
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
     """Which dependencies must be done before the node starts. Example: `{at_least: 2}`"""
     depends_on: NodeIds = Field(default_factory=list)
-    """IDs of further nodes to wait for; nodes in references are added automatically. Example: `[sum]`"""
+    """IDs of nodes to wait for, in addition to the nodes in references. Example: `[sum]`"""
     retry: Retry | None = None
     """How failed attempts are retried. Example: `{max_attempts: 3}`"""
     timeout: Duration | None = None

@@ -2,7 +2,7 @@
 
 A policy is plain JSON, so that it can be stored in a file, travel with a run and be changed while the run is active:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
-With `"approves_changes": true` a plan with any changing call is approved as a whole before it runs. Calls of `pure`
+With `"approves_changes": true`, a plan with a changing call must be approved as a whole before it runs. Calls of `pure`
 tools change nothing and never need approval. This module must not import the scheduler.
 
 In a plan that a model extends, a call needs approval if it changes something, or if it uses a file or host that the
@@ -150,7 +150,7 @@ def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
 
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
-"""Tool that inline agents are in rules; its argument `tools` has the names of the agent's tools."""
+"""Tool that stands for inline agents in rules. Its argument `tools` has the names of the agent's tools."""
 INLINE_AGENT_NOT_ALLOWED = "the policy of the run allows no inline agents"
 INLINE_AGENT_HINT = (
     "use the name of an existing agent, or allow inline agents with a rule in the policy of the run: "

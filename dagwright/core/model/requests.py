@@ -51,7 +51,7 @@ def is_labelled(option: Any) -> bool:
 
 @dataclass(slots=True)
 class Request:
-    """A question to a person. Times are seconds since the epoch.
+    """A request to a person. Times are seconds since the epoch.
 
     Args:
         id: the id of the task, with the suffix `#2` and so on for later requests of the same task.

@@ -284,7 +284,7 @@ class NodeError:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Attempts that led to an outcome, as far as the driver knows them.
+    """Attempts that led to an outcome, as far as the driver of the scheduler knows them.
 
     Args:
         count: attempts so far, 1 for the first; 0 if there was no attempt.
@@ -383,7 +383,7 @@ def planned_version(record: Record, tool: "ToolDeclaration | None") -> str | Non
 class TaskRef(NamedTuple):
     """A node or one of its items, by position.
 
-    A NamedTuple and not a frozen dataclass: a run creates one for each node, and a dataclass takes twice as long.
+    A NamedTuple, because a run creates one for each node, and creating a frozen dataclass takes twice as long.
 
     Args:
         node: number of the node in the plan.
@@ -447,7 +447,7 @@ def call_id(task_id: str, number: int) -> str:
 
 
 ONE_ATTEMPT = Attempt()
-"""Default if a driver knows nothing about the attempts."""
+"""Default if the driver of the scheduler knows nothing about the attempts."""
 
 
 NO_ATTEMPT = Attempt(0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GoalType = Literal["support", "deliverable"]
 
 SUB_GOAL = "sub_goal"
-"""Parameter of a worker tool that receives the id of its sub-goal; the run sets it, and callers cannot."""
+"""Parameter of a worker tool that receives the id of its sub-goal; only the run can set it."""
 _MAX_SLOTS = 50
 """Maximum number of slots of a card. Every plan that uses the tool contains its card."""
 
@@ -63,9 +63,10 @@ class WorkerCard(BaseModel):
     requires: _Slots = ()
     """Slots that must be filled before it is called; the run checks this for every planner."""
     outputs: _Slots
-    """Slots that it fills, exactly these; each of them may be null."""
+    """Slots that the tool fills. A result has exactly these slots; each of them may be null."""
     same_as: dict[str, Annotated[str, AfterValidator(_checked_slot)]] = {}
-    """Slot that it fills -> slot of another worker tool with the same meaning, which it can replace."""
+    """Slot that the tool fills -> slot of another worker tool that it can replace, because both have the same
+    meaning."""
     goal_type: GoalType
     """`deliverable` if its outputs are part of the answer, `support` if only other worker tools need them."""
     takes_sub_goal: bool = False
@@ -262,7 +263,7 @@ def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
 
 
 MODEL_TOOL = "call_model"
-"""The tool whose every call is a model call."""
+"""Name of the tool that calls a model."""
 PLAN_READER = "read_model_plan"
 """The tool that reads a plan written by a model. It calls no model; the call that wrote the plan is paid already."""
 PURPOSE_ANSWER = "answer"

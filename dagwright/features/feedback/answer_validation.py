@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.answers import BadAnswer, adds_nodes, normalize_checked_answer, question_key, size_problem
+from dagwright.core.model.answers import (
+    BadAnswer,
+    accepted_answers_key,
+    adds_nodes,
+    normalize_checked_answer,
+    size_problem,
+)
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, task_id_of_numbered_id
@@ -152,7 +158,7 @@ class AnswerValidator:
             if (rejection := request.rejection_of(feedback)) is not None:
                 return rejection
             # The items of a map usually have the same question, and an answer may be large.
-            key = question_key(request)
+            key = accepted_answers_key(request)
             try:
                 if key not in answers_by_question:
                     answers_by_question[key] = normalize_checked_answer(request, feedback.answer)
