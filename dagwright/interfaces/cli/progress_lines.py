@@ -1,4 +1,4 @@
-"""Progress without a terminal: one line per change of state."""
+"""Progress without a terminal: one line for each change of a run."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class LineWriter:
         self._lines: list[tuple[float, int, str]] = []
         self._written_states: dict[str, tuple[NodeStatus, int]] = {}
         self._written_notes: set[str] = set()
-        self._written_losses: set[tuple[str, int]] = set()
+        self._written_lost_calls: set[tuple[str, int]] = set()
         self._written_requests: set[str] = set()
         self._written_rounds: set[str] = set()
         self._written_escalations: set[tuple[str, int]] = set()
@@ -115,7 +115,7 @@ class LineWriter:
         if previous != (status, attempt) and status not in _NOT_STARTED_STATES:
             self._add_state_line(task_id, record, pending_call, attempt=attempt, tool_text=tool_text)
         if record.status is NodeStatus.RUNNING and pending_call is not None:
-            self._add_loss_line(task_id, pending_call)
+            self._add_lost_call_line(task_id, pending_call)
 
     def _add_state_line(
         self, task_id: str, record: Record, pending_call: PendingCall | None, *, attempt: int, tool_text: str
@@ -142,10 +142,10 @@ class LineWriter:
             at = None if is_newly_superseded else record.ended_at
             self._add_line(at, status.value, f"{one_line(task_id)}{tool_suffix}{_end_text(record)}")
 
-    def _add_loss_line(self, task_id: str, call: PendingCall) -> None:
-        if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._written_losses:
+    def _add_lost_call_line(self, task_id: str, call: PendingCall) -> None:
+        if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._written_lost_calls:
             return
-        self._written_losses.add((task_id, call.attempt))
+        self._written_lost_calls.add((task_id, call.attempt))
         now = time.time()
         text = f"was running when its worker died; {lost_text(call, now=now)}"
         self._add_line(now, "waiting", f"{one_line(task_id)} {text}")

@@ -51,6 +51,7 @@ class Row:
         tool_text: tool and title.
         elapsed_s: seconds from the start to the end, or to now.
         detail: progress, error, or the reason why the node waits.
+        done, total, eta_s: ended items, all items, and estimated seconds until all have ended; `None` without items.
         order: position in the tree.
     """
 
@@ -81,7 +82,12 @@ class RunRows:
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """Position of a node in the tree."""
+    """Position of a node in the tree.
+
+    Args:
+        number: index of the node in the plan.
+        indent: depth in the tree, at most `MAX_INDENT`.
+    """
 
     number: int
     indent: int

@@ -133,7 +133,7 @@ def _prompt_lines(request: Request) -> list[str]:
     return [terminal_text(line) for line in str(request["prompt"]).splitlines()]
 
 
-def _plain_answer_command(request: Request) -> str:
+def _example_answer_command(request: Request) -> str:
     """Return the command that answers a request, with placeholder values."""
     command = f"dagwright feedback {_shell_word(request['run_id'])} {_shell_word(request['request_id'])}"
     if request["type"] == "APPROVAL":
@@ -160,7 +160,9 @@ _BUDGET_EXAMPLES: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 
 
 def inputs_command(workflow_id: str, schema: Mapping[str, Any]) -> str:
     """Return the command that gives a run its missing inputs."""
-    return _plain_answer_command({"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema})
+    return _example_answer_command(
+        {"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema}
+    )
 
 
 _EXAMPLES: Mapping[str, Any] = {"boolean": True, "integer": 1, "number": 1.5, "array": [], "object": {}, "null": None}
@@ -198,7 +200,7 @@ def answer_command(request: Request) -> str:
         text_hint = "or --text TEXT" if request.get("allow_text") else ""
         alternatives = "; ".join(filter(None, [options_hint, repeat_hint, text_hint]))
         alternatives_text = f"  ({alternatives})" if alternatives else ""
-    return _plain_answer_command(request) + alternatives_text
+    return _example_answer_command(request) + alternatives_text
 
 
 def _option_text(request: Request, option: Any) -> str:
@@ -240,7 +242,7 @@ def age_text(request: Request, *, now: float) -> str:
 
 
 def long_duration(seconds: float) -> str:
-    """Format seconds as `3 d 4 h`, or as an elapsed time below a day."""
+    """Format seconds as `3 d 4 h`; below a day, as an elapsed time."""
     if seconds < 86_400:
         return format_elapsed_time(seconds)
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"

@@ -42,10 +42,11 @@ class RoundLine:
     """A line about the rounds of a run.
 
     Args:
-        key: identifies the line: `meant` (the interpretation), `round 2`, or `sg3` (the sub-goal 3).
+        key: identifies the line: `meant` (the interpretation), `round 2`, or `sg3` (sub-goal 3).
         name: sub-goal and worker tool, or the heading of the line.
         text: text of a model or worker tool, such as a reason or an error; may be empty.
         is_accepted: false for the reason of a plan that was rejected.
+        action: what the planner decided in a round; empty for other lines.
         status: status of a sub-goal in its round, as in the document; empty for other lines.
         description: description of a sub-goal.
     """

@@ -99,7 +99,7 @@ def _follow_run_with_missing_tools(
 
 
 def default_title(arguments: RunArguments) -> str | None:
-    """Return the title of the run of a plan without a title: the file name; `None` for standard input."""
+    """Return the title for the run of a plan that has none: the file name; `None` for standard input."""
     return None if arguments.plan == STANDARD_INPUT else Path(arguments.plan).name
 
 

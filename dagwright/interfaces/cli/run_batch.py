@@ -46,7 +46,7 @@ _FAILURES_BY_SEVERITY = (ExitCode.REJECTED, ExitCode.FAILED, ExitCode.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the file that can be started.
+    """A line of the file, with the start request of its run.
 
     Args:
         number: from 1.
@@ -223,7 +223,7 @@ def _print_detached_run(line: _Line, started_run: StartedRun, output: Output) ->
 
 
 def worst_code(codes: Sequence[int]) -> int:
-    """Return the exit code of a batch with these exit codes of runs."""
+    """Return the exit code of a batch whose runs have these exit codes."""
     return next((code for code in _FAILURES_BY_SEVERITY if code in codes), ExitCode.COMPLETED)
 
 

@@ -1,4 +1,4 @@
-"""Commands that change a running plan: pause, resume, cancel, retry, set a result, add nodes."""
+"""Commands that change an open run: pause, resume, cancel, retry, set a result, add nodes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

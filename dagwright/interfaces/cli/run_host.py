@@ -27,7 +27,7 @@ async def open_start_connection(
     Problems that would prevent every worker from serving a run are reported before the run starts.
 
     Args:
-        has_worker: whether the command runs a worker. Its settings must then be those of the other processes that
+        has_worker: whether the command runs a worker. The settings must then be those of the other processes that
             serve runs of this folder.
 
     Raises:

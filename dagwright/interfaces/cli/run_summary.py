@@ -60,13 +60,13 @@ def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> N
 
 
 def print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
-    """Write the answer of a run that `ask` started, then how the run ended."""
+    """Write the answer of a run of `ask`, then how the run ended."""
     _print_rounds_and_output(document, output, write=output.answer)
     print_answer_end(view, document, output)
 
 
 def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
-    """Write how a run that `ask` started ended. Its answer has been written already."""
+    """Write how a run of `ask` ended. Its answer has been written already."""
     output.print(summary_line(view, document))
     _print_failures(document, output)
     for line in replan_lines(document):
@@ -219,7 +219,7 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
         and not compensated_counts
         and {status for status, count in counts.items() if count} <= _DONE_STATES
     ):
-        # All nodes had completed before the cancel arrived.
+        # All nodes had completed before the cancellation arrived.
         timing_note = ", after all nodes had completed"
     uncertain_count = precautionary_count(view.scheduler.state) if view.scheduler and compensated_counts else 0
     uncertain_text = f" ({uncertain_count:,} of failed calls that may have had an effect)" if uncertain_count else ""

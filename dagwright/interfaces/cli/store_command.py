@@ -167,7 +167,7 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
 def _print_report(report: _StoreReport, output: Output) -> None:
     usage = report.usage
     oldest_text = (
-        f", the oldest written or renewed on {_minute_text(usage.oldest_renewed_at)}" if usage.oldest_renewed_at else ""
+        f", the oldest written or renewed on {_time_text(usage.oldest_renewed_at)}" if usage.oldest_renewed_at else ""
     )
     output.print(f"{report.location}: {_payloads_text(usage.total)}{oldest_text}")
     if report.cache_usage.total.count:
@@ -181,7 +181,7 @@ def _print_report(report: _StoreReport, output: Output) -> None:
 
 
 def _retention_line(removal_limit: RemovalBound) -> str:
-    since_text = _minute_text(removal_limit.renewed_before)
+    since_text = _time_text(removal_limit.renewed_before)
     return f"kept: values written or renewed since {since_text}, because {removal_limit.reason}"
 
 
@@ -203,5 +203,5 @@ def _payloads_text(amount: Amount) -> str:
     return f"{format_count(amount.count, 'payload')}, {decimal(amount.size_bytes)}"
 
 
-def _minute_text(moment: datetime) -> str:
+def _time_text(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,6 +1,7 @@
 """Authentication, rate limits and body size limits for all endpoints.
 
-A plain ASGI middleware, because it rejects bodies while they are received, and counts streams until they have ended.
+The middleware uses ASGI directly, because it rejects bodies while they are received, and counts streams until they
+have ended.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ class AllowedHosts:
         self._origins = {origin.lower() for origin in origins}
 
     def rejection(self, headers: Headers) -> tuple[ErrorCode, str] | None:
-        """Return the code and message of a request to reject; `None` to accept the request.
+        """Return the error code and message for a request to reject; `None` to accept the request.
 
         This protects browsers only: other clients can send any header.
         """

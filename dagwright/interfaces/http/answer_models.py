@@ -84,7 +84,7 @@ class HealthDocument(BaseModel):
     status: Literal["ok"]
 
 
-class Ready(BaseModel):
+class ReadinessDocument(BaseModel):
     """The dependencies of the gateway respond."""
 
     status: Literal["ok"]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 ANSWER_RESTARTS = "\n\n(The answer starts again.)\n\n"
 """Separates an abandoned part of an answer, which the client has received, from the part that replaces it."""
 NEXT_TURN = "\n\n"
-"""Separates the text of an agent's turns."""
+"""Separates the texts of an agent's turns."""
 
 
 class ReceivedAnswer:
@@ -180,7 +180,7 @@ class AnswerStream:
         Args:
             events: all events after the text.
         """
-        # Number 1 is the text of questions.
+        # Closing event 1 is the text of questions.
         for number, event in enumerate(events, start=2):
             if number > self.cursor.closing_count:
                 self.cursor = replace(self.cursor, closing_count=number)

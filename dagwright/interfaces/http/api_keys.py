@@ -51,7 +51,7 @@ class Key:
         id: the part of the key that may be shown.
         owner: owner of the runs that are started with the key; the owner `*` sees the runs of all owners.
         scopes: what callers with the key may do besides reading.
-        sha256: hash of its secret, hexadecimal.
+        sha256: hash of the secret, hexadecimal.
         created_at: RFC 3339 time.
         weight: weight of the owner's runs when worker slots are shared between owners.
     """

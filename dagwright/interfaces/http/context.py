@@ -131,7 +131,7 @@ class GatewayContext:
         return self.run_quotas[owner].reserve(run, self.runs)
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run work to its end, even if the client disconnects.
+        """Run a coroutine to its end, even if the client disconnects.
 
         Await the task through `asyncio.shield`: otherwise the task is cancelled with the coroutine that awaits it.
         """

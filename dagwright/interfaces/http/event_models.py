@@ -13,7 +13,7 @@ REF_TEMPLATE = "#/components/schemas/{model}"
 
 
 class OpenModel(BaseModel):
-    """A document that may have further fields."""
+    """A document that may have more fields than the model."""
 
     model_config = ConfigDict(extra="allow")
 

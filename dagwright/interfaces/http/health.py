@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.answer_models import HealthDocument, Ready
+from dagwright.interfaces.http.answer_models import HealthDocument, ReadinessDocument
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ERROR_RESPONSES, ApiError, draining_error
@@ -35,9 +35,9 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
         READYZ,
         tags=["health"],
         summary="Check that Temporal and the payload store respond",
-        responses={**response_docs(Ready, examples.READY), 503: ERROR_RESPONSES[503]},
+        responses={**response_docs(ReadinessDocument, examples.READY), 503: ERROR_RESPONSES[503]},
     )
-    async def readyz() -> Ready:
+    async def readyz() -> ReadinessDocument:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         if readiness.is_draining:
             raise draining_error()
@@ -45,4 +45,4 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
             # Only the log has the reasons, because callers need no key.
             message = f"not ready: no answer from {' and '.join(problems)}"
             raise ApiError(ErrorCode.NOT_READY, message, headers=headers)
-        return Ready(status="ok", checks={"temporal": "ok", "store": "ok"})
+        return ReadinessDocument(status="ok", checks={"temporal": "ok", "store": "ok"})

@@ -1,4 +1,4 @@
-"""Parse the JSON body of a request once, within its limits, after the caller's scopes are checked.
+"""Parse the JSON body of a request once, within limits, after the caller's scopes are checked.
 
 Bodies with too many values are rejected before they are parsed: 30 MB of empty lists take gigabytes as Python objects,
 and pydantic reports an error for each list.

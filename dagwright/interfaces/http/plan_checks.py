@@ -2,8 +2,8 @@
 
 A plan up to `IN_PROCESS_BYTES` is checked in a thread of the gateway: checks are linear in its size and stop after 100
 problems, so they take about 0.1 s, plus at most 0.5 s for name suggestions (`references.HINT_BUDGET`). A larger plan is
-checked in a separate process, which is killed after `CHECK_TIMEOUT_S` or when the client disconnects, and whose memory
-is limited (`process_pool.MEMORY_BYTES`).
+checked in a separate process with limited memory (`process_pool.MEMORY_BYTES`). The process is killed after
+`CHECK_TIMEOUT_S`, or when the client disconnects.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ IN_PROCESS_BYTES = 16 * 1024
 CHECK_TIMEOUT_S = 60.0
 """Twice the time that a plan of 8 MiB takes on a busy machine."""
 MAX_WAITING_REQUESTS = 4
-"""Maximum number of large bodies and plans of one key that wait, since they are processed one at a time."""
+"""Large bodies and plans of one key are processed one at a time, and at most this many of them wait."""
 
 
 @dataclass(slots=True)

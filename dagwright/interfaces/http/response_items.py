@@ -452,7 +452,7 @@ def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the events before the text of a message, which is the first item of its response."""
+    """Return the events before the text of a message. The message must be the first item of its response."""
     (part,) = item["content"]
     content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
     started_item = {**item, "status": "in_progress", "content": []}

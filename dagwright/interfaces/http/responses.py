@@ -200,7 +200,7 @@ async def get_response(
     run_request = replace(followed_request, allows_calls=ref.allows_calls)
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
-    # Only clients that send the header get status 204: some other clients cannot read a response without a body.
+    # Only clients that send `Last-Event-ID` get status 204. Some other clients cannot read a response without a body.
     return await _respond_with_stream(context, run_request, events, cursor=header_cursor)
 
 
@@ -218,7 +218,7 @@ async def cancel_response(response_id: str, context: ContextDep) -> Response:
         for active_start in active_starts:
             active_start.start.abandoned.set()
         await asyncio.wait(tasks := [active_start.task for active_start in active_starts], timeout=CANCEL_TIMEOUT_S)
-        # With any other result, the run may have been started.
+        # If a task has any other result, its run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             message = f"the turn {run!r} was cancelled while it waited for its session"
             response = response_object({"background": True}, ref, status="cancelled")

@@ -1,8 +1,8 @@
 """Routing: whether the model or a run answers a request.
 
-Plans, agents and profiles are always answered by a run. With `auto`, the model answers requests that declare functions
-or have results of functions, since a run cannot call functions of the client. For any other request, the model is
-called once and chooses.
+Requests to plans, agents and profiles are always answered by a run. With `auto`, the model answers requests that
+declare functions or have results of functions, since a run cannot call functions of the client. For any other request,
+the model is called once and chooses.
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,7 +25,7 @@ export class GraphView {
   #frame = null;
   #drawnArea = null; // the area that was drawn last
   #hasFitted = false;
-  #target = null; // node to go to after the layout
+  #target = null; // {key, focus} of the box to go to after the layout
 
   constructor(model, { onSelect }) {
     this.#model = model;
@@ -38,7 +38,7 @@ export class GraphView {
     this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.openGroupButtons = el("span", { class: "opened" });
     this.foldButton = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#toggleFold() }, "Fold");
-    this.viewport = new Viewport(this.canvas, { onMove: () => this.#viewChanged(), onTap: (target) => this.#handleTap(target) });
+    this.viewport = new Viewport(this.canvas, { onMove: () => this.#handleViewChange(), onTap: (target) => this.#handleTap(target) });
     this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
     const button = (caption, label, onclick) => el("button", { type: "button", "aria-label": label, title: label, onclick }, caption);
     this.element = el(
@@ -60,7 +60,7 @@ export class GraphView {
     this.canvas.addEventListener("keydown", (event) => this.#handleKey(event));
     this.#worker.onmessage = ({ data }) => this.#applyLayout(data);
     this.#worker.onerror = () => announce("The graph cannot be laid out.");
-    this.resizeObserver = new ResizeObserver(() => this.#viewChanged());
+    this.resizeObserver = new ResizeObserver(() => this.#handleViewChange());
     this.resizeObserver.observe(this.canvas);
   }
 
@@ -129,10 +129,10 @@ export class GraphView {
 
   #redraw() {
     this.#drawnArea = null;
-    this.#viewChanged();
+    this.#handleViewChange();
   }
 
-  #viewChanged() {
+  #handleViewChange() {
     this.#schedulePaint();
   }
 

@@ -41,16 +41,16 @@ export function isPaused(run) {
 }
 
 function runCommands(run, { api, go }) {
-  const fork = ["Fork", () => openFork(run, { api, go })];
-  if (ENDED_RUN_STATES.has(run.status)) return [fork];
-  const pause = isPaused(run)
+  const forkAction = ["Fork", () => openFork(run, { api, go })];
+  if (ENDED_RUN_STATES.has(run.status)) return [forkAction];
+  const pauseAction = isPaused(run)
     ? ["Resume", () => sendCommand(api, run, "/resume")]
     : ["Pause", () => openReasonDialog(api, run, { title: "Pause the run", caption: "Pause", path: "/pause", message: PAUSE_MESSAGE })];
   return [
-    pause,
+    pauseAction,
     ["Limits", () => openLimits(run, { api })],
     ["Add nodes", () => openAddNodes(api, run)],
-    fork,
+    forkAction,
     ["Cancel the run", () => openReasonDialog(api, run, { title: "Cancel the run", caption: "Cancel the run", path: "/cancel", message: CANCEL_MESSAGE, isDangerous: true }), "danger"],
   ];
 }
@@ -94,14 +94,14 @@ function openAddNodes(api, run) {
 }
 
 function nodeCommands(run, node, { api, go }) {
-  const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.node_id] })];
-  if (ENDED_RUN_STATES.has(run.status)) return [fork];
+  const forkAction = ["Fork from here", () => openFork(run, { api, go, rerun: [node.node_id] })];
+  if (ENDED_RUN_STATES.has(run.status)) return [forkAction];
   const actions = [];
   if (isAtLimit(run, node)) actions.push(["Raise a limit", () => openLimits(run, { api })]);
   if (RETRYABLE_STATES.has(node.status)) actions.push(["Try again", () => openRetry(api, run, node)]);
   if (node.status !== "completed" && node.status !== "running") actions.push(["Set its result", () => openSetResult(api, run, node)]);
   if (!ENDED_NODE_STATES.has(node.status)) actions.push(["Cancel", () => openCancelNode(api, run, node), "danger"]);
-  return [...actions, fork];
+  return [...actions, forkAction];
 }
 
 // Whether a node waits for the budget or the parallelism of the run. A node of a sub-plan has the limits of its sub-plan.

@@ -19,7 +19,7 @@ export async function mount(root, { api, params, go }) {
   const runId = params.id;
   const model = new Model();
   let runDocument = null;
-  let stop = () => {};
+  let stopFollowing = () => {};
   let isUnmounted = false;
   let shownSteeringKey = null;
   let tickTimer = null;
@@ -59,7 +59,7 @@ export async function mount(root, { api, params, go }) {
     graph.draw();
     timeline.draw();
     const after = graphDocument.nodes.length > MAX_NODES_WITH_TIMES ? graphDocument.cursor : null;
-    stop = followEvents(runPath(runId, "/events"), { onEvent, onState, after });
+    stopFollowing = followEvents(runPath(runId, "/events"), { onEvent, onState, after });
   }
 
   function onEvent({ name, id, data }) {
@@ -171,7 +171,7 @@ export async function mount(root, { api, params, go }) {
     isUnmounted = true;
     clearInterval(tickTimer);
     clearTimeout(readTimer);
-    stop();
+    stopFollowing();
     graph.close();
     timeline.close();
   };
