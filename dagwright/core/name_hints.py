@@ -22,23 +22,23 @@ class NameHints:
     """Suggestions for unknown names, with a budget, because comparing many unknown names takes quadratic time.
 
     Args:
-        remaining: cost of all comparisons that may still be made, in characters (see `find_nearest_names`); one unit
-            takes up to 250 ns.
+        remaining_cost: cost of all comparisons that may still be made, in characters (see `find_nearest_names`). One
+            character takes up to 250 ns.
     """
 
-    def __init__(self, remaining: int) -> None:
-        self.remaining = remaining
+    def __init__(self, remaining_cost: int) -> None:
+        self.remaining_cost = remaining_cost
 
     def spend(self, cost: int) -> bool:
         """Subtract a cost; return whether the budget covers it."""
-        self.remaining -= cost
-        return self.remaining >= 0
+        self.remaining_cost -= cost
+        return self.remaining_cost >= 0
 
     def suggest(self, name: str | None, known_names: Collection[str], *, excluded: str | None = None) -> str | None:
         """Return a suggestion for an unknown name; `None` if `name` is `None`, no known name is near, or the budget is
         spent.
         """
-        if name is None or len(known_names) > self.remaining:
+        if name is None or len(known_names) > self.remaining_cost:
             return None
         return suggestion(name, [known_name for known_name in known_names if known_name != excluded], hints=self)
 

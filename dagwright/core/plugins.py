@@ -30,7 +30,7 @@ class Plugin:
     Args:
         tools: a function that takes the settings and returns a list of `ToolSpec`: the built-in tools of every process,
             including the tools of a resolver (`ToolDeclaration.resolver`).
-        worker_tools: modules for `--tools`; a user's worker tool must not have the name of a tool in these modules.
+        worker_tools: modules for `--tools`. A user's worker tool must not have the name of a tool in these modules.
         settings: a subclass of `dagwright.settings.Settings` with additional fields. Tools get it from
             `context().environment.settings_of(...)`.
         text_formats: name of a format in the schemas of tools (`x-dagwright-text`) -> a function that returns the

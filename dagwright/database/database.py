@@ -46,7 +46,7 @@ class Database:
         schema: the tables of the database.
 
     Raises:
-        ValueError: the URL is invalid, or names an in-memory database or another kind of database.
+        ValueError: the URL is invalid, or names an in-memory database or an unsupported kind of database.
         DatabaseUnusable: a newer version has used the database, or the database cannot be used at all.
         DatabaseUnavailable: the database rejects an operation for now, or does not respond; retry later.
     """
@@ -183,7 +183,7 @@ def _sqlite_engine(url: URL) -> Engine:
     if url.database and not url.database.startswith("file:"):
         file = Path(url.database)
         try:
-            _create_private_folder(file)
+            _prepare_private_file(file)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
             message = f"the folder of the database cannot be created: {error.filename}: {error.strerror}"
             raise DatabaseUnusable(message) from None
@@ -193,10 +193,10 @@ def _sqlite_engine(url: URL) -> Engine:
     return engine
 
 
-def _create_private_folder(file: Path) -> None:
-    """Create the folder of a database file with access for its owner only.
+def _prepare_private_file(file: Path) -> None:
+    """Create the folder of a database file, accessible to its owner only.
 
-    In a folder that only its owner can access, create the file with the same access.
+    If only the owner can access the folder, also create the file, with the same access.
     """
     file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if not file.exists() and not file.parent.stat().st_mode & UMASK:

@@ -1,4 +1,4 @@
-"""Functions for the dialects of published plan formats: positional arguments, and their syntax of references."""
+"""Functions for the dialects of published plan formats: positional arguments, and references in foreign syntax."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

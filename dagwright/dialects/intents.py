@@ -256,7 +256,7 @@ def _check_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bo
 
 
 def _id_and_display_name(value: JsonValue) -> tuple[JsonValue, str]:
-    """Return the ID or value of a name in the session, and its display name, or an empty string if it has none."""
+    """Return the ID or value of a name in the session, and the display name, which may be empty."""
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         return value, ""
     display_name = value.get("name")

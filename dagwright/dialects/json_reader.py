@@ -188,7 +188,7 @@ def json_problems(value: Any, *, at: str = "") -> list[Problem]:
     """Return the reasons why a value is not portable JSON.
 
     Args:
-        value: for example a value of a payload or a Python caller, which no JSON parser has checked.
+        value: a value that no JSON parser has checked, for example from a payload or a Python caller.
         at: pointer of the value in the document.
     """
     if depth_of(value) > MAX_DEPTH:

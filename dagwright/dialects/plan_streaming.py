@@ -13,7 +13,7 @@ from typing import Any, Final
 from dagwright.core.errors import Problem
 from dagwright.dialects.written_values import UnreadableValue, read_value
 
-ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
+STEP_LIST_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
 """Keys of the list of steps in a document; a document can also be the list itself."""
 
 _ROOT = re.compile(r"[{\[]")
@@ -98,11 +98,11 @@ class JsonStepParser:
     _mode: str = "prose"
     _quote: str = ""
     _brackets: str = ""
-    _first_entry_start: int = -1
+    _first_step_start: int = -1
     _chunk: str = ""
     _offset: int = 0
     _open_brackets: list[str] = field(default_factory=list)
-    _entries_depth: int = 0
+    _step_list_depth: int = 0
     _current_key: str | None = None
     _last_text: str = ""
     _step_start: int = -1
@@ -142,7 +142,7 @@ class JsonStepParser:
         character = match[0]
         if character == "{" and self._brackets == "[":
             self._brackets = "[{"
-            self._first_entry_start = self._offset + match.start()
+            self._first_step_start = self._offset + match.start()
             return match.end()
         if self._brackets[-1] == "{" and character in _QUOTE_ENDS:
             return self._start_plan(match.start())
@@ -158,9 +158,9 @@ class JsonStepParser:
         self._mode = "value"
         if self._brackets == "[{":
             buffered_text = "".join([*self._parts, self._chunk[self._part_start : at]])
-            self._entries_depth = 1
-            self._parts = [buffered_text[self._first_entry_start - self._step_start :]]
-            self._step_start, self._part_start = self._first_entry_start, at
+            self._step_list_depth = 1
+            self._parts = [buffered_text[self._first_step_start - self._step_start :]]
+            self._step_start, self._part_start = self._first_step_start, at
         else:
             self._discard_step()
         return at
@@ -189,12 +189,12 @@ class JsonStepParser:
 
     def _enter_bracket(self, character: str, at: int) -> None:
         depth = len(self._open_brackets)
-        if character == "[" and depth == 1 and not self._entries_depth and self._last_text in ENTRY_KEYS:
-            self._entries_depth = 2
+        if character == "[" and depth == 1 and not self._step_list_depth and self._last_text in STEP_LIST_KEYS:
+            self._step_list_depth = 2
             self.key = self._last_text
         elif (
             character == "{"
-            and depth == self._entries_depth
+            and depth == self._step_list_depth
             and self._open_brackets[-1] == "["
             and self._step_start < 0
         ):
@@ -204,13 +204,13 @@ class JsonStepParser:
     def _leave_bracket(self, at: int) -> None:
         self._open_brackets.pop()
         depth = len(self._open_brackets)
-        if self._step_start >= 0 and depth == self._entries_depth:
+        if self._step_start >= 0 and depth == self._step_list_depth:
             self._parts.append(self._chunk[self._part_start : at + 1])
             self._add_step("".join(self._parts), self._step_start)
             self._discard_step()
-        elif depth < self._entries_depth:
+        elif depth < self._step_list_depth:
             # A plan has only one list of steps.
-            self._entries_depth = -1
+            self._step_list_depth = -1
         self.is_complete = not self._open_brackets
 
     def _add_step(self, text: str, start: int) -> None:

@@ -2,7 +2,7 @@
 
 Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list of
 positional values, or of `{"name", "value"}`. A link names two tasks. In a named argument, the name of a linked task
-is a reference to the result of that task. The steps become the titles, if there are as many steps as nodes.
+is a reference to the result of that task. The steps become the titles of the nodes, if there are as many.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
 """

@@ -100,13 +100,13 @@ class _NumberReference:
     """A number that denotes a node.
 
     Args:
-        node: index of the node that contains the number; `None` for the output.
+        node_index: index of the node that contains the number; `None` for the output.
         at: path of the number in the plan.
     """
 
     number: int
     written_text: str
-    node: int | None
+    node_index: int | None
     at: tuple[str | int, ...]
 
 
@@ -133,7 +133,7 @@ class _Repairer:
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
         plan = {**self.document.plan, "nodes": [self._repair_node(index) for index in range(len(self.nodes))]}
         if "output" in plan:
-            plan["output"] = self._repair_value(plan["output"], node=None, at=("output",))
+            plan["output"] = self._repair_value(plan["output"], node_index=None, at=("output",))
         if not self.repairs and not self.problems:
             return self.document, []
         problems = [*self.document.problems, *self.problems]
@@ -145,7 +145,7 @@ class _Repairer:
             if not isinstance(node, dict):
                 continue
             for name in _REFERENCE_FIELDS:
-                self._collect_references(node.get(name), node=node_index, at=("nodes", node_index, name))
+                self._collect_references(node.get(name), node_index=node_index, at=("nodes", node_index, name))
             dependencies = node.get("depends_on")
             for index, item in enumerate(dependencies if isinstance(dependencies, list) else ()):
                 number = item if _is_number(item) else self._number_of_text(item)
@@ -153,14 +153,14 @@ class _Repairer:
                     self.references.append(
                         _NumberReference(number, str(item), node_index, ("nodes", node_index, "depends_on", index))
                     )
-        self._collect_references(self.document.plan.get("output"), node=None, at=("output",))
+        self._collect_references(self.document.plan.get("output"), node_index=None, at=("output",))
 
-    def _collect_references(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _collect_references(self, value: Any, *, node_index: int | None, at: tuple[str | int, ...]) -> None:
         def collect(text: str, path: tuple[str | int, ...]) -> str:
             for match in _REFERENCE_FORMS.finditer(text):
                 number = self._number_in(match, text)
                 if number is not None and not _is_escaped(match, text):
-                    self.references.append(_NumberReference(number, match[0], node, path))
+                    self.references.append(_NumberReference(number, match[0], node_index, path))
             return text
 
         map_texts(value, collect, at=at)
@@ -225,7 +225,7 @@ class _Repairer:
 
     def _report(self, code: str, message: str, reference: _NumberReference) -> None:
         at = self.document.written_pointer(pointer(*reference.at))
-        node = self._node_id(reference.node) if reference.node is not None else None
+        node = self._node_id(reference.node_index) if reference.node_index is not None else None
         self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
 
     def _node_id(self, index: int) -> str:
@@ -249,8 +249,8 @@ class _Repairer:
             return False
         dependencies: list[dict[int, None]] = [{} for _ in self.nodes]
         for reference in self.references:
-            if reference.node is not None:
-                dependencies[reference.node][node_of_number[reference.number]] = None
+            if reference.node_index is not None:
+                dependencies[reference.node_index][node_of_number[reference.number]] = None
         for index, node in enumerate(self.nodes):
             depends_on = node.get("depends_on") if isinstance(node, dict) else None
             for item in depends_on if isinstance(depends_on, list) else ():
@@ -267,7 +267,9 @@ class _Repairer:
         repaired_node = dict(node)
         for name in _REFERENCE_FIELDS:
             if name in repaired_node:
-                repaired_node[name] = self._repair_value(repaired_node[name], node=index, at=("nodes", index, name))
+                repaired_node[name] = self._repair_value(
+                    repaired_node[name], node_index=index, at=("nodes", index, name)
+                )
         dependencies = repaired_node.get("depends_on")
         if isinstance(dependencies, list):
             repaired_node["depends_on"] = [
@@ -280,15 +282,15 @@ class _Repairer:
         if number is None or number not in self.node_of_number:
             return item
         dependency_id = self._node_id(self.node_of_number[number])
-        self._add_repair(str(item), dependency_id, node=index, at=("nodes", index, "depends_on", position))
+        self._add_repair(str(item), dependency_id, node_index=index, at=("nodes", index, "depends_on", position))
         return dependency_id
 
-    def _repair_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
+    def _repair_value(self, value: Any, *, node_index: int | None, at: tuple[str | int, ...]) -> Any:
         for path, key in walk_keys(value):
-            self._report_reference_in_key(key, node=node, at=(*at, *path))
-        return map_texts(value, lambda text, path: self._repair_text(text, node=node, at=path), at=at)
+            self._report_reference_in_key(key, node_index=node_index, at=(*at, *path))
+        return map_texts(value, lambda text, path: self._repair_text(text, node_index=node_index, at=path), at=at)
 
-    def _report_reference_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _report_reference_in_key(self, key: str, *, node_index: int | None, at: tuple[str | int, ...]) -> None:
         """Report a reference in a key. Validation reports references in Dagwright's own syntax, so they are ignored
         here.
         """
@@ -297,11 +299,11 @@ class _Repairer:
             if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
                 continue
             location = self.document.written_pointer(pointer(*at))
-            node_id = self._node_id(node) if node is not None else None
+            node_id = self._node_id(node_index) if node_index is not None else None
             self.problems.append(Problem("invalid_reference", reference_key_message(key), location, node_id, KEY_HINT))
             return
 
-    def _repair_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
+    def _repair_text(self, text: str, *, node_index: int | None, at: tuple[str | int, ...]) -> str:
         pieces: list[str] = []
         end = 0
         for match in _REFERENCE_FORMS.finditer(text):
@@ -311,10 +313,10 @@ class _Repairer:
             if _is_escaped(match, text):
                 continue
             if text[match.start() - 1 : match.start()] == "\\":
-                self._report("invalid_reference", BACKSLASH_MESSAGE, _NumberReference(0, match[0], node, at))
+                self._report("invalid_reference", BACKSLASH_MESSAGE, _NumberReference(0, match[0], node_index, at))
                 continue
             native_reference = "{{" + str(reference) + "}}"
-            self._add_repair(match[0], native_reference, node=node, at=at)
+            self._add_repair(match[0], native_reference, node_index=node_index, at=at)
             pieces += [text[end : match.start()], native_reference]
             end = match.end()
         return "".join([*pieces, text[end:]]) if pieces else text
@@ -332,9 +334,11 @@ class _Repairer:
             return ResultOf(match["braced"], "result")
         return ResultOf(self._node_id(self.node_of_number[number]), "result") if number is not None else None
 
-    def _add_repair(self, original: str, replacement: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _add_repair(
+        self, original: str, replacement: str, *, node_index: int | None, at: tuple[str | int, ...]
+    ) -> None:
         written_pointer = self.document.written_pointer(pointer(*at))
-        node_id = self._node_id(node) if node is not None else None
+        node_id = self._node_id(node_index) if node_index is not None else None
         self.repairs.append(
             Repair("reference", f"{original!r} was read as {replacement!r}", None, written_pointer, node_id)
         )

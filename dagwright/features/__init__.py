@@ -1,4 +1,6 @@
-"""Features of a run beside scheduling, one module or package each. Pure; they import `core` only.
+"""Features of a run beside scheduling, one module or package each.
+
+The modules are pure. They import only `core` and, as described here, each other.
 
 - Components, which do not import each other: `budgets`, `compensation`, `deadline`, `feedback`, `fork_reuse`,
   `lookups`, `node_cancellation`, `output_check`, `plan_extension`, `region_batches`, `worker_tools`. Some

@@ -67,7 +67,7 @@ class RunDeadline:
         self.deadline = Deadline()
 
     def set(self, limit_s: float, *, by: str | None) -> None:
-        """Change how long the run may take, from its start; infinite means no limit."""
+        """Set the time limit of the run, counted from its start; infinite means no limit."""
         self._scheduler.state.limits_changed = True
         self.deadline = self.deadline.with_limit(by, limit_s=limit_s)
 

@@ -61,7 +61,7 @@ class RunExplanation:
         Args:
             time_formatter: function that formats a time.
         """
-        starts = [*self.starts()]
+        starts = [*self.start_reasons()]
         sentences = [sentence(self.chain, start, time_formatter=time_formatter) for start in starts[:_MAX_SENTENCES]]
         if (omitted := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
             sentences.append(f"and {omitted:,} more")
@@ -82,9 +82,9 @@ class RunExplanation:
             return None
         return f"{error['code']}: {error['message']}"
 
-    def starts(self) -> Iterator[Reason]:
+    def start_reasons(self) -> Iterator[Reason]:
         """Yield the reasons that no other reason refers to."""
-        yield from self.chain.reasons[:1] if self.node else self.chain.starts()
+        yield from self.chain.reasons[:1] if self.node else self.chain.start_reasons()
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of `why`."""
@@ -233,7 +233,9 @@ class RunExplainer:
                 continue
             child_chain = _with_path(await self._chain_of_run(child), f"{reason.node}/")
             omitted_count += child_chain.omitted
-            reasons[position] = replace(reason, causes=[start.node for start in child_chain.starts()] or reason.causes)
+            reasons[position] = replace(
+                reason, causes=[start.node for start in child_chain.start_reasons()] or reason.causes
+            )
             reasons += child_chain.reasons
         return Chain(reasons[:MAX_REASONS], omitted_count + max(0, len(reasons) - MAX_REASONS))
 

@@ -208,7 +208,7 @@ Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 
 
 def find_mismatch(value_schema: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
-    """Return the part in which no value of `value_schema` matches `expected`; `None` if a value may match.
+    """Return the deepest part in which no value of `value_schema` matches `expected`; `None` if a value may match.
 
     Like a type checker, the comparison converts nothing. Lists of different item types never match, although both
     lists may be empty.

@@ -5,7 +5,7 @@ The scheduler calls the hooks of the components at fixed points. For each hook, 
 override and currently need it, in the order in which they were attached. A feature that a run does not use costs
 nothing.
 
-The driver sets `RunOptions` once, before the run starts. Resolver nodes are hidden nodes (`kind="lookup"`) that find
+The driver sets `RunOptions` once, before the run starts. Lookup nodes are hidden nodes (`kind="lookup"`) that find
 values for other nodes. `dagwright.features.lookups.entity_resolver` implements `NodeResolver` with the tools of the
 application's resolver. This module must not import the scheduler.
 """

@@ -1,4 +1,4 @@
-"""Extensions of the plan of a run: new nodes between the written nodes and the hidden nodes.
+"""Extensions of the plan of a run: new nodes between the written nodes and the hidden nodes (lookups and regions).
 
 The definition of an existing node is never edited. A new node may replace an existing node, which it names in
 `supersedes`; the dependents of the replaced node become dependents of the new node. A run stores its extensions and

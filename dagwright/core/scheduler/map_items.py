@@ -6,7 +6,7 @@ node ends when all its tasks have ended. A child run returns the number of its i
 100,000 items cost the parent run as much as some hundred tasks. If the results are too large for the run, one more task
 joins them in the payload store.
 
-It must not import the scheduler.
+This module must not import the scheduler.
 """
 
 from collections import Counter
@@ -205,7 +205,7 @@ def _key_of(key: Template, scope: Scope) -> str | None:
         texts.append(as_text(value))
         size += len(texts[-1])
         if size > MAX_KEY_BYTES:
-            # Without this stop, a key that contains an item of a megabyte a hundred times would be built.
+            # Stop early: a key may contain an item of a megabyte a hundred times.
             break
     return "".join(texts)
 
@@ -228,7 +228,7 @@ MAP_BATCH_ITEMS = 500
 MAX_CONCURRENT_MAP_BATCHES = 4
 """Maximum number of concurrent batches of a node. They share the node's limit of concurrent items."""
 MAX_JOINED_INLINE_BYTES = 8 * 1024
-"""Maximum JSON size of the results of a map, in total, that the run itself joins without the payload store."""
+"""Maximum JSON size of all results of a map together, if the run joins them itself, without the payload store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def map_concurrency(
 def map_batches_of(items: Sequence[Any], concurrency: MapConcurrency) -> list[MapBatch]:
     """Split the items of a large map into batches of about equal size.
 
-    Their number is a multiple of the number of concurrent batches, so that no batch runs alone at the end.
+    The number of batches is a multiple of the number of concurrent batches, so that no batch runs alone at the end.
     """
     min_batch_count = -(-len(items) // MAP_BATCH_ITEMS)
     batch_count = -(-min_batch_count // concurrency.max_batches) * concurrency.max_batches

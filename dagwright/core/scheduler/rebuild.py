@@ -114,7 +114,7 @@ class Rebuild:
     def charge_unconditionally(self, at: float) -> None:
         """Charge the cost of a rebuild even if the remaining budget is too small.
 
-        A rebuild that follows only from records must not be rejected, because no later event would request it again.
+        For a rebuild that no command has requested: if it were rejected, no later event would request it again.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.charge(self.state.rebuild_work)
@@ -156,7 +156,7 @@ class Rebuild:
         self.propagation.queue = self.propagation.new_queue()
 
     def set_max_in_flight(self, count: int, at: float) -> None:
-        """Change the number of tasks that may run at once, also for large maps. Running tasks continue.
+        """Change the number of tasks that may run at once, including batches of maps. Running tasks continue.
 
         Complexity: O(V), 1-2 microseconds each.
 

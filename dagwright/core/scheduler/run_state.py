@@ -3,8 +3,8 @@
 Queries include the final status, the output and the node counts of a run (docs/reference/states.md). State transitions
 are in `dagwright.core.scheduler.propagation`; the state of features (budgets, requests, forks) is in their components.
 
-A region is a group of nodes that one activity executes. The nodes of an offloaded region (inner nodes) are kept in the
-payload store, and only its members, which other nodes of the run need, are also nodes of the run.
+A region is a group of nodes that one activity executes. The nodes of an offloaded region (inner nodes) are in the
+payload store. Inner nodes on which other nodes of the run depend are also nodes of the run: the members of the region.
 """
 
 from collections import Counter
@@ -175,8 +175,8 @@ class RunTotals:
 class RunState:
     """State of one run of a compiled plan.
 
-    It has fewer than 30 attributes: CPython 3.11 shares the keys of instance dictionaries with up to 30 keys. Access to
-    a larger dictionary is slower, which adds 5 % to the total cost of a node.
+    Keep it below 30 attributes: CPython 3.11 shares the keys of instance dictionaries with up to 30 keys. Access to a
+    larger dictionary is slower, which adds 5 % to the total cost of a node.
 
     Args:
         inputs: values of the inputs; missing values get their defaults.

@@ -28,13 +28,13 @@ _FIELDS_WITHOUT_EFFECT = {
 def problems_of_requests(
     node: Node, *, human_bindings: Sequence[Binding], approval_bindings: Sequence[Binding]
 ) -> Iterator[FieldProblem]:
-    """Yield the problems of the human request and the approval request of a node that can be found before the run.
+    """Yield the problems that can be found before the run in the human request and the approval request of a node.
 
     Args:
         human_bindings, approval_bindings: bindings in the compiled forms of the two requests.
     """
     if node.human is not None:
-        # A dialect replaces a value that it could not parse by an empty request, and reports the value.
+        # A dialect replaces an action that it could not parse by an empty request, and reports the action.
         yield from _problems_of_human_node(node) if node.human != Human() else ()
         for at, message, hint in problems_of_request(node.human, human_bindings):
             yield ("human", *at), message, hint
@@ -60,7 +60,7 @@ def _problems_of_human_node(node: Node) -> Iterator[FieldProblem]:
 
 
 def problems_of_request(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:
-    """Yield the problems of a request that can be found before its bindings are resolved."""
+    """Yield the problems in a request that do not depend on the values of its bindings."""
     bound_fields = {path[0] for path, _ in bindings}
     yield from _problems_of_request_fields(human)
     if human.type == "SELECTION":
@@ -103,7 +103,7 @@ def _problems_of_request_fields(human: Human) -> Iterator[FieldProblem]:
 
 
 def _steps_of(human: Human) -> Iterator[tuple[tuple[str, ...], OnTimeout]]:
-    """Yield the steps of the escalation chain with their paths; at least one."""
+    """Yield each step of the escalation chain, at least one, with its path."""
     path: tuple[str, ...] = ("on_timeout",)
     step: OnTimeout = human.on_timeout
     yield path, step

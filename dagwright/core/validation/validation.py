@@ -1,7 +1,7 @@
 """Check a plan document and report all problems, not only the first.
 
 `check_document` returns the checked plan with its graph. The cost of the check is linear in nodes and edges. The
-compiler rejects features that are not available (`dagwright.core.compiler.compilation`).
+compiler rejects features that it does not support (`dagwright.core.compiler.compilation`).
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -139,7 +139,7 @@ class ValueChecks:
             yield from self._problems_of_comparisons(read, value)
 
     def _problems_of_comparisons(self, read: Read, value: ValueSchema) -> Iterator[ValueProblem]:
-        """Yield a problem for each comparison of a value with a text that is not one of its listed constants."""
+        """Yield a problem for each comparison with a text that is not among the constants of the value."""
         constants = value.constants if read.compared_texts else None
         if constants is None:
             return
@@ -202,7 +202,7 @@ class ValueChecks:
             yield ValueProblem("invalid_field", f"{text}, and {at[-1]} takes a list", at, hint)
 
     def _describe(self, template: Template, types: JsonTypes) -> tuple[str, str]:
-        """Describe a value whose type is not accepted, and its declaration; return the text and a hint."""
+        """Return a description of a value whose type is not accepted, and a hint."""
         part, type_text = template[0], format_types(types, self.type_names)
         if len(template) > 1 or isinstance(part, str):
             return f"a text with references is {type_text}", "give the reference alone, without text around it"
@@ -223,7 +223,7 @@ class ValueChecks:
 
 
 def hint_of_condition(text: str, value: ValueSchema) -> str:
-    """Return a hint for a condition that is a value of a type other than boolean."""
+    """Return a hint for a condition whose value is not boolean."""
     parts = [name for name in value.properties if "boolean" in value.at((name,)).types]
     return f"name a part of it, such as {text}.{parts[0]}" if parts else f"compare it, such as {text} == 1"
 

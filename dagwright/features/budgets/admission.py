@@ -295,7 +295,7 @@ class BudgetAdmission(SchedulerComponent):
     # Finishing early.
 
     def _finish(self, budget: Budget, message: str, at: float) -> None:
-        """Skip all nodes that have not started, except those that write the final answer."""
+        """Skip all nodes that have not started, except those that are needed to finish."""
         if budget.finish_reason is not None:
             return
         budget.finish_reason = message
@@ -307,7 +307,7 @@ class BudgetAdmission(SchedulerComponent):
             budget.settle(name, NO_USAGE)
         self._scheduler.end_tasks(refs, NodeStatus.SKIPPED, at=at)
         for _, task_id in waiting_names:
-            # The remaining waiting calls write the final answer; all others were skipped.
+            # The calls that still wait are needed to finish; all others were skipped.
             self._start_waiting(task_id)
 
     def _skippable_tasks(self) -> list[TaskRef]:

@@ -9,7 +9,7 @@ The usage exceeds a limit only in three cases: calls in flight use more than est
 with an unusable response); tools and agents call models themselves, and their usage is known when they end; and the
 call that writes the final answer from partial results is always allowed.
 
-It must not import the scheduler.
+This module must not import the scheduler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,7 +134,7 @@ class Budget:
         withdrawal_counts: for a child run: call -> how often it was requested and then cancelled while it waited.
         usage_by_child: call id of a running child run -> usage that it has reported so far.
         added_by_child: call id of a child run -> number of nodes that it has added.
-        unreported_usage: reserved usage of ended calls whose usage is unknown, which counts as used.
+        unreported_usage: reserved usage of ended calls whose usage is unknown. It counts as used.
         token_price: highest cost of a token so far; `None` while no cost is known.
         busy_time: busy time of the run.
         pending_report: next report to the parent run.
@@ -158,7 +158,7 @@ class Budget:
     pending_report: BudgetReport = field(default_factory=BudgetReport)
     pending_grants: dict[str, list[str]] = field(default_factory=dict)
     revision: int = field(default=0, init=False, compare=False)
-    """Number of changes with a possible effect on which calls may start."""
+    """Number of changes that may affect which calls may start."""
     _reserved_tokens: int = field(default=0, init=False, compare=False)
     _reserved_money: Decimal = field(default=ZERO_MONEY, init=False, compare=False)
     _reported_usage: Usage = field(default=NO_USAGE, init=False, compare=False)
@@ -373,7 +373,7 @@ class Budget:
         return [kind for kind in KINDS if kind in exceeded_kinds]
 
     def reasons(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
-        """Return task id -> text that explains why the run's own call waits."""
+        """Return task id -> text that explains why its call waits, for calls of the run itself."""
         remaining_amounts = self._remaining(run_usage)
         texts_by_kinds: dict[tuple[LimitKind, ...], str] = {}
         texts_by_task: dict[str, str] = {}

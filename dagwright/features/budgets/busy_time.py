@@ -9,7 +9,7 @@ from typing import Any
 class BusyTime:
     """Counter of seconds, paused while the run is idle: nothing runs, and it waits for people.
 
-    It has no clock: the caller passes the time.
+    The counter has no clock: the caller passes the time.
 
     Args:
         counted_s: seconds counted before `resumed_at`.

@@ -22,7 +22,7 @@ from dagwright.features.call_limits.schedule import Schedule
 HORIZON_S = 1.0
 """Longest time between the answer to a call and its start."""
 LATE_S = 0.25
-"""Time after a booked start in which it is valid."""
+"""Time for which a booked start stays valid."""
 OVERTAKE_S = 0.2
 """A new call that can start within this time may overtake calls with an estimate, which would come back too late for
 the start."""
@@ -33,7 +33,7 @@ _MAX_EXACT_S = 20.0
 _MIN_WAIT_S = 1.0
 """The server keeps a deferred call for at least this time."""
 DAY_SPREAD_S = 60.0
-"""Period after midnight in which calls waiting for the budget of the day start."""
+"""Period after midnight over which the starts of calls that waited for a new daily budget are spread."""
 LEASE_S = 30.0
 """Time after which the lease of a dead worker expires."""
 PLACE_TIMEOUT_S = 15.0

@@ -187,7 +187,7 @@ def _can_be_retried(scheduler: "RunScheduler", ref: TaskRef) -> bool:
 
 
 def _tasks_to_retry(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
-    """Return the tasks of a node or item to retry."""
+    """Return the tasks to retry for a node or item."""
     items = scheduler.records[ref.node].items
     if ref.item is not None or not items:
         return [ref]

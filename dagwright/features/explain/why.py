@@ -32,7 +32,7 @@ class Chain:
     reasons: Sequence[Reason]
     omitted: int = 0
 
-    def starts(self) -> Iterator[Reason]:
+    def start_reasons(self) -> Iterator[Reason]:
         """Yield the reasons that are not causes of other reasons."""
         causes = {name for reason in self.reasons for name in reason.causes}
         return (reason for reason in self.reasons if reason.node not in causes)

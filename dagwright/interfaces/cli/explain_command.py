@@ -61,7 +61,7 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
             yield error_text
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
-        start_reasons = [*explanation.starts()]
+        start_reasons = [*explanation.start_reasons()]
         requests_before_nodes = explanation.requests_before_nodes() if not start_reasons else ()
         if not start_reasons and not requests_before_nodes:
             yield explanation.describe(short_time)

@@ -167,7 +167,7 @@ def test_run_without_failures_is_explained_by_the_nodes_that_were_skipped_first(
 
     chain = blocking_chain(scheduler, calls={})
 
-    assert [sentence(chain, start, time_formatter=lambda at: f"{at:g} s") for start in chain.starts()] == [
+    assert [sentence(chain, start, time_formatter=lambda at: f"{at:g} s") for start in chain.start_reasons()] == [
         "ship was skipped at 5 s (its condition is false: approval.result.approved; approval was rejected by ann)"
     ]
 
