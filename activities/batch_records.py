@@ -1,10 +1,9 @@
 """Records of a call batch: the results so far, from which the next attempt of the activity continues.
 
-A record must survive the death of the worker, and cost much less than an activity. Writing a file takes
-0.2 ms, a heartbeat that the server acknowledges takes 1 to 2 ms, and a request to a bucket may take longer than an
-activity. So the records are in the payload store if the store is a folder, otherwise on the server. Records are not
-synced to disk: if a record is lost, its calls are only repeated, with their idempotency keys. This module must not
-import workflows.
+A record must survive the death of the worker, and cost much less than an activity. Writing a file takes 0.2 ms, a
+heartbeat that the server acknowledges takes 1 to 2 ms, and a request to a bucket may take longer than an activity. So
+the records are in the payload store if the store is a folder, otherwise in heartbeats. Records are not synced to disk:
+if a record is lost, its calls are only repeated, with their idempotency keys. This module must not import workflows.
 """
 
 import asyncio

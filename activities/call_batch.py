@@ -138,11 +138,11 @@ class Followers:
         number = self._scheduler.state.number_of(task_id)
         if number is None:
             return False
-        makes_ready = False
+        has_ready_follower = False
         for dependent in self._scheduler.state.dependents_of(number):
             self._open_dependencies[dependent] -= 1
-            makes_ready |= not self._open_dependencies[dependent]
-        return makes_ready
+            has_ready_follower |= not self._open_dependencies[dependent]
+        return has_ready_follower
 
     def apply_result(self, task_id: str, payload: Payload) -> None:
         """Apply the result of a call."""
@@ -240,15 +240,15 @@ class CallBatch:
 
     # Start.
 
-    def _continue_from(self, earlier: CallBatchResult) -> None:
+    def _continue_from(self, earlier_result: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
         self._call_ends, self._detached_failures, self._recorded_count = (
-            [*earlier.call_ends],
-            dict(earlier.detached_failures),
-            len(earlier.call_ends),
+            [*earlier_result.call_ends],
+            dict(earlier_result.detached_failures),
+            len(earlier_result.call_ends),
         )
-        self._separate_tools = dict.fromkeys(earlier.separate_tools)
-        recorded_payloads = {end.task_id: end.payload for end in earlier.call_ends}
+        self._separate_tools = dict.fromkeys(earlier_result.separate_tools)
+        recorded_payloads = {end.task_id: end.payload for end in earlier_result.call_ends}
         calls = [*self._batch_input.calls]
         while calls:
             for call in calls:

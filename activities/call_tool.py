@@ -341,7 +341,7 @@ class ToolAttempt:
         return await self._limits.admit(limited_subjects(self._spec.name), self._info, self._heartbeats, kind=kind)
 
     async def _admit_host(self, url: Any) -> None:
-        """Wait until no hold stops calls of the tool to the host of `url`.
+        """Wait for the end of a hold of the tool's calls to the host of `url`, if there is one.
 
         Raises:
             CallDeferred: the call must not start now.

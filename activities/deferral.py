@@ -49,9 +49,9 @@ class Deferrals:
         try:
             # The policy is missing if the activity was started eagerly, with the response to a workflow task.
             policy = info.retry_policy
-            maximum = policy.maximum_attempts if policy is not None else await self._maximum_attempts(info)
-            if maximum > 0:
-                await self._allow_attempts(info, maximum + 1)
+            max_attempts = policy.maximum_attempts if policy is not None else await self._maximum_attempts(info)
+            if max_attempts > 0:
+                await self._allow_attempts(info, max_attempts + 1)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 _LOG.warning("the attempt of a deferred call counts", node=info.activity_id, error=str(error))
@@ -65,9 +65,9 @@ class Deferrals:
         options = await self._update(info, unchanged_options, "start_to_close_timeout")
         return int(options.retry_policy.maximum_attempts)
 
-    async def _allow_attempts(self, info: activity.Info, maximum: int) -> None:
+    async def _allow_attempts(self, info: activity.Info, max_attempts: int) -> None:
         changed_options = ActivityOptions()
-        changed_options.retry_policy.maximum_attempts = maximum
+        changed_options.retry_policy.maximum_attempts = max_attempts
         await self._update(info, changed_options, "retry_policy.maximum_attempts")
 
     async def _update(self, info: activity.Info, options: ActivityOptions, path: str) -> ActivityOptions:

@@ -83,7 +83,7 @@ class Heartbeats:
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._store_error: str | None = None
-        self._limited_by: str | None = None
+        self._limit_reason: str | None = None
         self._interval_s = _interval_s(info.heartbeat_timeout)
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
@@ -229,8 +229,8 @@ class Heartbeats:
         Args:
             reason: `None` if the attempt no longer waits.
         """
-        if self._limited_by != reason:
-            self._limited_by = reason
+        if self._limit_reason != reason:
+            self._limit_reason = reason
             self._context.run(self._send_soon)
 
     def report_text(self, text: HeartbeatText) -> None:
@@ -305,8 +305,8 @@ class Heartbeats:
             reported[DETAIL_STARTED] = self._recorded_start
         if self._store_error is not None:
             reported[DETAIL_STORE_ERROR] = self._store_error
-        if self._limited_by is not None:
-            reported[DETAIL_LIMITED_BY] = self._limited_by
+        if self._limit_reason is not None:
+            reported[DETAIL_LIMITED_BY] = self._limit_reason
         if self._deferrals.count:
             report = {"count": self._deferrals.count, "attempt": self._deferrals.attempt}
             # The state is for the attempt directly after the deferred attempt, not for later attempts.

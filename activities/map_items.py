@@ -36,7 +36,10 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
-        """Return items of `{"list", "first", "count", "projections"}`, a stored list; large items by reference."""
+        """Return the items of a stored list that `{"list", "first", "count", "projections"}` selects.
+
+        Large items are returned by reference.
+        """
         list_slice = stored_list_from_json(message)
         stored_list, projections = list_slice.value, projections_from_json(message.get("projections", ()))
 

@@ -21,7 +21,7 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.paused_calls")
 class PausedCalls:
     """Pause the calls of paused tools; cache which tools are paused. Use this object on one event loop only.
 
-    If the server does not answer the query, the tool counts as not paused: without a server, no call could end either.
+    If the server does not answer the query, the tool counts as not paused.
 
     Args:
         client: the worker's client.

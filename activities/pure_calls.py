@@ -54,7 +54,7 @@ class PureOutcome:
 
 
 class _CallContext(ToolContext):
-    """The `context()` of tools in a region: one object for all calls of a batch, one after the other."""
+    """The `context()` of tools in a region. All calls of a batch use one object, one after the other."""
 
     task_id = ""
     attempt_number = 1
@@ -175,7 +175,7 @@ class PureCalls:
             if self._bindings:
                 secrets = values_of_secrets(self._bindings, spec.declaration, self._environment)
                 redaction = Redaction(secrets.values())
-                hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded=self._loaded_values)
+                hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded_values=self._loaded_values)
             keywords = spec.bind(arguments)
             assert spec.function is not None
             is_async = self._async_tools.get(spec.name)

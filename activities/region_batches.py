@@ -50,11 +50,11 @@ def start_scheduler(batch_input: BatchInput) -> RunScheduler:
     return scheduler
 
 
-def start_with_ended_nodes(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
+def start_with_ended_nodes(scheduler: RunScheduler, node_ends: Iterable[tuple[str, Record]]) -> None:
     """Start the scheduler and apply the outcomes of the nodes outside the region."""
     now = time.time()
     scheduler.start(now)
-    for node_id, end in ended:
+    for node_id, end in node_ends:
         scheduler.features.regions.report(node_id, end, at=now)
 
 

@@ -24,7 +24,7 @@ from dagwright.plans.pages import load_region_pages, parse_region
 from dagwright.store import PayloadStore
 
 MAX_NODES = 1_200_000
-"""Cache limit in nodes, a few KB each; the least recently used regions are evicted. A million nodes fit."""
+"""Limit of the cache in nodes, of a few KB each. At the limit, the least recently used regions are evicted."""
 CACHE_TIME_S = 300.0
 """How long a region stays cached for its next batch. If the run was terminated, there is no next batch."""
 

@@ -80,7 +80,8 @@ class ResultCache:
         self._memory: OrderedDict[str, CachedResult] = OrderedDict()
         self._memory_bytes = 0
         self._lock = threading.Lock()
-        self._in_flight: dict[str, asyncio.Future[CachedResult | None]] = {}
+        self._pending_results: dict[str, asyncio.Future[CachedResult | None]] = {}
+        """Cache key -> result of the call in flight; `None` if the call fails."""
         self._writes: dict[asyncio.Task[None], str] = {}
         """Write task -> its key."""
         self._skip_store_until = 0.0
@@ -92,13 +93,13 @@ class ResultCache:
 
         If an equal call is in flight, wait for its result; if that call fails, make this call.
         """
-        pending_result = self._in_flight.get(lookup.key)
+        pending_result = self._pending_results.get(lookup.key)
         if pending_result is not None:
             shared_result = await asyncio.shield(pending_result)
             if shared_result is not None and self._is_fresh(shared_result, lookup):
                 return Outcome(shared_result.content), shared_result
             return (await self._call_and_cache(lookup, call))[0], None
-        pending_result = self._in_flight[lookup.key] = asyncio.get_running_loop().create_future()
+        pending_result = self._pending_results[lookup.key] = asyncio.get_running_loop().create_future()
         result: CachedResult | None = None
         try:
             result = await self.find(lookup)
@@ -107,7 +108,7 @@ class ResultCache:
             outcome, result = await self._call_and_cache(lookup, call)
             return outcome, None
         finally:
-            del self._in_flight[lookup.key]
+            del self._pending_results[lookup.key]
             pending_result.set_result(result)
 
     async def _call_and_cache(

@@ -19,7 +19,7 @@ OutputActivity = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def output_activity(client: Client, store: PayloadStore) -> OutputActivity:
-    """Return the activity `load_run_output` over a namespace and a store."""
+    """Return the activity `load_run_output`, which reads from a namespace and a store."""
 
     @activity.defn(name=ACTIVITY_LOAD_OUTPUT)
     async def load_run_output(message: Mapping[str, Any]) -> dict[str, Any]:

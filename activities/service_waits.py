@@ -47,7 +47,7 @@ class RequestedWait:
 
 
 def requested_wait(error: BaseException) -> RequestedWait | None:
-    """Return the wait that a failure requests; `None` if the attempt simply failed."""
+    """Return the wait that a failure requests, if it requests one."""
     if isinstance(error, RetryLater | ModelFailure):
         service = error.requested_by
         delay = cap_delay(error.after) if isinstance(error, RetryLater) else error.delay

@@ -26,7 +26,7 @@ ERROR_STATE_LOST = "state_lost"
 
 
 def blob_activities(store: PayloadStore) -> list[Callable[..., Any]]:
-    """Return the activities `put_blob` and `get_blob` over a store."""
+    """Return the activities `put_blob` and `get_blob` for a store."""
 
     @activity.defn(name=ACTIVITY_PUT_BLOB)
     async def put_blob(message: dict[str, str]) -> dict[str, str]:
@@ -54,7 +54,7 @@ LoadActivity = Callable[[dict[str, Any]], Awaitable[dict[str, str]]]
 
 
 def load_plan_activity(store: PayloadStore) -> LoadActivity:
-    """Return the activity `load_plan` over a store."""
+    """Return the activity `load_plan` for a store."""
 
     @activity.defn(name=ACTIVITY_LOAD_PLAN)
     async def load_plan(message: dict[str, Any]) -> dict[str, str]:

@@ -58,7 +58,7 @@ Load = Callable[[Sequence[str]], Mapping[str, LoadedValue]]
 
 
 def hydrate_arguments(
-    arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], loaded: Mapping[str, LoadedValue]
+    arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], loaded_values: Mapping[str, LoadedValue]
 ) -> None:
     """Fill in the bindings of a call's arguments, in place.
 
@@ -68,7 +68,7 @@ def hydrate_arguments(
     """
 
     def copy_part(ref: str, paths: Sequence[Path], name: str) -> Any:
-        return loaded[ref].copy_part(paths, name)
+        return loaded_values[ref].copy_part(paths, name)
 
     try:
         hydrate(arguments, bindings, secrets=secrets, load=copy_part)
@@ -103,12 +103,14 @@ class LargeValues:
             MissingPart: a stored value does not have the path of a reference.
         """
         refs = stored_refs(bindings)
-        loaded = await self.load(refs)
+        loaded_values = await self.load(refs)
         if not refs:
-            hydrate_arguments(arguments, bindings, secrets=secrets, loaded=loaded)
+            hydrate_arguments(arguments, bindings, secrets=secrets, loaded_values=loaded_values)
         else:
             # Hydrating 100 MB takes seconds; on the event loop this would delay the heartbeats of all other calls.
-            await asyncio.to_thread(hydrate_arguments, arguments, bindings, secrets=secrets, loaded=loaded)
+            await asyncio.to_thread(
+                hydrate_arguments, arguments, bindings, secrets=secrets, loaded_values=loaded_values
+            )
 
     async def hydrate_input(
         self, arguments: Sequence[Any], bindings: Sequence[Any], *, shape_error: str, secrets_error: str

@@ -54,7 +54,7 @@ def main() -> int:
 def _parser(prefix: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dagwright_maritime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    load_command = commands.add_parser("load", help="create the indices again and fill them")
+    load_command = commands.add_parser("load", help="delete and create the indices, and fill them")
     load_command.add_argument(
         "--documents", type=_document_count, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)"
     )

@@ -126,12 +126,15 @@ async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]
 
 
 async def find_documents(search: Search, index: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the documents that an internal query finds, best first; raises as `run_internal_query`."""
+    """Return the documents that an internal query finds, best first; raises the same errors as `run_internal_query`."""
     return (await run_internal_query(search, index, {**body, "size": min(body["size"], search.limits.rows)})).hits
 
 
 async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict[str, list[str]]:
-    """Return the most frequent values of keyword fields, at most `MAX_VALUES` each; raises as `run_internal_query`."""
+    """Return the most frequent values of keyword fields, at most `MAX_VALUES` each.
+
+    Raises the same errors as `run_internal_query`.
+    """
     if not fields:
         return {}
     aggregations = {name: {"terms": {"field": name, "size": MAX_VALUES}} for name in fields}
@@ -140,9 +143,9 @@ async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict
 
 
 async def read_aggregations(search: Search, index: str, aggregations: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the number of documents, and the result of one aggregation per field; raises as `run_internal_query`.
+    """Return the number of documents, and the result of one aggregation per field.
 
-    The fields are split over several queries if needed.
+    The fields are split over several queries if needed. Raises the same errors as `run_internal_query`.
 
     Args:
         aggregations: field -> aggregation. In the query, the aggregations have other names, because field names may

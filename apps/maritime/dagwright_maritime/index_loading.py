@@ -41,7 +41,7 @@ class ForeignIndex(LoadFailed):
 async def load(
     client: "AsyncOpenSearch", indices: Indices, data_set: DataSet, *, on_progress: ProgressCallback | None = None
 ) -> None:
-    """Create the indices again and fill them; the documents are searchable when this returns.
+    """Delete and create the indices, and fill them; the documents are searchable when this returns.
 
     Args:
         on_progress: called after each batch with the number of shipments sent so far.

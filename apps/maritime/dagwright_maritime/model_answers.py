@@ -1,4 +1,4 @@
-"""Model calls of the worker tools: data separate from the task, structured answers, and repairs of invalid answers."""
+"""Model calls of the worker tools: prompts with separate data, structured answers, and repairs of invalid answers."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dagwright.tools import GiveUp, context
 from dagwright_maritime.attempt_state import load_state, save_state
 
 PURPOSE = "worker"
-"""Label of the calls in scripts and logs, distinct from the label of the planner's calls."""
+"""Label of the calls in scripted models and logs, distinct from the label of the planner's calls."""
 MAX_MODEL_FAILURES = 3
 """Failed model calls after which the tool call fails. Attempts that end during a model call are counted; attempts that
 fail because the search server is unavailable are not."""

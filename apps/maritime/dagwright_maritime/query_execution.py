@@ -146,7 +146,10 @@ def check_index(search: Search, index: str) -> None:
 
 
 async def run_query(search: Search, query: CheckedQuery) -> SearchResult:
-    """Return the result of a query; raises as `execute_query`, with a hint if the index does not exist."""
+    """Return the result of a query.
+
+    Raises the same errors as `execute_query`, with a hint if the index does not exist.
+    """
     try:
         return await execute_query(search.client, query, search.limits)
     except IndexMissing as error:
@@ -162,7 +165,7 @@ def index_missing_error(error: IndexMissing) -> GiveUp:
 
 
 async def _types_of(search: Search, index: str) -> Mapping[str, str]:
-    """Return the field types of an index that may be read; raises as `check_query`."""
+    """Return the field types of an index that may be read; raises the same errors as `check_query`."""
     check_index(search, index)
     try:
         return await read_types(search.client, index, search.limits)
@@ -176,7 +179,12 @@ def _check_with_types(types: Mapping[str, str] | None, search: Search, es_query:
 
 
 async def _check_page(search: Search, page: EsQuery) -> CheckedQuery:
-    """Return the checked query of a page; raises as `check_query`, and if the documents have no identifier."""
+    """Return the checked query of a page.
+
+    Raises:
+        GiveUp: the documents have no identifier, or as in `check_query`.
+        QueryRejected, RetryLater: as in `check_query`.
+    """
     types = await _types_of(search, page.index)
     name = _identifier_fields(search)[page.index]
     if name not in types:

@@ -1,4 +1,4 @@
-"""The worker tool that interprets results: the figures are computed here, the model only phrases them."""
+"""The worker tool that explains results: this module computes the figures, and the model puts them into words."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ async def analyze_results(
     """Explain results of queries for a question: totals, shares, differences and averages in words and tables.
 
     Args:
-        es_results: results of es_query_exec; a list compares them
+        es_results: results of es_query_exec; several results are compared
         question: question of the user; defaults to the description of the sub-goal
         labels: label of each of several results, in the order of es_results; defaults to the conditions in which their
             queries differ

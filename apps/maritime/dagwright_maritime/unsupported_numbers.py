@@ -11,7 +11,7 @@ _TOLERANCE = 1e-9
 
 
 def find_unsupported_numbers(
-    text: str, numbers: Iterable[int | float], texts: Iterable[str], document_texts: Iterable[str] = ()
+    text: str, numbers: Iterable[int | float], known_texts: Iterable[str], document_texts: Iterable[str] = ()
 ) -> list[str]:
     """Return the figures of a text that match none of the numbers: each figure once, as it is written.
 
@@ -20,11 +20,11 @@ def find_unsupported_numbers(
 
     Args:
         numbers: the computed numbers.
-        texts: names and other texts whose numbers may be repeated, each as a whole.
+        known_texts: names and other texts whose numbers may be repeated, each as a whole.
         document_texts: values of documents, such as identifiers and dates. They may only be repeated as a whole: their
             digits alone could match any figure.
     """
-    number_texts = {match[0] for known_text in texts for match in _NUMBER.finditer(known_text)}
+    number_texts = {match[0] for known_text in known_texts for match in _NUMBER.finditer(known_text)}
     known_values = {abs(number) for number in numbers} | {
         value for number_text in number_texts for value, _ in _possible_values(number_text)
     }

@@ -64,11 +64,11 @@ class VerbCall:
         event.listen(session, "after_flush", self._record_changes)
 
     def protect_rows(self, *rows: Row) -> None:
-        """Keep other calls' undo from removing these rows until this call is undone."""
+        """Until this call is undone, prevent the undo of other calls from removing these rows."""
         self._protected_ids.update(dict.fromkeys(row.id for row in rows))
 
     def protect_value(self, row: Row, column: str) -> None:
-        """Keep other calls' undo from resetting one column of a row until this call is undone."""
+        """Until this call is undone, prevent the undo of other calls from resetting one column of a row."""
         self._protected_ids[value_id(row.id, column)] = None
 
     def used_row_ids(self) -> list[str]:

@@ -221,7 +221,7 @@ class PartyFinder:
         inactive_matches = exact_matches.inactive
         if not any(hit.reason in _CERTAIN_REASONS for hit in hits):
             inactive_matches = [*inactive_matches, *self._inactive_matches(text, criteria)]
-        inactive = tuple(_rank(replace(match, is_certain=False) for match in inactive_matches))
+        inactive_candidates = tuple(_rank(replace(match, is_certain=False) for match in inactive_matches))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
             hits = next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
@@ -230,11 +230,13 @@ class PartyFinder:
                     replace(match, reason=criteria.mismatch(match) or match.reason, is_certain=False)
                     for match in self._exact_matches(text, _NO_CRITERIA).active
                 ]
-                return Findings((), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive)
-        if inactive:
+                return Findings(
+                    (), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive_candidates
+                )
+        if inactive_candidates:
             # An inactive party has the same name, so only an identifier, id or exact name is certain.
             hits = [replace(hit, is_certain=hit.is_certain and hit.reason in _CERTAIN_REASONS) for hit in hits]
-        return Findings(tuple(_rank(hits)), (), inactive)
+        return Findings(tuple(_rank(hits)), (), inactive_candidates)
 
     def _exact_matches(self, text: _SearchText, criteria: _Criteria) -> _ExactMatches:
         """Return the parties with this identifier, otherwise the parties with this name or id."""

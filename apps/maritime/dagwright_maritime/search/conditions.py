@@ -1,8 +1,8 @@
 """The allowed conditions of a query: each kind by name, with its allowed parameters; everything else is rejected.
 
-The output is built from the checked parts, so no unchecked part reaches the server. Deliberately excluded: scripts
-in all forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a text), `more_like_this`,
-`percolate` and `terms` lookups (they read other indices), and joins.
+The query that is sent is built from the checked parts, so no unchecked part reaches the server. Deliberately excluded:
+scripts in all forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a text),
+`more_like_this`, `percolate` and `terms` lookups (they read other indices), and joins.
 
 Source: the query DSL of OpenSearch 2.19.
 """
@@ -28,10 +28,10 @@ _BOUNDS = ("gt", "gte", "lt", "lte")
 
 
 def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Json:
-    """Return a query as it is sent to the server; problems are added to `check`.
+    """Return a condition as it is sent to the server; problems are added to `check`.
 
     Args:
-        path: location of the query.
+        path: location of the condition in the query.
         depth: nesting depth, 1 for the outermost condition.
     """
     if not check.count_clause(path, depth):

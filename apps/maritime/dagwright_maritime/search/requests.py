@@ -123,7 +123,7 @@ async def read_mapping(client: "AsyncOpenSearch", index: str, limits: QueryLimit
 
 
 async def read_types(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> dict[str, str]:
-    """Return the field types of an index, or of all indices of an alias; raises as `read_mapping`."""
+    """Return the field types of an index, or of all indices of an alias; raises the same errors as `read_mapping`."""
     types: dict[str, str] = {}
     for mapping in await _mappings(client, index, limits):
         types |= types_of(mapping)

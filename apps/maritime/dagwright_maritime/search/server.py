@@ -77,7 +77,7 @@ class LocalSearch:
 
     @property
     def was_started(self) -> bool:
-        """Whether a server has ever run here, or is being started; raises as `find`."""
+        """Whether a server has ever run here, or is being started; raises the same errors as `find`."""
         with _map_folder_errors():
             return self._record_path.exists() or self._daemon.is_running()
 
@@ -211,7 +211,7 @@ class LocalSearch:
 
 
 async def stop_search(settings: Settings) -> list[str]:
-    """End the search server of the state folder; `dagwright down` calls this.
+    """Stop the search server of the state folder; `dagwright down` calls this.
 
     Raises:
         CommandError: the state folder cannot be used, or another command starts the server.
@@ -230,11 +230,11 @@ def find_address(settings: MaritimeSettings) -> str:
     """
     if settings.opensearch_url is not None:
         return settings.opensearch_url
-    local = LocalSearch.from_settings(settings)
-    server = local.find()
+    local_search = LocalSearch.from_settings(settings)
+    server = local_search.find()
     if server is None:
-        kind = NotRunning if local.was_started else NeverStarted
-        raise kind(
+        error_class = NotRunning if local_search.was_started else NeverStarted
+        raise error_class(
             f"no search server runs in {settings.state_dir}: start one with `make search-server`, or set "
             "DAGWRIGHT_OPENSEARCH_URL to a running server"
         )
