@@ -113,7 +113,7 @@ class CapabilityCache:
         """Store the capabilities of a successful attempt.
 
         Args:
-            rejections: errors of the attempts with other capabilities.
+            rejections: errors of the rejected attempts of the same call.
         """
         previous = self._capabilities_by_model.get((base_url, model), Capabilities())
         new_capabilities = (

@@ -258,7 +258,7 @@ class ModelClient:
     async def _transport(self) -> "Transport":
         if self._transport_task is None:
             self._transport_task = asyncio.ensure_future(asyncio.to_thread(self._create_transport))
-        # Other calls may wait for the same task, so cancelling one call must not cancel it.
+        # Other calls may wait for the same task, so the task must survive the cancellation of one call.
         return await asyncio.shield(self._transport_task)
 
     def _create_transport(self) -> "Transport":
@@ -354,7 +354,7 @@ class ModelStream:
             transport = await client._transport()
             async for chunk in transport.chunks(self._stream):
                 text = builder.add(chunk)
-                if builder.characters > MAX_ANSWER_CHARACTERS:
+                if builder.character_count > MAX_ANSWER_CHARACTERS:
                     message = f"exceeded the limit of {MAX_ANSWER_CHARACTERS:,} characters per answer"
                     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
                 if text:

@@ -125,7 +125,7 @@ class CompletionBuilder:
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[Any, _PartialToolCall] = {}
-        self.characters = 0
+        self.character_count = 0
         """Number of characters received so far."""
 
     def add(self, chunk: Any) -> str:
@@ -149,7 +149,7 @@ class CompletionBuilder:
         text = _content(delta.get("content"))
         self._texts.append(text)
         self._refusals.append(_refusal(delta))
-        self.characters += len(text) + len(self._refusals[-1])
+        self.character_count += len(text) + len(self._refusals[-1])
         arguments = "".join(self._add_call(call) for call in _list_or_empty(delta.get("tool_calls")))
         return arguments if self._output_tool else text
 
@@ -167,7 +167,7 @@ class CompletionBuilder:
         partial_call.id = partial_call.id or call_id
         partial_call.name += _text_or_empty(function.get("name"))
         partial_call.arguments.append(arguments)
-        self.characters += len(arguments)
+        self.character_count += len(arguments)
         return arguments if partial_call.name == self._output_tool else ""
 
     def content_so_far(self) -> CompletionContent:
@@ -305,7 +305,7 @@ def _to_model_response(
     if output is not None and mode is OutputMode.TOOL:
         output_calls = [call for call in calls if call.name == prepared_call.tool_names.protocol_name(output.name)]
         if output_calls:
-            # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
+            # The tool is only the way in which this server returns JSON, so the call of the tool is hidden.
             calls, text = [], output_calls[0].arguments
     # If no tools were offered, drop the calls: they get no result, and servers reject a conversation that contains a
     # call without a result.

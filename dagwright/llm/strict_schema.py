@@ -115,8 +115,8 @@ def _requires_json_text(schema: Schema) -> bool:
     if "$ref" in schema or "enum" in schema or "const" in schema or _choices(schema):
         return False
     types = _types(schema)
-    has_any_keys = not schema.get("properties") and schema.get("additionalProperties") is not False
-    return not types or ("object" in types and has_any_keys)
+    allows_any_keys = not schema.get("properties") and schema.get("additionalProperties") is not False
+    return not types or ("object" in types and allows_any_keys)
 
 
 def _merge_all_of(schema: Schema, root: Schema) -> Schema:

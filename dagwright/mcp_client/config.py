@@ -27,8 +27,8 @@ class Variables:
     """Values for `${NAME}`: name -> value, `None` if it is not set.
 
     Args:
-        find_secret: values that must be redacted.
-        find_plain: all other values.
+        find_secret: finds values that must be redacted.
+        find_plain: finds values that are not secret.
     """
 
     find_secret: Callable[[str], str | None]

@@ -84,12 +84,12 @@ class McpSession:
             start_futures: set[asyncio.Future[Any]] = {session._client, session._session_task}
             await asyncio.wait(start_futures, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await session._abandon()
+            await session._cancel_session()
             raise
         if session._client.done():
             return session
         if not session._session_task.done():
-            await session._abandon()
+            await session._cancel_session()
             raise NotStarted(f"{server.endpoint} did not respond within {START_TIMEOUT_S:g} s{session._last_output()}")
         raise NotStarted(f"{server.endpoint} cannot be reached: {session.end_reason}")
 
@@ -185,9 +185,9 @@ class McpSession:
         self._stop.set()
         _, running_tasks = await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
         if running_tasks:
-            await self._abandon()
+            await self._cancel_session()
 
-    async def _abandon(self) -> None:
+    async def _cancel_session(self) -> None:
         """Cancel the session, which does not end by itself, and wait until it has ended."""
         # Cancel the scope instead of the task: the SDK shields the shutdown of a program only from cancelled scopes.
         self._scope.cancel()

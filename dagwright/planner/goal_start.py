@@ -55,8 +55,8 @@ class PlanningOptions:
         streams: whether nodes without side effects start while the model is still writing the plan. Has no effect with
             `approve_plan` or `plan_only`.
         policy: policy of the run; `None` for the default policy of plans that a model writes.
-        profile: how the model plans: it writes a plan and later an answer from the results (`plan`), or it writes
-            intents (`intents`).
+        profile: with `plan`, the model writes a plan and later an answer from the results; with `intents`, it writes
+            intents.
         context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: summaries of the earlier turns of the session.
         confidence: minimum confidence, 0 to 1, for intents only. A person has to approve intents with a lower
@@ -96,7 +96,7 @@ def prepare_goal(
         tools: tools that a plan may use, including agents.
 
     Raises:
-        GoalRejected: no plan can be requested for this text.
+        GoalRejected: the request is invalid, or the tools and agents are missing or too large.
     """
     if options.profile == "intents":
         return _prepare_intents(text, tools, options)
@@ -234,7 +234,7 @@ def goal_from_document(
         PlanInvalid: the document or the request in it is invalid.
     """
     profile = document.get("profile", "plan")
-    counts, problems = _repair_and_replan_limits(document, profile)
+    maximum_counts, problems = _maximum_counts(document, profile)
     problems = [*_field_problems(document, profile), *problems]
     config = ModelConfig()
     try:
@@ -246,8 +246,8 @@ def goal_from_document(
         raise PlanInvalid(problems)
     options = PlanningOptions(
         config,
-        1 + counts["max_repairs"],
-        counts["max_replans"],
+        1 + maximum_counts["max_repairs"],
+        maximum_counts["max_replans"],
         approve_plan=document.get("approve_plan", False),
         plan_only=document.get("plan_only", False),
         policy=policy,
@@ -279,19 +279,19 @@ def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Probl
                 yield Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
 
 
-def _repair_and_replan_limits(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
+def _maximum_counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
     """Return the maximum numbers of repairs and replans of a request, and the problems of these numbers."""
     defaults_and_limits = {
         "max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1),
         "max_replans": (0, 0) if profile == "intents" else (MAX_REPLANS, REPLANS_LIMIT),
     }
-    counts = {name: document.get(name, default) for name, (default, _) in defaults_and_limits.items()}
+    maximum_counts = {name: document.get(name, default) for name, (default, _) in defaults_and_limits.items()}
     problems = [
         Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
         for name, (_, limit) in defaults_and_limits.items()
-        if type(counts[name]) is not int or not 0 <= counts[name] <= limit
+        if type(maximum_counts[name]) is not int or not 0 <= maximum_counts[name] <= limit
     ]
-    return counts, problems
+    return maximum_counts, problems
 
 
 def _session_fields(

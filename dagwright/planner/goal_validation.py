@@ -10,7 +10,7 @@ GOAL_LIMIT_BYTES = 64 * 1024
 
 
 class GoalRejected(DagwrightError, ValueError):
-    """No plan can be requested for a text. The message states the reason and a hint."""
+    """A request is rejected before a model is called. The message states the reason and a hint."""
 
     def __init__(self, code: str, message: str, *, hint: str) -> None:
         super().__init__(f"{message}; {hint}")

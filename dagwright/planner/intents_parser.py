@@ -95,8 +95,8 @@ def _answer_document(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
     """Return an answer with JSON strings in its fields decoded, and the repairs.
 
-    Models write such strings because of the response format. They are still encoded in an answer that does not fit the
-    format.
+    Models write such strings because of the response format. In an answer that fits the format, they have been
+    decoded before.
     """
     decoded_answer, repairs = dict(answer), list[Repair]()
     if isinstance(intents := answer.get("intents"), list):

@@ -184,9 +184,9 @@ def build_parsed_plan(
     Raises:
         PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
     """
-    compiled = compile_with_planner(checked_plan)
+    compiled_plan = compile_with_planner(checked_plan)
     restricted_plan = with_policy_approval(
-        replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
+        replace(compiled_plan, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
     )
     plan = with_tools_for_answers(with_agent_sub_plans(restricted_plan, checked_plan.tools), checked_plan.tools)
     try:

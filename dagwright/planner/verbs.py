@@ -1,4 +1,4 @@
-"""Verbs that intents may use, formatted for a model. Arguments that are entities are marked."""
+"""Verbs that intents may use, formatted for a model. Arguments that are entities are listed under `entities`."""
 
 from collections.abc import Mapping
 from typing import Any

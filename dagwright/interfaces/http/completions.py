@@ -201,7 +201,7 @@ def _completion(run_request: RunBackedRequest, outcome: RunOutcome) -> dict[str,
 def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[str, Any]]:
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output is not None and outcome.output.function is not None:
-        return [outcome.output.call(outcome.text, run=run_request.run)]
+        return [outcome.output.function_call(outcome.text, run=run_request.run)]
     return [question_call(request, run=run_request.run) for request in outcome.requests_as_calls]
 
 

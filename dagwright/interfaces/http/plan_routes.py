@@ -22,7 +22,7 @@ from dagwright.interfaces.http.errors import ApiError, plan_error
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of
 from dagwright.interfaces.http.request_fields import duration_seconds, run_metadata
-from dagwright.interfaces.http.run_documents import created_run, json_response
+from dagwright.interfaces.http.run_documents import created_run_response, json_response
 from dagwright.interfaces.http.run_models import (
     PlanBody,
     PlanCheck,
@@ -86,7 +86,7 @@ async def start(
         start_result = await context.runs.start(start_request)
     status = "running" if start_result.is_new else (await context.runs.reader(start_result.workflow_id).read()).status
     document = {"run_id": start_result.workflow_id, "status": status, "created": start_result.is_new}
-    return created_run(document, start_result.workflow_id) if start_result.is_new else json_response(document)
+    return created_run_response(document, start_result.workflow_id) if start_result.is_new else json_response(document)
 
 
 @router.get(

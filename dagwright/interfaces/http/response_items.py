@@ -331,7 +331,7 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run:
     calls = [question_call(request, run=run) for request in outcome.requests_as_calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
     if outcome.output is not None and outcome.is_call:
-        items, calls = [], [outcome.output.call(outcome.text, run=run)]
+        items, calls = [], [outcome.output.function_call(outcome.text, run=run)]
     for call in calls:
         items.append(
             {

@@ -72,7 +72,7 @@ async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:
 
 
 def event_cursor(header: str | None, after: str | None) -> EventId | None:
-    """Return a client's cursor. The header has precedence: a browser that reconnects sends the parameter unchanged.
+    """Return a client's cursor. The header has precedence, because browsers reconnect with an unchanged parameter.
 
     Raises:
         ApiError: the cursor is not an event ID.
@@ -109,7 +109,7 @@ async def event_stream(
         return Response(status_code=NO_MORE_EVENTS)
     context.reserve_stream()
     updates = await wait_for_first_update(context, run, cursor.position if cursor is not None else None)
-    # Headers are ASCII. If the run ID is not, clients find it in each event.
+    # Headers are ASCII. Clients find other run IDs in the events.
     headers = {"X-Run-Id": run} if run.isascii() else {}
     return stream_response(serialize(updates, session_run=session_run), context=context, headers=headers)
 
@@ -132,8 +132,8 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
     """Return the run of the current turn of a session, or of its last turn if none is running.
 
     Args:
-        cursor: cursor of the client. If the session has the run of the cursor, return this run or, if the client has
-            received the last event of this run, the next run.
+        cursor: cursor of the client. If its run is a turn of the session, return this run, or the next run if the
+            client has received the last event.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
@@ -166,7 +166,7 @@ def json_response(document: Any, *, status: int = 200, headers: Mapping[str, str
     return Response(text, status, headers, media_type="application/json")
 
 
-def created_run(document: Any, run: str) -> Response:
+def created_run_response(document: Any, run: str) -> Response:
     """Return the response of a request that created a run: 201 with its URL."""
     return json_response(document, status=201, headers={"Location": f"/v1/runs/{quote(run, safe='')}"})
 

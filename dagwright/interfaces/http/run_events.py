@@ -156,7 +156,7 @@ def node_document(update: RunUpdate, task_id: str) -> dict[str, Any]:
 def _record_fields(scheduler: "RunScheduler", task_id: str, state: TaskState) -> dict[str, Any]:
     record, node = scheduler.record_of(task_id), scheduler.state.node_of(task_id)
     fields: dict[str, Any] = {"title": node.title, "tool": node.tool}
-    # The scheduler may be newer than this update: then the fields of its record belong to a later event.
+    # If the scheduler is newer than this update, the fields of its record belong to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:
         fields |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
         if record.error is not None and state.status is NodeStatus.FAILED:

@@ -95,7 +95,7 @@ class NodeDocument(NodeState):
 
 
 class GraphDocument(BaseModel):
-    """Nodes and edges. An edge leads from a node to a dependent. With the profile `rounds`, nodes have a `group`."""
+    """Nodes and edges. An edge leads from a node to a dependent. With `rounds`, nodes of a round have a `group`."""
 
     run_id: str
     cursor: str

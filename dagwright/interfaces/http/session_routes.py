@@ -149,7 +149,7 @@ async def cancel_turn(run: TurnRunId, context: ContextDep, body: OptionalCommand
 
 @orchestration_router.get(
     "/{session_id}/events",
-    summary="Stream the events of the current turn in the format of the alias",
+    summary="Stream the events of the current turn in the format of `/v1/orchestration`",
     response_class=StreamingResponse,
     responses=_ORCHESTRATION_EVENT_DOCS,
 )

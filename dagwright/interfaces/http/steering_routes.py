@@ -13,7 +13,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, PlansContextDep, scope_dependency
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, include_sub_plans, posted_plan_of
-from dagwright.interfaces.http.run_documents import created_run, json_response
+from dagwright.interfaces.http.run_documents import created_run_response, json_response
 from dagwright.interfaces.http.run_models import (
     AddNodesBody,
     CancelNodeBody,
@@ -97,4 +97,4 @@ async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: R
         async with context.reserve_run(draft.workflow_id):
             await start_fork(draft, runs=context.runs, forks=forks, options=ForkOptions(context.toolset.references))
     document = {"run_id": run, "fork_run_id": draft.workflow_id, "started": body.start, "difference": draft.to_json()}
-    return created_run(document, draft.workflow_id) if body.start else json_response(document)
+    return created_run_response(document, draft.workflow_id) if body.start else json_response(document)

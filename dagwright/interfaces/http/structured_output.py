@@ -65,7 +65,7 @@ class OutputForm:
             for error in errors
         ]
 
-    def call(self, arguments: str, *, run: str) -> dict[str, Any]:
+    def function_call(self, arguments: str, *, run: str) -> dict[str, Any]:
         """Return the call of the function. All gateways return the same call ID."""
         digest = hashlib.sha256(json.dumps([run, self.function]).encode()).hexdigest()[:24]
         return {

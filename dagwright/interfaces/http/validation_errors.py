@@ -35,7 +35,7 @@ def describe_errors(errors: Sequence[PydanticError], body: Any, body_fields: Col
     first_error = errors[0]
     errors_of_field = [error for error in errors if error["loc"][:2] == first_error["loc"][:2]]
     paths = [_path_of(error, body) for error in errors_of_field]
-    # Report the most specific error: the others are about types that were not meant.
+    # Report the most specific error. The other errors are about types that the client did not mean.
     longest_path = max(paths, key=len)
     deepest_errors = [error for error, path in zip(errors_of_field, paths, strict=True) if path == longest_path]
     field_path = ".".join(cut_name(str(part)) for part in longest_path)

@@ -85,7 +85,7 @@ class RunStarter:
         compiled_plan = with_policy_approval(compile_template(checked_plan, inputs))
         # As with plans of the planner, only plans with effects need approval.
         options = RunStartOptions(
-            _seconds(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled_plan) > 0
+            _duration_s(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled_plan) > 0
         )
         source = {"plan": document, "dialect": checked_plan.dialect, "context": {}}
         return await self._start(StartRequest(compiled_plan, source, inputs, options), run_id=run_id)
@@ -114,7 +114,7 @@ class RunStarter:
             PlanInvalid: the inputs are invalid.
             McpCallRejected: the run cannot be started.
         """
-        options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
+        options = RunStartOptions(_duration_s({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compile(inputs), template.source, inputs, options)
         return await self._start(replace(start, title=template.file_name, template=template.name), run_id=run_id)
 
@@ -129,10 +129,10 @@ class RunStarter:
         request = TextRequest(
             arguments["request"],
             _model_config(model),
-            RunStartOptions(_seconds(arguments, "timeout")),
+            RunStartOptions(_duration_s(arguments, "timeout")),
             profile=arguments.get("profile", "plan"),
             max_rounds=arguments.get("max_rounds"),
-            worker_timeout_s=_seconds(arguments, "worker_timeout"),
+            worker_timeout_s=_duration_s(arguments, "worker_timeout"),
             synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (options := request.names_of_rounds_options):
@@ -177,7 +177,7 @@ def _id_error(error: RunIdInUse | RunIdInvalid) -> McpCallRejected:
     return McpCallRejected("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
 
 
-def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
+def _duration_s(arguments: Mapping[str, Any], name: str) -> float | None:
     value = arguments.get(name)
     if value is None:
         return None

@@ -93,7 +93,7 @@ def create_server(
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
     )
-    # Not an argument of the constructor, whose types do not allow results of extensions.
+    # The types of the constructor do not allow results of extensions, so the handler is added here.
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     tasks.register(server)
     return server

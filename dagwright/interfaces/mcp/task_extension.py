@@ -63,7 +63,7 @@ class TaskHandlers:
     """Handlers of the requests for tasks.
 
     Args:
-        handlers: handlers of tool calls, which start the runs.
+        handlers: handlers of tool calls. They start the runs of tasks.
         runs, steering: clients of the namespace.
     """
 

@@ -254,8 +254,8 @@ class _Turn:
         if answer.problem and not self.is_last:
             message = f"No request was sent: {answer.problem}.\nAsk again or answer without asking."
             return self._next_turn([(user(message), None)], [self._node_number])
-        if answer.question is not None and not self.is_last:
-            return self._extension_after_request(answer.question)
+        if answer.request is not None and not self.is_last:
+            return self._extension_after_request(answer.request)
         if self._spec.feedback_policy == "always" and self._has_answer():
             return self._extension_after_review()
         if parsed_answer is not None and parsed_answer.text != text:
@@ -269,13 +269,13 @@ class _Turn:
         answer = self._summary.text if self._spec.output is None else self._summary.output
         return answer is not None and answer != ""
 
-    def _extension_after_request(self, question: Mapping[str, Any]) -> Extension | None:
+    def _extension_after_request(self, request: Mapping[str, Any]) -> Extension | None:
         node_id = f"{self._turn_id}.ask"
         if self._state.number_of(node_id) is None:
-            return Extension(self._state.plan.written_count, (human_node(question, node_id, self._node_number),))
+            return Extension(self._state.plan.written_count, (human_node(request, node_id, self._node_number),))
         if not self._record(node_id).status.is_final:
             return None
-        prompt = str(question["prompt"])
+        prompt = str(request["prompt"])
         parts: tuple[TemplatePart, ...] = (f"A person was asked: {prompt}\nThe answer: ", *self._reply(node_id))
         return self._next_turn([(user(""), parts)], [self._number_of(node_id)])
 

@@ -32,12 +32,12 @@ class ParsedAnswer:
 
     Args:
         text: the answer without markers.
-        question: the request to a person, with the fields of a `human` node; `None` if there is no request.
+        request: the request to a person, with the fields of a `human` node; `None` if there is no request.
         problem: error message for the model if a marker is invalid; empty otherwise.
     """
 
     text: str
-    question: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
     problem: str = ""
 
 
@@ -109,21 +109,21 @@ def _marker_at(text: str, start: int) -> _Marker | None:
 def _parse_marker(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
     """Return the request of a marker, or the problem for the model if the request is invalid."""
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
-        return ParsedAnswer(text, _question_of(marker, spec))
+        return ParsedAnswer(text, _request_of(marker, spec))
     if marker.schema is None and _SCHEMA_START.search(marker.content) is not None:
         return ParsedAnswer(
             text, problem=f"the schema of an INFORMATION request is not a JSON object; {_MARKER_SYNTAX}"
         )
-    question: dict[str, Any] = {"type": marker.type, "prompt": marker.content.strip() or "The agent asks for help"}
+    request: dict[str, Any] = {"type": marker.type, "prompt": marker.content.strip() or "The agent asks for help"}
     if marker.schema is not None:
-        question["schema"] = marker.schema
+        request["schema"] = marker.schema
     try:
-        return ParsedAnswer(text, validate_question_fields(question))
+        return ParsedAnswer(text, validate_question_fields(request))
     except BadQuestion as error:
         return ParsedAnswer(text, problem=f"{error}; {_MARKER_SYNTAX}")
 
 
-def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
+def _request_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
     prompt, *options = (part.strip() for part in marker.content.split("|"))
     options = list(dict.fromkeys(filter(None, options)))
     if marker.type == "SELECTION" and options:

@@ -97,11 +97,11 @@ def _request_node(fields: Mapping[str, Any], node_id: str, turn_node_number: int
         raise ToolCallInvalid(f"No request was sent: {error}") from None
 
 
-def human_node(question: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
+def human_node(request: Mapping[str, Any], node_id: str, turn_node_number: int) -> CompiledNode:
     """Build the node that sends a request to a person.
 
     Args:
-        question: result of `validate_question_fields`.
+        request: fields of the request, from `validate_question_fields`.
         turn_node_number: number of the node that represents the turn with the request.
     """
-    return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn_node_number,))
+    return CompiledNode(id=node_id, kind="human", arguments=request, dependencies=(turn_node_number,))

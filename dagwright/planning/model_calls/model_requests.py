@@ -263,8 +263,7 @@ class ModelRequest:
             contains a long conversation once and not in each call.
         is_continued: whether another call will continue the conversation. If so, the response has a `conversation`.
         endpoint: `None` for the server of the worker's settings.
-        cuts: index of a message in `call` -> number of characters after which the filled message is truncated, with a
-            mark.
+        cuts: index of a message in `call` -> number of characters after which the message is truncated, with a mark.
         planning: `None` for an answer that is used only when it is complete.
         round_context: context for parsing the answer of a planner of rounds; `None` for any other answer.
         streamed_field: part of the answer to stream: `""` for its text, otherwise the field of its JSON that contains

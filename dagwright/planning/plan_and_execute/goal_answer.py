@@ -47,8 +47,8 @@ def request_answer(run: "GoalState") -> Extension:
     """Build the call that writes the answer from the results of the plan."""
     steps = list(run.plan_steps())
     request, bindings = _answer_request(run.goal, steps, can_replan=run.can_replan())
-    step_numbers = run.last_numbers(steps)
-    node_id = ANSWER if run.newest(ANSWER) is None else run.free_id(ANSWER)
+    step_numbers = run.numbers_of_last_steps(steps)
+    node_id = ANSWER if run.newest_number(ANSWER) is None else run.free_id(ANSWER)
     node = model_node(node_id, request, title="answering the request", dependencies=step_numbers, bindings=bindings)
     superseded_id = None if node_id == ANSWER else run.state.newest_id(ANSWER)
     projections = (*node.projections, *ANSWER_PROJECTIONS) if request.call.output is not None else node.projections

@@ -58,18 +58,18 @@ class PlanAndExecute:
 
     def _next_extension_or_stage(self, run: GoalState) -> Extension | Stage:
         """Return the next extension for the newest plan, or the stage of the plan if there is nothing to add."""
-        parser_number = run.newest(READ)
+        parser_number = run.newest_number(READ)
         if parser_number is None:
             return Stage.OPEN
         if (parsed_plan := run.parsed_plan_of(parser_number)) is None:
             return run.stage_without_plan(parser_number)
         if parsed_plan["valid"] and self._goal.plan_only:
             return Stage.OPEN
-        if (stage := run.stage_of_reasons()) is not None:
+        if (stage := run.stage_after_changed_reasons()) is not None:
             return stage
         if not parsed_plan["valid"]:
             return repair_plan(run, parser_number, parsed_plan) or Stage.FINISHED
-        if (approval_number := run.newest(APPROVE)) is not None and approval_number > parser_number:
+        if (approval_number := run.newest_number(APPROVE)) is not None and approval_number > parser_number:
             return self._extension_or_stage_after_approval(run, parser_number, approval_number, parsed_plan)
         if has_all_nodes(run, parsed_plan):
             return skip_unreachable(run, parsed_plan) or Stage.FINISHED
@@ -139,7 +139,7 @@ def _replan_or_answer(run: GoalState) -> Extension | None:
     if run.goal.profile == "intents":
         # The output of the run is the result of the intents; without intents, the output is empty.
         return None if steps or run.state.plan.output is not None else run.extension(output=({}, ()))
-    answer_number = run.newest(ANSWER)
+    answer_number = run.newest_number(ANSWER)
     if not all(record.status.is_final for _, record in steps):
         return None
     if answer_number is not None and not run.state.records[answer_number].status.is_final:

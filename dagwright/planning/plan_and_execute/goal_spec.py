@@ -125,8 +125,8 @@ class Goal:
         plan_only: whether the run ends with the plan and does not run it.
         streams: whether nodes without side effects start while the model is still writing the plan.
         inline_agents: whether a plan may define agents.
-        profile: how the model plans: it writes a plan and later an answer from the results (`plan`), or it writes
-            intents (`intents`).
+        profile: with `plan`, the model writes a plan and later an answer from the results; with `intents`, it writes
+            intents.
         context: session names, without their `@` -> `{"id", "name", "kind"}` of the named object.
         confidence: minimum confidence, 0 to 1. A plan with a lower confidence needs approval. `None` disables the
             check.

@@ -40,7 +40,7 @@ class GoalState:
         self.state = state
         self.goal = goal
 
-    def newest(self, role: str) -> int | None:
+    def newest_number(self, role: str) -> int | None:
         """Return the number of the newest node with a role, or `None`. Roles are the entries of `RESERVED_IDS`."""
         return max(self.numbers_with_role(role), default=None)
 
@@ -75,7 +75,7 @@ class GoalState:
         records = [record for _, record in self.state.visible_nodes()]
         if not all(record.status.is_final for record in records):
             return
-        call_number = self.newest(PLAN)
+        call_number = self.newest_number(PLAN)
         has_answer = call_number is not None and self.state.records[call_number].status is NodeStatus.COMPLETED
         number = parser_number if call_number is None or has_answer else call_number
         record, node_id = self.state.records[number], self.state.plan.nodes[number].id
@@ -125,7 +125,7 @@ class GoalState:
         is_rejected = self.replan_context is not None and self.state.records[approval_number].status.is_final
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
-    def stage_of_reasons(self) -> Stage | None:
+    def stage_after_changed_reasons(self) -> Stage | None:
         """Return the stage of a replan whose reasons have changed since its start; `None` if it is still needed.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
@@ -157,7 +157,7 @@ class GoalState:
         """Check whether the goal allows another replan."""
         return self.replan_count() < self.goal.max_replans
 
-    def last_numbers(self, steps: Sequence[Step]) -> list[int]:
+    def numbers_of_last_steps(self, steps: Sequence[Step]) -> list[int]:
         """Return the numbers of the steps on which no other step depends."""
         dependencies = {number for node, _ in steps for number in node.dependencies}
         return [number for node, _ in steps if (number := self.number_of(node)) not in dependencies]

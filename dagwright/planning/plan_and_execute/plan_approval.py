@@ -61,7 +61,7 @@ def request_approval(
         parser_number: number of the node that parsed the plan.
         problems: problems of a plan that a person submitted instead of approving.
     """
-    last_approval = run.newest(APPROVE)
+    last_approval = run.newest_number(APPROVE)
     node_id = APPROVE if last_approval is None else run.free_id(APPROVE)
     text = str(parsed_plan.get("summary", ""))
     if problems is not None:

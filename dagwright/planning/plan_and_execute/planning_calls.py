@@ -40,7 +40,7 @@ def repair_plan(run: "GoalState", parser_number: int, parsed_plan: Mapping[str, 
     Raises:
         GoalUnreachable: the model has written the maximum number of plans, and the run has no other plan.
     """
-    last_call = run.newest(PLAN)
+    last_call = run.newest_number(PLAN)
     assert last_call is not None
     round_start, replan_context = run.round_start, run.replan_context
     plan_count = sum(number > round_start for number in run.numbers_with_role(READ))
@@ -98,7 +98,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     bindings: list[Binding] = [(("previous_conversation",), (conversation,)), *prompt.bindings]
     title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
     # Completed nodes are never replaced, so these edges never form a cycle.
-    last_numbers = run.last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])
+    last_numbers = run.numbers_of_last_steps([step for step in steps if step[1].status is NodeStatus.COMPLETED])
     return _planning_extension(
         run,
         request,

@@ -47,7 +47,7 @@ def _question(request_type: str, prompt: str, **more: Any) -> dict[str, Any]:
 )
 def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str, Any]) -> None:
     parsed_answer = parse_answer(f"Before. {marker} after", AGENT)
-    assert (parsed_answer.question, parsed_answer.problem) == (question, "")
+    assert (parsed_answer.request, parsed_answer.problem) == (question, "")
     assert (parsed_answer.text[:7], parsed_answer.text[-6:], "amount" in parsed_answer.text) == (
         "Before.",
         " after",
@@ -56,7 +56,7 @@ def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str,
     # The marker is also found in a very long answer.
     found_marker = find_marker("x" * 100_000 + marker)
     assert found_marker is not None
-    assert parse_answer(found_marker, AGENT).question == question
+    assert parse_answer(found_marker, AGENT).request == question
 
 
 def _started_agent() -> RunScheduler:
@@ -80,7 +80,7 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
         (invalid_marker, "schema: "),
     ):
         parsed_answer = parse_answer(f"Before. {marker}", AGENT)
-        assert (parsed_answer.text, parsed_answer.question, problem in parsed_answer.problem) == ("Before.", None, True)
+        assert (parsed_answer.text, parsed_answer.request, problem in parsed_answer.problem) == ("Before.", None, True)
         assert parsed_answer.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
     scheduler = _started_agent()
     start_ready_tasks(scheduler)
@@ -114,7 +114,7 @@ def test_agent_of_an_older_run_keeps_its_request_types() -> None:
     del encoded["request_types"]
     older_agent = spec_from_json(encoded)
     parsed_answer = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', older_agent)
-    assert parsed_answer.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
+    assert parsed_answer.request == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
     assert "schema" not in older_agent.offered_tools[0].parameters["properties"]
     assert spec_from_json(AGENT.to_json()) == AGENT
 

@@ -167,9 +167,9 @@ def test_output_is_validated_and_valid_json_text_is_unchanged() -> None:
 
 def test_function_call_of_a_run_has_the_same_id_from_every_gateway() -> None:
     form = OutputForm(PERSON, "tools", "Person")
-    call = form.call('{"name": "Ann"}', run="run-1")
+    call = form.function_call('{"name": "Ann"}', run="run-1")
     assert call["function"] == {"name": "Person", "arguments": '{"name": "Ann"}'}
-    assert call["id"] == form.call("{}", run="run-1")["id"] != form.call("{}", run="run-2")["id"]
+    assert call["id"] == form.function_call("{}", run="run-1")["id"] != form.function_call("{}", run="run-2")["id"]
     # With a schema, a request for feedback is a function call only if `answer_feedback` is declared.
     assert not allows_answer_calls(chat_body(response_format=PERSON_FORMAT), is_structured=True)
     assert allows_answer_calls(
