@@ -366,7 +366,7 @@ async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
         *(direct_route, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
     )
     async with serve(*script) as gateway, open_page(chromium, f"{gateway.url}/console/#/chat") as page:
-        turn = page.locator(".exchange").last
+        turn = page.locator(".turn").last
 
         async def send() -> None:
             await page.get_by_label("Request", exact=True).fill("Hi.")

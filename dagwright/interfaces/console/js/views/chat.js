@@ -2,9 +2,9 @@
 
 import { newIdempotencyKey } from "../chat_stream.js";
 import { announce, el, fill } from "../dom.js";
-import { Exchange } from "../exchange.js";
 import { schemaForm } from "../forms.js";
 import { stateLabel } from "../states.js";
+import { TurnView } from "../turn_view.js";
 import { userNameField } from "../user_name.js";
 
 const MODEL_KEY = "dagwright.model";
@@ -17,7 +17,7 @@ export async function mount(root, { api, params }) {
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const title = el("h1", {}, params.id ?? "New chat");
   const composer = makeComposer({ onSend });
-  const exchanges = [];
+  const turnViews = [];
   keepEndVisible(log);
   const welcome = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
   let session = params.id;
@@ -38,10 +38,10 @@ export async function mount(root, { api, params }) {
     ),
   );
 
-  function add(exchange) {
+  function add(turnView) {
     if (welcome) welcome.remove();
-    exchanges.push(exchange);
-    log.append(exchange.element);
+    turnViews.push(turnView);
+    log.append(turnView.element);
     log.scrollTop = log.scrollHeight;
   }
 
@@ -53,14 +53,14 @@ export async function mount(root, { api, params }) {
       history.replaceState(null, "", `#/chat/${session}`);
       document.title = `${session} · Chat · Dagwright`;
     }
-    const earlierMessages = exchanges.flatMap((each) => each.messages());
-    const exchange = new Exchange(message, { api, onRun: listSessions, onEnd: onEnd });
-    add(exchange);
+    const earlierMessages = turnViews.flatMap((each) => each.messages());
+    const turnView = new TurnView(message, { api, onRun: listSessions, onEnd: onEnd });
+    add(turnView);
     // A model may answer without a run, and then needs the earlier messages. For a run, the session stores the turns.
     const messages = kind === "model" ? [...earlierMessages, { role: "user", content: message }] : [{ role: "user", content: message }];
     const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
     composer.setBusy(true);
-    await exchange.ask(body, newIdempotencyKey());
+    await turnView.ask(body, newIdempotencyKey());
   }
 
   function onEnd() {
@@ -88,12 +88,12 @@ export async function mount(root, { api, params }) {
     }
     if (storedSession.omitted_turns) log.append(el("p", { class: "hint" }, `${storedSession.omitted_turns} older turns are not stored.`));
     const runningTurn = storedSession.turns.find((turn) => turn.status === "running");
-    for (const turn of storedSession.turns) if (turn !== runningTurn) add(Exchange.ofTurn(turn, { api }));
+    for (const turn of storedSession.turns) if (turn !== runningTurn) add(TurnView.ofTurn(turn, { api }));
     if (!runningTurn) return;
-    const exchange = new Exchange(runningTurn.request || "(a plan)", { api, onEnd: onEnd });
-    add(exchange);
+    const turnView = new TurnView(runningTurn.request || "(a plan)", { api, onEnd: onEnd });
+    add(turnView);
     composer.setBusy(true);
-    exchange.followRun(runningTurn.run_id);
+    turnView.followRun(runningTurn.run_id);
   }
 
   async function loadSession(name) {
@@ -118,7 +118,7 @@ export async function mount(root, { api, params }) {
   if (!isUnmounted) composer.focus();
   return () => {
     isUnmounted = true;
-    exchanges.forEach((each) => each.stopFollowing());
+    turnViews.forEach((each) => each.stopFollowing());
   };
 }
 

@@ -14,7 +14,7 @@ const NODES_SHOWN = 40;
 const POLL_MS = 3000; // between two reads of the open requests
 const ANSWER_DELAY_MS = 200;
 
-export class Exchange {
+export class TurnView {
   /**
    * userText: what the user has asked.
    * onRun: called when the run has started. onEnd: called when the turn has ended.
@@ -49,7 +49,7 @@ export class Exchange {
     this.stopButton = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
     this.element = el(
       "article",
-      { class: "exchange", "aria-label": `Request: ${userText.slice(0, 80)}` },
+      { class: "turn", "aria-label": `Request: ${userText.slice(0, 80)}` },
       el("div", { class: "turn-user" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, userText)),
       el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.requestCards, this.offlineNotice, this.answer, this.problem, this.stopButton),
     );
@@ -57,13 +57,13 @@ export class Exchange {
 
   /** Shows a turn that has ended, from its session. */
   static ofTurn(turn, { api }) {
-    const exchange = new Exchange(turn.request || "(a plan)", { api });
-    exchange.setRun(turn.run_id);
+    const turnView = new TurnView(turn.request || "(a plan)", { api });
+    turnView.setRun(turn.run_id);
     const message = turn.response ?? turn.outcome;
-    if (turn.status === "completed" || turn.status === "completed_with_failures") exchange.write(message ?? "");
-    else if (turn.status !== "running") exchange.showFailure(message ? `${stateLabel(turn.status)}: ${message}` : stateLabel(turn.status));
-    fill(exchange.link, stateMark(turn.status), exchange.linksOfRun());
-    return exchange;
+    if (turn.status === "completed" || turn.status === "completed_with_failures") turnView.write(message ?? "");
+    else if (turn.status !== "running") turnView.showFailure(message ? `${stateLabel(turn.status)}: ${message}` : stateLabel(turn.status));
+    fill(turnView.link, stateMark(turn.status), turnView.linksOfRun());
+    return turnView;
   }
 
   /** Sends the text of the user, and follows the run to its end. */
