@@ -42,8 +42,9 @@ class RegionBatchHandler:
         The region becomes ready again if it has open nodes.
 
         Args:
-            has_progress: whether the batch made progress; if not, the open nodes run as single tasks.
-            error: error of the open nodes of an offloaded region that made no progress.
+            has_progress: whether the batch made progress. If not, the open nodes run as single tasks; an offloaded
+                region fails.
+            error: error of an offloaded region without progress.
         """
         state, propagation = self._state, self._scheduler.propagation
         call_number = state.records[state.numbers[task_id]].attempts + 1

@@ -25,7 +25,7 @@ class WorkerTools(SchedulerComponent):
         return self.hooks if has_worker_tools or any(node.is_worker for node in plan.nodes) else ()
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Check that every required slot has a value, and pass the sub-goal.
+        """Check that every required slot has a value, and add the sub-goal to the arguments.
 
         Raises:
             PreconditionMissing: a required slot is missing.

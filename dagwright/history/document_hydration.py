@@ -49,8 +49,8 @@ async def hydrated_document(
 ) -> dict[str, Any]:
     """Return the result document of a run with its stored values, up to 1 MiB each.
 
-    A value that cannot be loaded stays a reference, and a note has the reason. If the nodes of offloaded regions are
-    too many, only the nodes of the run itself and failed nodes are included; `full_document` has all of them.
+    A value that cannot be loaded stays a reference, and a note has the reason. If there are too
+    many inner nodes, only failed inner nodes are included; `full_document` has all of them.
 
     Args:
         full: also load larger values.

@@ -277,7 +277,7 @@ class _OffloadedRegion:
                 yield node
 
     async def _find_node(self, node_id: str) -> tuple[int, CompiledNode] | None:
-        """Return number and node of a node of the region; a page is decoded only if it contains the id."""
+        """Return a node of the region with its number, or `None`. A page is decoded only if it contains the id."""
         head = await self._head()
         encoded_id = pydantic_core.to_json(node_id)
         for page_ref, start in zip(head.page_refs, head.starts, strict=False):

@@ -60,7 +60,7 @@ class TokenStreams:
     """Shared streams of answers in one process.
 
     Args:
-        subscriptions: subscriptions to the same runs, which know when an event arrives.
+        subscriptions: subscriptions to the same runs; their updates show when an event has arrived.
     """
 
     def __init__(self, client: Client, subscriptions: RunSubscriptions) -> None:

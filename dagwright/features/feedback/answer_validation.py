@@ -157,7 +157,7 @@ class AnswerValidator:
                 return Closing("expired", request.deadline_at).reason(request.id)
             if (rejection := request.rejection_of(feedback)) is not None:
                 return rejection
-            # The items of a map usually have the same question, and an answer may be large.
+            # Items of a map usually have the same question. An answer may be large, so it is checked once per question.
             key = accepted_answers_key(request)
             try:
                 if key not in answers_by_question:
@@ -176,7 +176,7 @@ class AnswerValidator:
     def _with_extension(
         self, request: Request, answer: Mapping[str, Any], *, request_count: int, check_budget: ComputeBudget
     ) -> list[AcceptedAnswer]:
-        """Return an answer with the extension of the plan by its nodes.
+        """Return an answer that changes the plan, together with the extension.
 
         Args:
             request_count: number of requests to which the answer applies.
@@ -199,7 +199,7 @@ class AnswerValidator:
         return with_new_arguments(self._state, ref.node, arguments)
 
     def _extension_by_nodes(self, answer: Mapping[str, Any], check_budget: ComputeBudget) -> "Extension":
-        """Return the extension of the current plan by the nodes of an answer.
+        """Return the extension that adds the nodes of an answer to the current plan.
 
         Raises:
             BadAnswer: the nodes are invalid.

@@ -49,7 +49,7 @@ class ApprovalGate:
         )
 
     def question_before_start(self, ref: TaskRef) -> Question | NodeError | None:
-        """Return the question of a task before it starts, the error if it must not start, or `None` if it may start.
+        """Return the question that a task asks before it starts, its error if it must not start, or `None`.
 
         Raises:
             UnresolvedReference, ComputeBudgetExceeded: the question or the arguments cannot be resolved.

@@ -108,7 +108,7 @@ class HumanFeedback(SchedulerComponent):
         return not self._has_to_stop(ref) and self.opener.open_for_error(ref, error, at)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:
-        """Close the request of a node or item, and drop stored answers for it."""
+        """Close the request of a node or item, and drop its early answers."""
         if self.requests.open:
             self.opener.close(self._state.id_of(ref), at)
         if self.requests.early_ids_by_node:

@@ -26,8 +26,8 @@ snapshot, because they are part of the state of the run."""
 SHORT_ANSWER_BYTES = 1024
 """Answers up to this size are accepted even when the limit is reached, so that waiting nodes can end."""
 MAX_HINTS_PER_ACTIVATION = 100
-"""Rejections per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
-arrive."""
+"""Maximum number of rejections per activation that search for a similar name. A search takes 1 ms, and thousands of
+answers may arrive."""
 
 _RUN_NUMBER = -1
 """Number in JSON for an early answer that belongs to no node."""
@@ -78,7 +78,7 @@ class RequestRegistry:
         self.approved_tools: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
         self.hint_budget = ComputeBudget(MAX_HINTS_PER_ACTIVATION)
-        """Rejections that may still search for a similar name; charged by the code that changes the run."""
+        """Number of rejections that may still search for a similar name."""
         self.check_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks of nodes that users send; a separate budget, so that these checks never fail a node."""
         self.precheck_budget = ComputeBudget(CHECK_BUDGET)

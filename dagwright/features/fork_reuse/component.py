@@ -44,7 +44,7 @@ class ForkReuse(SchedulerComponent):
         reusable_result = self.table.results.get(state.id_of(ref)) if self.table is not None else None
         if reusable_result is None or not reusable_result.has_result:
             return False
-        # Conditions of region members are not evaluated here, and members of offloaded regions are not known.
+        # A region evaluates the conditions of its members itself, and members of offloaded regions are not known here.
         if node.kind == "external" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
             return False
         is_map = node.for_each is not None and ref.item is None

@@ -100,7 +100,7 @@ def fingerprint_of_map(
 
 
 def _canonical_value(value: Any) -> Any:
-    """Return a value as JSON in which each stored part is replaced by a unique mark."""
+    """Return a value as JSON in which an identifier replaces each stored part."""
     return format_value_refs(value, _mark)
 
 

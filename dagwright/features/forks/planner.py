@@ -1,8 +1,8 @@
 """Fork planning: decide, before a fork starts, which results of its source run it reuses and which nodes it runs.
 
 A fork reuses a result of the source run if the fingerprint of its node is the same, keeps the idempotency keys of
-tasks that had not ended there, and runs all other tasks. A write with an unknown
-outcome is never repeated unless the user requests it.
+tasks that had not ended there, and runs all other tasks. A write with an unknown outcome is never repeated unless the
+user requests it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -39,7 +39,7 @@ class EntityResolver(NodeResolver):
         return known_result(node, self._known_entities) if is_find_node(node) else None
 
     def non_interactive_arguments(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a search that fails where it would ask a person."""
+        """Return arguments with which a search fails instead of asking a person."""
         return {**arguments, "is_interactive": False} if is_find_node(node) else arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:

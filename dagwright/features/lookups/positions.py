@@ -58,7 +58,7 @@ def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
             if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):
                 position = _position_in_sub_plan(node.sub_plan, argument, prefix=f"{node.id}/")
             else:
-                # Only one dialect has lookups, and the document of a sub-plan is not available here.
+                # Only the dialect `intents` has lookups. The document of a sub-plan is not available here.
                 has_pointer = plan.dialect == "intents"
                 group = _group_of(nodes[find_id].arguments.get(KNOWN_AS))
                 intent_pointer = pointer("intents", number, group, argument) if has_pointer else None

@@ -89,7 +89,7 @@ def extension_of(
         message = f"the run has no value for the input {missing_inputs[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
     plan_with_agent_nodes = compile_with_planner(checked_plan) if state.plan.has_planner else compile_plan(checked_plan)
-    # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
+    # Tools that were sent with an agent have descriptions for the model; compiled plans have none.
     compiled_plan = state.options.with_agent_sub_plans(plan_with_agent_nodes, {**checked_plan.tools, **tools})
     if problems := [*_policy_problems(compiled_plan.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
@@ -189,7 +189,7 @@ def _mentioned_ids(nodes: Sequence[Any], state: "RunState") -> Iterator[str]:
 
 
 def _is_piece(node_id: str) -> bool:
-    """Return whether `_pieces_of` finds an id in any text that contains it."""
+    """Return whether `_pieces_of` finds this id in every text that contains the id."""
     words = [match.span() for match in _WORD.finditer(node_id)]
     return 0 < len(words) <= _MAX_WORDS and (words[0][0], words[-1][1]) == (0, len(node_id))
 

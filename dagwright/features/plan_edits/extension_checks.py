@@ -41,7 +41,7 @@ def rejection_of_extension(state: "RunState", extension: Extension) -> str | Non
 
 
 def rejection_of_reserved_ids(state: "RunState", extension: Extension) -> str | None:
-    """Return why nodes that a client sends cannot have their ids, or `None`: ids of generated nodes are reserved."""
+    """Return why a client may not send nodes with these ids, or `None`. Ids of generated nodes are reserved."""
     reserved_id = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
     return (
         None

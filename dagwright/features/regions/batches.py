@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _STATUS_BY_VALUE = {status.value: status for status in NodeStatus}
-"""Lookup table that takes half the time of `NodeStatus(value)`, which a large region needs for each node."""
+"""A lookup takes half the time of `NodeStatus(value)`, and a large region needs one lookup for each node."""
 
 
 class BatchTooLarge(Exception):
@@ -75,7 +75,7 @@ class BatchNodes:
         self._encoded_ends: dict[int, bytes] = {}
         self._numbers_with_result: set[int] = set()
         self._nodes: list[tuple[dict[str, Any], Sequence[int]]] = []
-        """Encoded nodes without dependencies, each with its dependencies."""
+        """Encoded nodes without the field `dependencies`, each with the numbers of its dependencies."""
         self._inputs: dict[str, Any] = {}
         self._input_bytes = 0
 
@@ -197,7 +197,7 @@ def read_batch(message: Mapping[str, Any]) -> BatchInput:
 def end_to_json(record: Record) -> list[Any]:
     """Encode the end of a node as `[status, result, started_at, ended_at, rest]`, without an empty `rest`.
 
-    References of the result to the payload store are in `rest`.
+    Store references in the result are in `rest`.
     """
     rest: dict[str, Any] = {}
     if record.error is not None:

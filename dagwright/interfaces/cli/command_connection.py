@@ -54,7 +54,7 @@ async def open_command_connection(settings: Settings, output: Output) -> AsyncIt
 
 @asynccontextmanager
 async def open_read_connection(settings: Settings, output: Output) -> AsyncIterator[Connection]:
-    """Connect for a command that only reads. A server that ends with the command has no UI links.
+    """Connect for a command that only reads. The UI links of a server that ends with the command are omitted.
 
     Raises:
         RunNotFound, ServerUnreachable: as in `open_command_connection`.

@@ -32,8 +32,9 @@ class InterruptHandling:
 def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], output: Output) -> int:
     """Run a command and return its exit code.
 
-    The first SIGINT or SIGTERM cancels the command, so that running steps can finish. A second signal ends the process
-    immediately. If a step does not finish within some seconds of the first signal, the watchdog ends the process.
+    The first SIGINT or SIGTERM cancels the command, so that running steps (activities in this process) can finish. A
+    second signal ends the process immediately. If a step does not finish within some seconds of the first signal, the
+    watchdog ends the process.
 
     Args:
         work: creates the coroutine of the command.

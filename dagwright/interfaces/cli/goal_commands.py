@@ -62,7 +62,10 @@ Synthesis = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AskRequest:
-    """Arguments of `ask`. `deadline` and `worker_timeout` are unparsed durations."""
+    """A request in natural language and its options: the arguments of `ask`.
+
+    `deadline` and `worker_timeout` are unparsed durations.
+    """
 
     text: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")]
     model: Annotated[

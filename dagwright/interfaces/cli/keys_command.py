@@ -18,13 +18,13 @@ READ_ONLY_SCOPE = "look"
 """Value of `--scope` for a key without scopes, which can only read."""
 
 
-def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int:
+def add(arguments: tuple[str, Sequence[str], float | None], output: Output) -> int:
     """Add a key and show it once.
 
     Raises:
         CommandError: the owner or a scope is invalid.
     """
-    owner, scope_names, weight = request
+    owner, scope_names, weight = arguments
     with _raising_command_errors():
         key, key_text = _key_file().add(owner, _scopes(scope_names), weight=weight)
     problem = _close_temporal_ui()

@@ -1,4 +1,4 @@
-"""`new worker`: create a worker tool and its test, which pass without changes. Needs no server."""
+"""`new worker`: create a worker tool and its test. The test passes without changes. Needs no server."""
 
 import builtins
 import importlib.util

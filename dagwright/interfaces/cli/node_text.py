@@ -61,7 +61,7 @@ def record_text(record: Record) -> str:
 
 
 def node_text(node: Mapping[str, Any]) -> str:
-    """Return the error of a node's document, its reason to wait, its message, or the counts of its items."""
+    """Return the error in the document of a node, or else its reason to wait, its message or its item counts."""
     if node["error"]:
         return displayed_error(str(node["error"].get("message", "")), NodeStatus(node["status"]))
     return node.get("reason") or _message_text(node.get("message"), is_partial=node["partial"]) or item_text(node)
@@ -95,7 +95,7 @@ def displayed_error(message: str, status: NodeStatus) -> str:
 
 
 def node_tool_text(tool: str, title: str | None, *, kind: str = "plan") -> str:
-    """Return the tool of a node, or its kind, with its title."""
+    """Return the tool or the kind of a node, with the title of the node."""
     name = tool or _KIND_NAMES.get(kind, kind)
     return f"{name} · {title}" if title else name
 

@@ -62,7 +62,7 @@ def prepare_run(
     Args:
         session: session in which the run is a turn. A turn may be prepared again, so this function does not ask for
             missing inputs: the run requests them.
-        source: plan of a batch, without questions about its inputs; `None` means the file in `arguments`.
+        source: plan of a batch; the user is not asked for its inputs. `None` means the file in `arguments`.
         allow_unknown_tools: accept unknown tools and agents, in order to find an existing run.
 
     Raises:

@@ -1,7 +1,8 @@
 """End a process that waits for an endless step.
 
-Some steps never end, for example if a tool catches its cancellation or a library call never returns. The run does not
-depend on this process, so such a step is abandoned. This module must not import modules that run plans.
+A step is an activity that the process runs. Some steps never end, for example if a tool catches its cancellation or a
+library call never returns. The run does not depend on this process, so such a step is abandoned. This module must not
+import modules that run plans.
 """
 
 import asyncio
