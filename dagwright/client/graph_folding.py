@@ -59,8 +59,8 @@ class _Box:
         status = next((status for status in _STATUS_PRIORITY if self.counts[status]), NodeStatus.PENDING)
         document = {"node_id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
         if self.counts.total() == 1:
-            partial = {"partial": True} if self.is_partial else {}
-            return {**document, **partial, **({"group": self.group} if self.group is not None else {})}
+            partial_field = {"partial": True} if self.is_partial else {}
+            return {**document, **partial_field, **({"group": self.group} if self.group is not None else {})}
         states = [f"{count:,} {status.value}" for status, count in sorted(self.counts.items())]
         return {**document, "states": ", ".join(states)}
 

@@ -188,7 +188,9 @@ class Runs:
                 other_inputs: bool(names),
                 "another model": model != view.run_input.model,
             }
-            difference = " and ".join(message for message, exists in differences.items() if exists) or difference
+            difference = (
+                " and ".join(message for message, is_difference in differences.items() if is_difference) or difference
+            )
         return f"the id {workflow_id!r} belongs to a run with {difference}; choose another id"
 
     async def list_runs(self, *, limit: int = 100, run_filter: RunFilter | None = None) -> list[RunSummary]:

@@ -62,18 +62,20 @@ def checks_arguments(function: Function) -> Function:
         parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
     ]
     # Resolved at the first call, because an annotation may name a type of a module that is still being imported.
-    hints_of = functools.cache(lambda: _hints_of(function, parameters))
+    annotations_of = functools.cache(lambda: _annotations_of(function, parameters))
 
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        hints, known_names = hints_of()
+        annotations, known_names = annotations_of()
         if known_names is not None:
             reject_unknown(kwargs, known_names, function=display_name)
         for name, value in [*zip(positional_names, args, strict=False), *kwargs.items()]:
-            if name in hints and not _matches(value, hints[name]):
+            if name in annotations and not _matches(value, annotations[name]):
                 value_text = (
                     f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
                 )
-                raise TypeError(f"{display_name}(): {name} must be {_description_of(hints[name])}, not {value_text}")
+                raise TypeError(
+                    f"{display_name}(): {name} must be {_description_of(annotations[name])}, not {value_text}"
+                )
 
     if inspect.iscoroutinefunction(function):
 
@@ -112,35 +114,35 @@ def json_argument(value: object, name: str, *, function: str) -> Any:
         raise TypeError(f"{function}(): {name} has no JSON form: {error}") from None
 
 
-def _hints_of(
+def _annotations_of(
     function: Callable[..., Any], parameters: Sequence[inspect.Parameter]
 ) -> tuple[dict[str, Any], list[str] | None]:
     """Return the types of the arguments, and the accepted keyword names (`None` if every name is accepted).
 
     A parameter `**options: Unpack[SomeTypedDict]` counts as one argument for each key of the TypedDict.
     """
-    hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
+    annotations = {name: annotation for name, annotation in get_type_hints(function).items() if name != "return"}
     keyword_names: list[str] | None = [
         parameter.name for parameter in parameters if parameter.name not in ("self", "cls")
     ]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            options_hint = hints.pop(parameter.name, None)
-            options = get_args(options_hint)[0] if get_origin(options_hint) is Unpack else None
+            options_annotation = annotations.pop(parameter.name, None)
+            options = get_args(options_annotation)[0] if get_origin(options_annotation) is Unpack else None
             if options is None or not is_typeddict(options):
                 keyword_names = None
             elif keyword_names is not None:
                 # The value `None` means that the option is not given.
-                types = {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
-                hints |= types
+                types = {name: Union[annotation, None] for name, annotation in get_type_hints(options).items()}  # noqa: UP007
+                annotations |= types
                 keyword_names = [*(name for name in keyword_names if name != parameter.name), *types]
-    return {name: hint for name, hint in hints.items() if hint is not Any}, keyword_names
+    return {name: annotation for name, annotation in annotations.items() if annotation is not Any}, keyword_names
 
 
-def _matches(value: object, hint: Any) -> bool:
-    if hint is None or hint is NoneType:
+def _matches(value: object, annotation: Any) -> bool:
+    if annotation is None or annotation is NoneType:
         return value is None
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return any(_matches(value, argument) for argument in arguments)
     if origin is Literal:
@@ -157,18 +159,18 @@ def _matches(value: object, hint: Any) -> bool:
         )
     if origin is not None and not isinstance(origin, type):
         return True
-    return _is_instance(value, origin or hint)
+    return _is_instance(value, origin or annotation)
 
 
-def _is_instance(value: object, hint: Any) -> bool:
-    if hint is bool:
+def _is_instance(value: object, annotation: Any) -> bool:
+    if annotation is bool:
         return isinstance(value, bool)
-    if isinstance(value, bool) and hint in (int, float):
+    if isinstance(value, bool) and annotation in (int, float):
         return False
-    if hint is float:
+    if annotation is float:
         return isinstance(value, int | float)
     try:
-        return not isinstance(hint, type) or isinstance(value, hint)
+        return not isinstance(annotation, type) or isinstance(value, annotation)
     except TypeError:
         # `isinstance` does not support every type, such as some protocols.
         return True
@@ -178,16 +180,18 @@ def _first_items(items: Iterable[Any]) -> Iterable[Any]:
     return (item for item, _ in zip(items, range(_MAX_CHECKED_ITEMS), strict=False))
 
 
-def _description_of(hint: Any) -> str:
+def _description_of(annotation: Any) -> str:
     """Describe the accepted values of a type, such as `a string or a list of strings`."""
-    if hint is None or isinstance(hint, type):
-        if isinstance(hint, EnumMeta):
-            return f"a member of {hint.__name__}"
-        return _DESCRIPTIONS.get((hint or NoneType).__name__) or _with_article(hint)
-    origin, arguments = get_origin(hint), get_args(hint)
+    if annotation is None or isinstance(annotation, type):
+        if isinstance(annotation, EnumMeta):
+            return f"a member of {annotation.__name__}"
+        return _DESCRIPTIONS.get((annotation or NoneType).__name__) or _with_article(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        *others, last = dict.fromkeys(_description_of(argument) for argument in arguments if argument is not NoneType)
-        return f"{', '.join(others)} or {last}" if others else last
+        *other_descriptions, last_description = dict.fromkeys(
+            _description_of(argument) for argument in arguments if argument is not NoneType
+        )
+        return f"{', '.join(other_descriptions)} or {last_description}" if other_descriptions else last_description
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}" if len(arguments) > 1 else repr(arguments[0])
     if origin in (Mapping, dict):
@@ -198,11 +202,11 @@ def _description_of(hint: Any) -> str:
         )
     if origin in _LIST_TYPES or origin is list:
         return "a list" + (" of strings" if arguments[0] is str else f", each {_description_of(arguments[0])}")
-    return "a function" if origin is abc.Callable else _with_article(origin or hint)
+    return "a function" if origin is abc.Callable else _with_article(origin or annotation)
 
 
-def _with_article(hint: Any) -> str:
-    name = str(getattr(hint, "__name__", hint))
+def _with_article(annotation: Any) -> str:
+    name = str(getattr(annotation, "__name__", annotation))
     return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
 
 

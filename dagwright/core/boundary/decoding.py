@@ -61,9 +61,9 @@ def json_from_packed_text(text: str) -> Any:
         ValueError: the text is invalid or too large.
     """
     try:
-        inflate = zlib.decompressobj()
-        encoded = inflate.decompress(base64.b64decode(text, validate=True), UNPACKED_LIMIT_BYTES)
-        if not inflate.eof:
+        decompressor = zlib.decompressobj()
+        encoded = decompressor.decompress(base64.b64decode(text, validate=True), UNPACKED_LIMIT_BYTES)
+        if not decompressor.eof:
             raise ValueError(f"it is incomplete, or has over {UNPACKED_LIMIT_BYTES:,} bytes")
         return pydantic_core.from_json(encoded, allow_inf_nan=False)
     except (ValueError, zlib.error) as error:

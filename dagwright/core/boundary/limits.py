@@ -43,16 +43,18 @@ DETACHED_CALL_S = 10.0
 CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
 MAX_INLINE_VALUE_BYTES = 8 * 1024
-"""A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
+"""Maximum size of an inline value. A larger result goes to the payload store, and is `{"ref", "bytes", "preview"}` in
+documents."""
 MAX_INPUT_PLAN_NODES = 20_000
-"""Nodes of a compiled plan in the input of a run, including sub-plans: they take half a second of workflow code, and a
-workflow task may take two seconds."""
+"""Maximum number of nodes of a compiled plan in the input of a run, including sub-plans. This many nodes take half a
+second of workflow code, and a workflow task may take two seconds."""
 INPUTS_LIMIT_BYTES = 1_000_000
-"""Encoded values of a run's inputs; the plan in the same input has up to 256 KiB."""
+"""Maximum size of the encoded inputs of a plan. The input of the workflow also contains the plan, of up to 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
-"""Encoded input of a run; the server rejects 2 MB and more."""
+"""Maximum size of the encoded input of a run's workflow; the server rejects 2 MB and more."""
 MAX_INLINE_STATE_BYTES = 512 * 1024
-"""State in the input of a run that continues as new; longer state goes through the payload store."""
+"""Maximum size of the state in the input of a run that continues as new; a larger state goes through the payload
+store."""
 MAX_INLINE_PLAN_BYTES = 256 * 1024
 """Encoded compiled plan in the input; a larger plan is passed in pages by reference."""
 MAX_INLINE_PLAN_NODES = 2_000
@@ -107,7 +109,8 @@ NO_DEADLINE_TIMER_S = 365 * 86_400.0
 MIN_SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
 MIN_PROGRESS_UPDATE_PAUSE_S = 30.0
-"""Shortest time between two updates that change only the progress. They are sent with other commands of the run."""
+"""Shortest time between two updates that change only the progress. They are sent together with commands that the run
+sends anyway."""
 MAX_LISTED_REQUEST_BYTES = 2 * 1024
 """Encoded request in the memo of a run; of a larger request, only the first part of its prompt is listed."""
 MAX_LISTED_REQUESTS_BYTES = 16 * 1024
@@ -133,7 +136,8 @@ WORKFLOW_TASK_S = 4.0
 run this long. Most tasks take some milliseconds; a replay of the longest history takes a second or more
 (docs/decisions/0048)."""
 SUB_PLAN_CHECK_S = 60.0
-"""Time until a run first checks whether a sub-plan that an earlier execution started has ended without a report."""
+"""Time until a run first checks whether a sub-plan has ended without a report. Only sub-plans that the run started
+before continue-as-new are checked."""
 MAX_SUB_PLAN_CHECK_S = 3_600.0
 """Longest time between two such checks."""
 MAX_SUB_PLANS_PER_CHECK = 500
@@ -157,7 +161,7 @@ MAX_REF_BYTES = 100
 MAX_SUMMARY_CHARACTERS = 200
 """Longest summary of an activity or timer in the Temporal UI; the server rejects more than 400 bytes."""
 MAX_NOTES = 100
-"""Notes that a run stores; further notes are only counted."""
+"""Maximum number of notes that a run stores; notes over this limit are only counted."""
 MAX_DETAIL_LINES = 50
 """Lines of the live table in the current details."""
 CANCEL_GRACE_S = 30.0

@@ -70,8 +70,8 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
 
 
 def _wrong_type(node: CompiledNode) -> str | None:
-    for name, expected in _FIELD_TYPES.items():
-        if not isinstance(getattr(node, name), expected):
+    for name, expected_types in _FIELD_TYPES.items():
+        if not isinstance(getattr(node, name), expected_types):
             return f"its {name!r} is a {type(getattr(node, name)).__name__}"
     return None
 
@@ -111,10 +111,10 @@ def _paths_exist(value: Any, bindings: Iterable[Binding]) -> bool:
     for path, _ in bindings:
         container = value
         for step in path:
-            exists = (isinstance(container, dict) and isinstance(step, str) and step in container) or (
+            has_step = (isinstance(container, dict) and isinstance(step, str) and step in container) or (
                 isinstance(container, list) and type(step) is int and 0 <= step < len(container)
             )
-            if not exists:
+            if not has_step:
                 return False
             container = container[step]
     return True

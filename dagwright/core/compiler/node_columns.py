@@ -163,9 +163,10 @@ def _span_starts(name: str, column: Sequence[Any]) -> list[int]:
     """Return the numbers of the nodes whose value differs from the value of the previous node."""
     default = NODE_DEFAULTS[name]
     values = [default if value == default else value for value in column]
+    pairs = pairwise([default, *values])
     if name in _NUMBER_FIELDS:
-        return [number for number, (previous, value) in enumerate(pairwise([default, *values])) if value != previous]
-    return [number for number, (previous, value) in enumerate(pairwise([default, *values])) if value is not previous]
+        return [number for number, (previous_value, value) in enumerate(pairs) if value != previous_value]
+    return [number for number, (previous_value, value) in enumerate(pairs) if value is not previous_value]
 
 
 def _column_of_spans(values: Mapping[str, Any], count: int, *, default: Any) -> list[Any]:

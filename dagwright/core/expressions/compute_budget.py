@@ -56,13 +56,14 @@ class ComputeBudget:
         Raises:
             ComputeBudgetExceeded: the budget is not sufficient.
         """
-        remaining, self.remaining = self.remaining, self.remaining - work
-        if work > remaining:
+        available_work = self.remaining
+        self.remaining -= work
+        if work > available_work:
             # The estimate costs time too, and thousands of nodes may repeat a rejected evaluation.
-            self.remaining = max(0, remaining - _WORK_OF_REJECTION)
+            self.remaining = max(0, available_work - _WORK_OF_REJECTION)
             raise ComputeBudgetExceeded(
-                f"it reads too much: about {work:,} units of work, and {remaining:,} of {self._limit:,} are left for "
-                "this moment of the run; compute the value in a tool and read the result of the tool"
+                f"it reads too much: about {work:,} units of work, and {available_work:,} of {self._limit:,} are left "
+                "for this moment of the run; compute the value in a tool and read the result of the tool"
             )
 
 

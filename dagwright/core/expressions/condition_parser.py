@@ -268,32 +268,32 @@ class _ConditionParser:
             return int(token.text) if token.text.isdecimal() else None
         return _text_of(token.text) if token.kind == "string" else None
 
-    def _replace_path(self, first: int, end: int, *, source: Source, node: str, steps: Steps, is_in_loop: bool) -> None:
+    def _replace_path(self, start: int, end: int, *, source: Source, node: str, steps: Steps, is_in_loop: bool) -> None:
         """Replace a path, and a size() or has() around it, by a variable."""
         aspect: Literal["value", "size", "presence"] = "value"
-        is_call = self._is_sign(first - 1, "(") and self._is_sign(end, ")") and not self._is_sign(first - 3, ".")
-        function = self.tokens[first - 2].text if is_call and self._kind(first - 2) == "name" else ""
+        is_call = self._is_sign(start - 1, "(") and self._is_sign(end, ")") and not self._is_sign(start - 3, ".")
+        function = self.tokens[start - 2].text if is_call and self._kind(start - 2) == "name" else ""
         if function in ("size", "has"):
             aspect = "size" if function == "size" else "presence"
-            first, end = first - 2, end + 1
+            start, end = start - 2, end + 1
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
             aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.analysis.reads)}"
-        compared_texts = self._comparison_literals(first, end) if aspect == "value" else ()
+        compared_texts = self._comparison_literals(start, end) if aspect == "value" else ()
         self.analysis.reads.append(Read(variable, source, node, steps, aspect, is_in_loop, compared_texts))
         # The spaces separate the variable from a word directly before a replaced bracket: `1 in[...]`.
-        self.pieces += [self.text[self.copied_end : self.tokens[first].start], f" {variable} "]
+        self.pieces += [self.text[self.copied_end : self.tokens[start].start], f" {variable} "]
         self.copied_end = self.tokens[end - 1].end
 
-    def _comparison_literals(self, first: int, end: int) -> tuple[str, ...]:
+    def _comparison_literals(self, start: int, end: int) -> tuple[str, ...]:
         """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
         if self._is_equality(end):
-            first_index, literal_indices, end_index = first, [end + 2], end + 3
-        elif self._is_equality(first - 2):
-            first_index, literal_indices, end_index = first - 3, [first - 3], end
+            first_index, literal_indices, end_index = start, [end + 2], end + 3
+        elif self._is_equality(start - 2):
+            first_index, literal_indices, end_index = start - 3, [start - 3], end
         elif self._is_sign(end, "in") and self._is_sign(end + 1, "["):
             end_index = self._closing_index(end + 1) + 1
-            first_index, literal_indices = first, [*range(end + 2, end_index - 1, 2)]
+            first_index, literal_indices = start, [*range(end + 2, end_index - 1, 2)]
             if not all(self._is_sign(index, ",") for index in range(end + 3, end_index - 1, 2)):
                 return ()
         else:

@@ -66,7 +66,7 @@ def parse_query(text: str) -> Query:
         raise ValueError(f"{text[1:]!r} is not a path: {str(error).splitlines()[0]}") from None
     if not isinstance(path, jsonpath.JSONPath):
         raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
-    cost = _Cost()
+    cost = _CostCounter()
     cost.count_path(path)
     if cost.descents > _MAX_DESCENTS or cost.filters > _MAX_FILTERS or cost.selectors > _MAX_SELECTORS:
         raise ValueError(
@@ -81,11 +81,11 @@ def parse_query(text: str) -> Query:
 @lru_cache(maxsize=1024)
 def element_steps(text: str) -> tuple[str | int, ...] | None:
     """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
-    first, *rest = parse_query(text).path.segments
-    if isinstance(first, JSONPathRecursiveDescentSegment) or len(first.selectors) != 1:
+    first_segment, *later_segments = parse_query(text).path.segments
+    if isinstance(first_segment, JSONPathRecursiveDescentSegment) or len(first_segment.selectors) != 1:
         return None
     steps: list[str | int] = []
-    for segment in rest:
+    for segment in later_segments:
         selector = segment.selectors[0]
         if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
             return None
@@ -95,7 +95,7 @@ def element_steps(text: str) -> tuple[str | int, ...] | None:
             steps.append(selector.index)
         else:
             return None
-    return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
+    return tuple(steps) if isinstance(first_segment.selectors[0], WildcardSelector) else None
 
 
 def find_matches(query: Query, value: Any, *, budget: "ComputeBudget") -> list[Any]:
@@ -110,7 +110,7 @@ def find_matches(query: Query, value: Any, *, budget: "ComputeBudget") -> list[A
     return list(query.path.findall(value))
 
 
-class _Cost:
+class _CostCounter:
     """Counter of the syntax that makes a query expensive."""
 
     def __init__(self) -> None:

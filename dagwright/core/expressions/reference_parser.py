@@ -126,31 +126,31 @@ def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
 def _parse_general(text: str, ids: Collection[str]) -> Template:
     parts: list[TemplatePart] = []
     bad_references: list[BadReference] = []
-    literal: list[str] = []
+    literal_texts: list[str] = []
     position = 0
     last_close = text.rfind("}}")
     while (opening := text.find("{{", position)) >= 0:
         if opening > position and text[opening - 1] == "\\":
-            literal += [text[position : opening - 1], "{{"]
+            literal_texts += [text[position : opening - 1], "{{"]
             position = opening + 2
             continue
         reference_and_end = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
         if reference_and_end is None:
-            literal.append(text[position : opening + 1])
+            literal_texts.append(text[position : opening + 1])
             position = opening + 1
             continue
-        literal.append(text[position:opening])
-        if any(literal):
-            parts.append("".join(literal))
-        literal = []
+        literal_texts.append(text[position:opening])
+        if any(literal_texts):
+            parts.append("".join(literal_texts))
+        literal_texts = []
         reference, position = reference_and_end
         if isinstance(reference, BadReference):
             bad_references.append(reference)
         else:
             parts.append(reference)
-    literal.append(text[position:])
-    if any(literal) or not parts:
-        parts.append("".join(literal))
+    literal_texts.append(text[position:])
+    if any(literal_texts) or not parts:
+        parts.append("".join(literal_texts))
     if bad_references:
         raise BadReferences(bad_references, tuple(parts))
     return tuple(parts)
@@ -180,8 +180,8 @@ def _parse_reference(
         return path if isinstance(path, BadReference) else Item(path), end
     if start > last_close or text.startswith("{", start):
         return None
-    close = text.find("}}", start)
-    return _unknown_reference(text[start:close], ids=ids), close + 2
+    end = text.find("}}", start)
+    return _unknown_reference(text[start:end], ids=ids), end + 2
 
 
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:

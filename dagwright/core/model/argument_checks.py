@@ -377,9 +377,9 @@ class SchemaOfTool:
         label = repr(str(path[0])) + format_path(path[1:]) if path else "the arguments"
         missing_name = getattr(error.kind, "property", None)
         if isinstance(missing_name, str):
-            expected = format_types(ValueSchema(self._schema).at((*path, missing_name)).types, names)
+            expected_type = format_types(ValueSchema(self._schema).at((*path, missing_name)).types, names)
             owner = f" of {label}" if path else ""
-            return f"missing argument {missing_name!r}{owner}, of type {expected}", None
+            return f"missing argument {missing_name!r}{owner}, of type {expected_type}", None
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
             message, hint = _option_problem(value, options, self._hints)

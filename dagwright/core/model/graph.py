@@ -1,7 +1,8 @@
 """Graph algorithms over node numbers: cycles, levels, the critical path.
 
-`dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared order. Edges of a node to
-itself are reported earlier and do not occur here. All algorithms are iterative: plans have chains of 100,000 nodes.
+`dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared order. The validation of
+plans rejects edges of a node to itself, so they do not occur here. All algorithms are iterative: plans have chains of
+100,000 nodes.
 """
 
 from collections import deque
@@ -67,20 +68,20 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
     """
     if not levels:
         return []
-    height = [1] * len(levels)
-    next_node = [-1] * len(levels)
+    heights = [1] * len(levels)
+    next_nodes = [-1] * len(levels)
     for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
-        new_height = height[node] + 1
+        new_height = heights[node] + 1
         for dependency in dependencies[node]:
-            if new_height > height[dependency]:
-                height[dependency], next_node[dependency] = new_height, node
-            elif new_height == height[dependency] and node < next_node[dependency]:
-                next_node[dependency] = node
-    node = height.index(max(height))
+            if new_height > heights[dependency]:
+                heights[dependency], next_nodes[dependency] = new_height, node
+            elif new_height == heights[dependency] and node < next_nodes[dependency]:
+                next_nodes[dependency] = node
+    node = heights.index(max(heights))
     path = []
     while node >= 0:
         path.append(node)
-        node = next_node[node]
+        node = next_nodes[node]
     return path
 
 

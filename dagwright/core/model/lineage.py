@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_ENTRIES = 50
-"""Maximum number of entries of each kind (files, URLs, calls) in one lineage; further entries are only counted."""
+"""Maximum number of entries of each kind (files, URLs, calls) in one lineage; entries over this limit are only
+counted."""
 LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
 MAX_RUN_ENTRIES = 2_000

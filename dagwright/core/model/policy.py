@@ -296,7 +296,7 @@ def _pattern_of_host(address: str) -> str:
 
 
 def _pattern_of_port(scheme: str, port: str) -> str:
-    """Return a pattern of the named port; a default port is optional in the host."""
+    """Return a pattern for the port of an address; the default port may be omitted."""
     default = _DEFAULT_PORTS[scheme]
     return f"(:{default})?" if port in ("", default) else f":{port}"
 

@@ -339,7 +339,7 @@ class Record:
 
 @dataclass(slots=True)
 class ItemRecord:
-    """One item of a `for_each`: its key, the item and its record; or a batch of items."""
+    """One item of a `for_each` with its key and record, or a batch of items."""
 
     key: str
     item: Any
