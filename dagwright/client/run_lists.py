@@ -150,7 +150,7 @@ def parse_since(since: date | timedelta | str) -> float:
         ValueError: the time is invalid, or not in the years 1970 to 9999; the message completes a sentence that starts
             with the name of the option.
     """
-    given_since = since
+    since_argument = since
     try:
         if isinstance(since, str):
             with suppress(ValueError):
@@ -159,13 +159,13 @@ def parse_since(since: date | timedelta | str) -> float:
             return time.time() - parse_duration(format_duration(since)).total_seconds()
     except ValueError:
         valid_forms = "a date, a time, or a duration, such as 2026-11-23, 2026-11-23T08:00:00Z or 2h"
-        raise ValueError(f"must be {valid_forms}, not {given_since!r:.60}") from None
+        raise ValueError(f"must be {valid_forms}, not {since_argument!r:.60}") from None
     moment = since if isinstance(since, datetime) else datetime.combine(since, datetime.min.time())
     # The conversion fails for some local times of the last year.
     with suppress(ValueError, OverflowError):
         if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _MAX_TIME_S:
             return seconds
-    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {given_since!r:.60}")
+    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {since_argument!r:.60}")
 
 
 def quote_literal(text: str) -> str:

@@ -125,7 +125,7 @@ def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
 
 def _parse_general(text: str, ids: Collection[str]) -> Template:
     parts: list[TemplatePart] = []
-    bad_references: list[BadReference] = []
+    invalid_references: list[BadReference] = []
     literal_texts: list[str] = []
     position = 0
     last_close = text.rfind("}}")
@@ -145,14 +145,14 @@ def _parse_general(text: str, ids: Collection[str]) -> Template:
         literal_texts = []
         reference, position = reference_and_end
         if isinstance(reference, BadReference):
-            bad_references.append(reference)
+            invalid_references.append(reference)
         else:
             parts.append(reference)
     literal_texts.append(text[position:])
     if any(literal_texts) or not parts:
         parts.append("".join(literal_texts))
-    if bad_references:
-        raise BadReferences(bad_references, tuple(parts))
+    if invalid_references:
+        raise BadReferences(invalid_references, tuple(parts))
     return tuple(parts)
 
 

@@ -187,8 +187,8 @@ class InlineAgent(BaseModel):
     max_turns: _Turns | None = None
     """Maximum number of model calls, the last of them without tools; default 12. Example: `6`"""
     token_limit: _Tokens | None = None
-    """Maximum tokens of all model calls; when they are used up, a last call asks the model to finish. Example:
-    `20000`"""
+    """Maximum tokens of all model calls; when they are used up, a last call asks the model to finish.
+    Example: `20000`"""
     output_schema: _AnswerSchema | None = None
     """JSON Schema of the answer; default: the answer is text. Example: `{type: object}`"""
     feedback_policy: FeedbackPolicy = "on_request"

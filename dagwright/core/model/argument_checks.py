@@ -372,7 +372,7 @@ class SchemaOfTool:
     def _message_for_programmers(
         self, error: jsonschema_rs.ValidationError, path: BindingPath
     ) -> tuple[str, str | None]:
-        """Return a message with the argument, the expected type and the given type, and a hint."""
+        """Return a message with the argument, the expected type and the actual type, and a hint."""
         names, value = self._names_of_types, error.instance
         label = repr(str(path[0])) + format_path(path[1:]) if path else "the arguments"
         missing_name = getattr(error.kind, "property", None)
@@ -384,10 +384,10 @@ class SchemaOfTool:
         if isinstance(options, list):
             message, hint = _option_problem(value, options, self._hints)
             return f"{label}: {message}", hint
-        accepted_types, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
-        if given_type not in accepted_types:
+        accepted_types, actual_type = ValueSchema(self._schema).at(path).types, type_of(value)
+        if actual_type not in accepted_types:
             value_text = "" if value is None else f" {value!r:.60}"
-            return f"{label} takes {format_types(accepted_types, names)}, not {names[given_type]}{value_text}", None
+            return f"{label} takes {format_types(accepted_types, names)}, not {names[actual_type]}{value_text}", None
         message = self._oneof_message(error) or _optional_message(error) or _short_message(error)
         return (f"{label}: {message}" if path else message), None
 
