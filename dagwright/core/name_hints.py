@@ -34,13 +34,15 @@ class NameHints:
         self.remaining_cost -= cost
         return self.remaining_cost >= 0
 
-    def suggest(self, name: str | None, known_names: Collection[str], *, excluded: str | None = None) -> str | None:
+    def suggest(
+        self, name: str | None, known_names: Collection[str], *, excluded_name: str | None = None
+    ) -> str | None:
         """Return a suggestion for an unknown name; `None` if `name` is `None`, no known name is near, or the budget is
         spent.
         """
         if name is None or len(known_names) > self.remaining_cost:
             return None
-        return suggestion(name, [known_name for known_name in known_names if known_name != excluded], hints=self)
+        return suggestion(name, [known_name for known_name in known_names if known_name != excluded_name], hints=self)
 
 
 def suggestion(name: str, known_names: Collection[str], *, hints: NameHints | None = None) -> str | None:

@@ -177,8 +177,8 @@ def depth_of(value: JsonValue) -> int:
         depth += 1
         level = [
             child
-            for holder in level
-            for child in (holder.values() if isinstance(holder, dict) else holder)
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
             if isinstance(child, dict | list)
         ]
     return depth

@@ -101,10 +101,10 @@ def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
             entry.report("invalid_field", f"{key!r} is set by the run and must be omitted", key)
     if _id_of(entry.raw) is None:
         _report_invalid_id(entry)
-    worker = entry.require_name("worker")
+    worker_tool = entry.require_name("worker")
     description = entry.optional_text("description")
     fields: dict[str, Any] = {"title": description} if description is not None else {}
-    fields |= action_of_tool(worker)
+    fields |= action_of_tool(worker_tool)
     arguments = dict(entry.optional_object("params"))
     for key, value in entry.optional_object("inputs").items():
         if key in arguments:

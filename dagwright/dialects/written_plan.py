@@ -81,8 +81,8 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
     answer = text[start_of_answer:]
     name_and_offset = text_dialect(answer)
     json_start = _JSON_START.search(answer)
-    is_text = name_and_offset is not None and (json_start is None or name_and_offset[1] < json_start.start())
-    if dialect in TEXT_DIALECTS or (dialect is None and is_text):
+    is_text_plan = name_and_offset is not None and (json_start is None or name_and_offset[1] < json_start.start())
+    if dialect in TEXT_DIALECTS or (dialect is None and is_text_plan):
         thinking_repairs = (
             [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)]
             if start_of_answer

@@ -234,21 +234,19 @@ class _Reader:
     def _read_number(self, match: re.Match[str]) -> int | float:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
-        digits = match[0]
-        strict_match = _STRICT_NUMBER.fullmatch(digits)
-        if strict_match is None:
-            unsigned_digits = digits.removeprefix("+")
-            if re.match(r"-?0[0-9]", unsigned_digits):
+        number_text = match[0]
+        if _STRICT_NUMBER.fullmatch(number_text) is None:
+            if re.match(r"[+-]?0[0-9]", number_text):
                 raise self._error(
-                    f"{_shorten(digits)} starts with 0: write the number without the 0, or a string in quotes"
+                    f"{_shorten(number_text)} starts with 0: write the number without the 0, or a string in quotes"
                 )
-            self._add_repair("number", f"{_shorten(digits)} was read as a number")
+            self._add_repair("number", f"{_shorten(number_text)} was read as a number")
         self.at = match.end()
         try:
-            integer = re.fullmatch(r"[-+]?[0-9]+", digits)
-            return checked_int(digits) if integer else checked_float(digits)
+            is_integer = re.fullmatch(r"[-+]?[0-9]+", number_text) is not None
+            return checked_int(number_text) if is_integer else checked_float(number_text)
         except Exception:
-            message = f"{_shorten(digits)} does not fit into a double, or has over {MAX_DIGITS} digits"
+            message = f"{_shorten(number_text)} does not fit into a double, or has over {MAX_DIGITS} digits"
             raise self._error(message) from None
 
     def _read_word(self, match: re.Match[str]) -> bool | None:

@@ -95,7 +95,7 @@ def followers_of(
                     scheduler, dependent, task_queue=task_queue, separate_tools=separate_tools
                 )
             open_counts[dependent] -= 1
-            if not open_counts[dependent] and _add(batch, dependent):
+            if not open_counts[dependent] and _try_to_add(batch, dependent):
                 queue.append(dependent)
                 followers.append(dependent)
             if len(tasks) + len(followers) >= MAX_CALLS:
@@ -103,7 +103,7 @@ def followers_of(
     return [state.plan.nodes[follower].id for follower in followers], batch.encode()
 
 
-def _add(batch: BatchNodes, number: int) -> bool:
+def _try_to_add(batch: BatchNodes, number: int) -> bool:
     try:
         return batch.add(number)
     except BatchTooLarge:

@@ -66,7 +66,7 @@ class RunDeadline:
         self._scheduler = scheduler
         self.deadline = Deadline()
 
-    def set(self, limit_s: float, *, by: str | None) -> None:
+    def set_limit(self, limit_s: float, *, by: str | None) -> None:
         """Set the time limit of the run, counted from its start; infinite means no limit."""
         self._scheduler.state.limits_changed = True
         self.deadline = self.deadline.with_limit(by, limit_s=limit_s)

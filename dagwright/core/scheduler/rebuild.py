@@ -136,7 +136,7 @@ class Rebuild:
                 self.propagation.restart_items(number, at)
         self.decide_all(at)
 
-    def edit(self, at: float) -> "RecordEdits":
+    def new_edits(self, at: float) -> "RecordEdits":
         """Return an empty set of changes to the run, which are applied together."""
         return RecordEdits(self, at)
 

@@ -237,7 +237,9 @@ class RunState:
         self._current_numbers = self.numbers
         """Id of a node -> number of the node that superseded it, or of the node itself."""
         if replacements:
-            self._current_numbers = self.numbers | {old: self.numbers[new] for old, new in replacements.items()}
+            self._current_numbers = self.numbers | {
+                old_id: self.numbers[new_id] for old_id, new_id in replacements.items()
+            }
         self.dependents = dependents_of([node.dependencies for node in plan.nodes])
         self.dependency_counts = [
             DependencyCounts(len(node.dependencies), node.join[0] != "all") for node in plan.nodes

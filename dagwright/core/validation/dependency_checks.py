@@ -55,7 +55,7 @@ class DependencyChecks:
             known_numbers: dict[int, None] = {}
             for position, dependency_id in enumerate(node.depends_on):
                 if dependency_id not in numbers:
-                    hint = self._report.hints.suggest(dependency_id, numbers, excluded=node.id)
+                    hint = self._report.hints.suggest(dependency_id, numbers, excluded_name=node.id)
                     message = f"{node.id!r} depends on unknown node {dependency_id!r}"
                     at = ("nodes", index, "depends_on", position)
                     self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)

@@ -208,9 +208,9 @@ class NodeChecks:
     ) -> None:
         bindings = references.argument_bindings
         if declaration.worker is not None:
-            worker, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.worker_nodes
+            worker_tool, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.worker_nodes
             for code, at, message, hint in problems_of_worker_call(
-                node, worker, bindings, producers=self.producers, is_sub_goal=is_sub_goal
+                node, worker_tool, bindings, producers=self.producers, is_sub_goal=is_sub_goal
             ):
                 self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=hint)
         schema = self._schema(declaration, index=index)

@@ -277,7 +277,7 @@ class _Checker:
     ) -> NodeReferences:
         references = read_references(node, numbers, dialect_references=lookup_kinds.parts_of(index, node))
         for problem in references.problems:
-            hint = problem.hint or self.hints.suggest(problem.unknown_node, numbers, excluded=node.id)
+            hint = problem.hint or self.hints.suggest(problem.unknown_node, numbers, excluded_name=node.id)
             self.report.report_problem(
                 problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
             )

@@ -125,8 +125,8 @@ class BudgetAdmission(SchedulerComponent):
             budget.end_child(last_call_id(self._state, task_id), attempt.usage)
         elif attempt.usage.is_nonzero or ("", task_id) in budget.reservations:
             # Without a reported start, the usage of the call is unknown.
-            is_known = attempt.usage.is_nonzero or attempt.started_at is not None
-            budget.settle(("", task_id), attempt.usage if is_known else None)
+            is_usage_known = attempt.usage.is_nonzero or attempt.started_at is not None
+            budget.settle(("", task_id), attempt.usage if is_usage_known else None)
 
     def before_start(self, task: Task, at: float) -> bool:
         """Reserve budget for a call, or let it wait; in a run that finishes early, skip it."""
@@ -287,8 +287,8 @@ class BudgetAdmission(SchedulerComponent):
             }
             for kind in budget.limits
         }
-        finish = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}
-        schema = {"type": "object", "properties": {**amount_schemas, "finish": finish}}
+        finish_schema = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}
+        schema = {"type": "object", "properties": {**amount_schemas, "finish": finish_schema}}
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         requests.ask_for_run(question, task=BUDGET_TASK, base_id=base_id, purpose="budget", at=at)
 

@@ -516,10 +516,10 @@ def budget_of_options(value: Any) -> Budget:
     """
     if not isinstance(value, Mapping) or "on_limit" not in value:
         return Budget({kind: limit for kind, limit in limits_from_json(value).items() if limit is not None})
-    rest = {name: part for name, part in value.items() if name != "on_limit"}
+    limit_options = {name: part for name, part in value.items() if name != "on_limit"}
     for on_limit in get_args(LimitAction):
         if value["on_limit"] == on_limit:
-            limits = {kind: limit for kind, limit in limits_from_json(rest).items() if limit is not None}
+            limits = {kind: limit for kind, limit in limits_from_json(limit_options).items() if limit is not None}
             return Budget(limits, on_limit)
     raise ValueError(f"on_limit must be ask or finish, not {value['on_limit']!r:.60}")
 

@@ -29,9 +29,9 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
         # The arguments are not JSON, so the call is rejected when it is sent.
         return 1
     for _, part in find_value_refs(arguments):
-        for inner in part.parts if isinstance(part, WorkerText) else (part,):
-            if isinstance(inner, StoredValue) and inner.shape is not None:
-                size += inner.shape.size_bytes
+        for inner_value in part.parts if isinstance(part, WorkerText) else (part,):
+            if isinstance(inner_value, StoredValue) and inner_value.shape is not None:
+                size += inner_value.shape.size_bytes
     if task.node.tool != MODEL_TOOL:
         return size // BYTES_PER_TOKEN + DEFAULT_ANSWER_TOKENS
     conversation_tokens = (

@@ -64,10 +64,10 @@ def _day(now: float) -> int:
 
 def _parts(budget: DailyBudget, usage: Usage) -> Iterator[tuple[str, bool]]:
     """Yield a text with the usage of each part of a budget, and whether the part is used up."""
-    for name, used, limit in (
+    for name, used_amount, limit in (
         ("tokens", usage.tokens, budget.tokens),
         ("money", usage.money, budget.money),
         ("calls", usage.calls, budget.calls),
     ):
         if limit is not None:
-            yield f"{name}: {used:,} of {limit:,}", used >= limit
+            yield f"{name}: {used_amount:,} of {limit:,}", used_amount >= limit

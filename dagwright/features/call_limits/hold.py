@@ -65,8 +65,8 @@ class Hold:
         Args:
             has_waited: whether the call comes back at the time of an earlier booked start.
         """
-        earliest = self.paced_at - _MAX_PACED_S if has_waited else self.next_at
-        if now >= max(self.until, earliest):
+        earliest_at = self.paced_at - _MAX_PACED_S if has_waited else self.next_at
+        if now >= max(self.until, earliest_at):
             return None
         start_at = max(self.next_at, self.paced_at)
         self.next_at = start_at + self.interval_s

@@ -163,7 +163,7 @@ class LimitState:
             and (used_up_reason := self.day_use.used_up_reason(limit.daily_budget, now)) is not None
         ):
             return LimitAnswer("defer", _wait_for_day(call, now), used_up_reason)
-        at, reason = self._earliest(limit, now + lead_s)
+        at, reason = self._earliest_start(limit, now + lead_s)
         is_its_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
             place = [*self.queue].index(call) if call in self.queue else len(self.queue)
@@ -218,15 +218,17 @@ class LimitState:
         for call in [call for call, ends_at in self.queue.items() if ends_at <= now]:
             del self.queue[call]
 
-    def _earliest(self, limit: CallLimit, now: float) -> tuple[float, str]:
+    def _earliest_start(self, limit: CallLimit, now: float) -> tuple[float, str]:
         """Return the earliest start of a call, ignoring leases, and why the call cannot start now."""
         candidates = [(now, "")]
         if limit.tokens_per_minute is not None:
             candidates.append(
-                (self.tokens.earliest(now, period_s=60.0), f"limit of {limit.tokens_per_minute:,} tokens/min")
+                (self.tokens.earliest_start(now, period_s=60.0), f"limit of {limit.tokens_per_minute:,} tokens/min")
             )
         if limit.rate is not None:
-            candidates.append((self.starts.earliest(now, period_s=limit.rate.period_s), f"rate limit {limit.rate}"))
+            candidates.append(
+                (self.starts.earliest_start(now, period_s=limit.rate.period_s), f"rate limit {limit.rate}")
+            )
         return max(candidates, key=lambda candidate: candidate[0])
 
     def _interval_s(self, limit: CallLimit) -> float:
@@ -254,9 +256,9 @@ class LimitState:
 
     def _cancel(self, booking: Booking) -> None:
         """Restore each schedule that has not changed since this booking."""
-        for schedule, (before, after) in ((self.starts, booking.starts), (self.tokens, booking.tokens)):
-            if schedule.next_at == after:
-                schedule.next_at = before
+        for schedule, (next_before, next_after) in ((self.starts, booking.starts), (self.tokens, booking.tokens)):
+            if schedule.next_at == next_after:
+                schedule.next_at = next_before
         self.booking = None
 
     def _start_again(self, limit: CallLimit, call: str, now: float, *, lead_s: float) -> LimitAnswer:
@@ -265,7 +267,7 @@ class LimitState:
         if limit.rate is None or now <= started_at + LATE_S:
             self.renew(call, now)
             return LimitAnswer("start", max(0.0, started_at - now))
-        at, reason = self._earliest(limit, now + lead_s)
+        at, reason = self._earliest_start(limit, now + lead_s)
         self._start(limit, call, at, lead_s=lead_s)
         return LimitAnswer("start", at - now, reason)
 
@@ -280,9 +282,11 @@ class LimitState:
             return LimitAnswer("queue", poll_s, reason, place)
         return self._estimate(now + (place + 1) * self._interval_s(limit), reason, now, limit, has_waited=has_waited)
 
-    def _estimate(self, earliest: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool) -> LimitAnswer:
+    def _estimate(
+        self, earliest_at: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool
+    ) -> LimitAnswer:
         """Return when a call requests again; calls that came back start before new calls."""
-        at = max(earliest, self.returned_tail_at if has_waited else max(self.tail_at, self.returned_tail_at))
+        at = max(earliest_at, self.returned_tail_at if has_waited else max(self.tail_at, self.returned_tail_at))
         interval_s = self._interval_s(limit)
         calls_ahead = max(0, round((at - now) / interval_s))
         if has_waited:
@@ -330,5 +334,5 @@ def _wait_for_day(call: str, now: float) -> float:
     return wait_s if wait_s <= MAX_ESTIMATE_S + DAY_SPREAD_S else MAX_ESTIMATE_S
 
 
-def _average(previous: float, newest: float) -> float:
-    return (1 - _NEWEST_SHARE) * previous + _NEWEST_SHARE * newest
+def _average(previous_average: float, newest_value: float) -> float:
+    return (1 - _NEWEST_SHARE) * previous_average + _NEWEST_SHARE * newest_value

@@ -20,7 +20,7 @@ class Schedule:
 
     next_at: float = 0.0
 
-    def earliest(self, now: float, *, period_s: float) -> float:
+    def earliest_start(self, now: float, *, period_s: float) -> float:
         """Return the earliest time of another start."""
         return max(now, self.next_at - EARLY_SHARE * period_s)
 
@@ -28,7 +28,7 @@ class Schedule:
         """Book a start.
 
         Args:
-            at: time of the start, a result of `earliest`.
+            at: time of the start, a result of `earliest_start`.
             cost_s: time that the start takes up at the rate.
         """
         self.next_at = max(self.next_at, at) + cost_s

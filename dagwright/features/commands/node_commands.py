@@ -149,7 +149,7 @@ class RetryNode:
             scheduler.features.feedback.requests.stored_bytes += encoded_size(self.arguments)
             add_nodes(scheduler, with_new_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
-        edits = scheduler.rebuild.edit(at)
+        edits = scheduler.rebuild.new_edits(at)
         for retried_ref in _tasks_to_retry(scheduler, ref):
             edits.retry(retried_ref)
         edits.reopen_dependents(ref.node)
@@ -230,7 +230,7 @@ class SetResult:
         ref = scheduler.state.find(self.node)
         assert ref is not None
         old_record = scheduler.state.record(ref)
-        edits = scheduler.rebuild.edit(at)
+        edits = scheduler.rebuild.new_edits(at)
         scheduler.features.feedback.requests.stored_bytes += encoded_size(self.result)
         if old_record.status.is_final:
             edits.reopen_dependents(ref.node)

@@ -196,7 +196,7 @@ class SetLimits:
         if self.max_in_flight is not None:
             scheduler.rebuild.set_max_in_flight(self.max_in_flight, at)
         if self.deadline_s is not None:
-            scheduler.features.deadline.set(self.deadline_s, by=self.actor.name)
+            scheduler.features.deadline.set_limit(self.deadline_s, by=self.actor.name)
         if self.budget is not None:
             scheduler.features.budget.set_limits(self.budget, at)
 

@@ -85,7 +85,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
         agent_effects = agent_tools(node) or {}
         sub_plan = node.sub_plan
         return any(effects in _CHANGING_EFFECTS for effects in agent_effects.values()) or any(
-            may_have_effects(inner, sub_plan.tools) for inner in sub_plan.nodes
+            may_have_effects(inner_node, sub_plan.tools) for inner_node in sub_plan.nodes
         )
     # An `external` node runs outside of this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
@@ -221,15 +221,15 @@ def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
 
     A call counts as compensated unless its compensation node failed or was cancelled.
     """
-    compensated_ids, unknown_ids = set[str](), list[str]()
+    compensated_ids, unknown_outcome_ids = set[str](), list[str]()
     for node, record in state.visible_nodes():
         if node.compensates is None:
             continue
         if record.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
             compensated_ids.add(node.compensates)
-        elif record.attempts and (node.kind == "plan" or record.error is None or _is_unknown(record)):
-            unknown_ids.append(node.compensates)
-    return frozenset(compensated_ids), unknown_ids
+        elif record.attempts and (node.kind == "plan" or record.error is None or _has_unknown_outcome(record)):
+            unknown_outcome_ids.append(node.compensates)
+    return frozenset(compensated_ids), unknown_outcome_ids
 
 
 def compensated_by(state: "RunState") -> dict[str, str]:
@@ -266,14 +266,14 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     """
     calls = uncompensated_calls(state)
     compensated_ids = compensated_by(state)
-    known_count = sum(_has_known_effect(state, task_id) for task_id in compensated_ids)
+    known_effect_count = sum(_has_known_effect(state, task_id) for task_id in compensated_ids)
     if not calls:
         message = "compensated calls with unknown outcome" if compensated_ids else "nothing to compensate"
-        if known_count:
-            message = f"compensated {format_count(known_count, 'call')}"
+        if known_effect_count:
+            message = f"compensated {format_count(known_effect_count, 'call')}"
     else:
         ids_text = join_first([repr(call.task) for call in calls], _MAX_NAMES)
-        message = f"compensated: {known_count:,}; not compensated: {len(calls):,} ({ids_text})"
+        message = f"compensated: {known_effect_count:,}; not compensated: {len(calls):,} ({ids_text})"
     return message, [Note(NOTE_UNCOMPENSATED, f"{call.task!r} {call.reason}", call.task) for call in calls[:_MAX_NOTES]]
 
 
@@ -314,7 +314,7 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
                 is_closed = state.phase is Phase.CLOSED
                 reason = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
                 calls.append(UncompensatedCall(task_id, f"was not compensated: {reason}"))
-            elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_child_run(state, ref):
+            elif record.status is not NodeStatus.FAILED or _has_unknown_outcome(record) or _is_child_run(state, ref):
                 calls.append(UncompensatedCall(task_id, f"cannot be compensated: {reason}"))
         if _is_child_run(state, ref) and override is not None and override.retries:
             calls.append(UncompensatedCall(task_id, "was retried: effects of earlier attempts are not compensated"))
@@ -323,7 +323,7 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
     return calls
 
 
-def _is_unknown(record: Record) -> bool:
+def _has_unknown_outcome(record: Record) -> bool:
     return record.error is not None and record.error.code in _UNKNOWN_OUTCOMES
 
 

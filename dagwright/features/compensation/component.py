@@ -68,7 +68,7 @@ class Compensation(SchedulerComponent):
             return
         self._lift_deadline()
         self._scheduler.rebuild.charge_unconditionally(at)
-        self._scheduler.rebuild.edit(at).extend(extension)
+        self._scheduler.rebuild.new_edits(at).extend(extension)
         self._scheduler.propagation.update(at)
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
@@ -87,11 +87,11 @@ class Compensation(SchedulerComponent):
             compensated_task.scope = record.scope
             task.arguments, task.child_snapshot = compensated_task.arguments, record.child_snapshot
             return False
-        is_known = is_result_of_call(record, state.overrides.get(compensated_id))
+        is_result_known = is_result_of_call(record, state.overrides.get(compensated_id))
         task.arguments = {
             "key": state.options.key_of(record.scope, compensated_task.path),
             "arguments": compensated_task.arguments,
-            "result": record.result if is_known else None,
+            "result": record.result if is_result_known else None,
         }
         return False
 

@@ -187,8 +187,8 @@ def _waiting_reason(scheduler: "RunScheduler", task_id: str, record: Record) -> 
 
 def _items_reason(node: CompiledNode, record: Record) -> Reason:
     open_ids = [*open_task_ids(record, node)]
-    unit = "the runs of its items" if is_batched(record) else "its items"
-    message = f"waits for {len(open_ids):,} of {unit}"
+    items_text = "the runs of its items" if is_batched(record) else "its items"
+    message = f"waits for {len(open_ids):,} of {items_text}"
     causes = open_ids[:_MAX_CAUSING_ITEMS]
     return Reason(node.id, record.status, "items", message, since=record.started_at, causes=causes)
 
@@ -403,8 +403,8 @@ class _EndedTask:
         """Return the lookups of the node: text, entity, reason for the match, and answers of people."""
         scheduler = self._scheduler
         return [
-            {"argument": argument, **match, "answers": self._answers(find_id)}
-            for argument, find_id, match in resolved_lookups_of_node(self._node, scheduler.plan, scheduler.records)
+            {"argument": argument, **match, "answers": self._answers(lookup_id)}
+            for argument, lookup_id, match in resolved_lookups_of_node(self._node, scheduler.plan, scheduler.records)
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:

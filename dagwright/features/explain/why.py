@@ -102,14 +102,14 @@ def _clause(reason: Reason, time_formatter: Callable[[float], str]) -> str:
 
 def _escalation_text(facts: Mapping[str, Any], time_formatter: Callable[[float], str]) -> str:
     """Format the recipients of a request: `requested from ann at …, escalated to boss at …`."""
-    first = (
+    first_text = (
         f"requested from {facts['requested_from'] or 'anyone'} at {time_formatter(seconds_of(facts['requested_at']))}"
     )
-    steps = (
+    escalation_texts = (
         f"escalated to {escalation['to']} at {time_formatter(seconds_of(escalation['at']))}"
         for escalation in facts["escalations"]
     )
-    return ", ".join([first, *steps])
+    return ", ".join([first_text, *escalation_texts])
 
 
 def _chain_from(scheduler: "RunScheduler", start_ids: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:

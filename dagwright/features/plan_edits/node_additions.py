@@ -29,7 +29,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
         ComputeBudgetExceeded: the remaining budget is too small; nothing was changed.
     """
     scheduler.rebuild.charge_within_budget(at)
-    scheduler.rebuild.edit(at).extend(extension)
+    scheduler.rebuild.new_edits(at).extend(extension)
     scheduler.propagate(at)
 
 
@@ -46,7 +46,7 @@ def apply_addition(
         if node.supersedes is not None:
             # A person who changes the arguments of a node approves its call.
             state.override_of(node.id).approved = True
-    rebuild.edit(at).extend(extension)
+    rebuild.new_edits(at).extend(extension)
     for node in extension.nodes:
         details: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         command = ADD_NODES_COMMAND if node.supersedes is None else "retry_node"

@@ -58,7 +58,7 @@ class PlanExtension(SchedulerComponent):
                 self._scheduler.abort(next_extension, at)
                 return
             self._scheduler.rebuild.charge_unconditionally(at)
-            self._scheduler.rebuild.edit(at).extend(next_extension)
+            self._scheduler.rebuild.new_edits(at).extend(next_extension)
             self._scheduler.propagation.update(at)
         message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
         self._scheduler.abort(NodeError(_INTERNAL_ERROR, message), at)
