@@ -42,7 +42,7 @@ FUNCTIONS = dict(_public_functions())
 def test_annotations_of_checked_arguments_are_supported(name: str) -> None:
     function = FUNCTIONS[name]
     if function.__code__.co_filename == arguments.__file__:
-        arguments._hints_of(function, [*inspect.signature(function).parameters.values()])
+        arguments._annotations_of(function, [*inspect.signature(function).parameters.values()])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
