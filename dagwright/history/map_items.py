@@ -94,8 +94,8 @@ async def _batch_with_item(
 ) -> str | None:
     """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
     batches_not_started: list[str] = []
-    for first in range(0, len(candidates), _MAX_CONCURRENT_READS):
-        batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _MAX_CONCURRENT_READS]]
+    for start in range(0, len(candidates), _MAX_CONCURRENT_READS):
+        batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[start : start + _MAX_CONCURRENT_READS]]
         workflow_ids = [child_workflow_id(view.workflow_id, batch_id) for batch_id in batch_ids]
         has_item_flags = await asyncio.gather(
             *(_has_item(open_reader(workflow_id), task_id) for workflow_id in workflow_ids)
@@ -106,9 +106,9 @@ async def _batch_with_item(
             batch_id for batch_id, has_item in zip(batch_ids, has_item_flags, strict=True) if has_item is None
         ]
     if batches_not_started:
-        more = f" and {len(batches_not_started) - 1} more batches" if len(batches_not_started) > 1 else ""
+        more_text = f" and {len(batches_not_started) - 1} more batches" if len(batches_not_started) > 1 else ""
         raise ItemNotStarted(
-            f"{task_id!r} is not known yet: the items of {batches_not_started[0]!r}{more} have not started"
+            f"{task_id!r} is not known yet: the items of {batches_not_started[0]!r}{more_text} have not started"
         )
     return None
 

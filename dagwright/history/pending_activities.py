@@ -233,21 +233,22 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
 
 def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
     """Return a note for each failure of the lookups that are retried, because the nodes of lookups are never shown."""
-    calls: dict[str, list[tuple[int, str]]] = {}
+    calls_by_failure: dict[str, list[tuple[int, str]]] = {}
     for call in raw.pending_activities:
         task_id = replay.task_of(call.activity_id)
         if task_id is None or replay.scheduler is None or not call.HasField("last_failure"):
             continue
         node = replay.scheduler.state.node_of(task_id)
         if node.kind == "lookup":
-            calls.setdefault(_message_of(call.last_failure), []).append((call.attempt, node.title or node.id))
+            calls_by_failure.setdefault(_message_of(call.last_failure), []).append(
+                (call.attempt, node.title or node.id)
+            )
     notes: list[dict[str, Any]] = []
-    for message_of_failure, calls_with_failure in [*calls.items()][:_MAX_NOTES_OF_A_KIND]:
-        more = f" and {len(calls_with_failure) - 1:,} more" if len(calls_with_failure) > 1 else ""
+    for message_of_failure, calls_with_failure in [*calls_by_failure.items()][:_MAX_NOTES_OF_A_KIND]:
+        more_text = f" and {len(calls_with_failure) - 1:,} more" if len(calls_with_failure) > 1 else ""
         attempt = max(number for number, _ in calls_with_failure)
-        message = (
-            f"{calls_with_failure[0][1]}{more}, attempt {attempt}: {message_of_failure}; it is retried automatically"
-        )
+        subject = f"{calls_with_failure[0][1]}{more_text}, attempt {attempt}"
+        message = f"{subject}: {message_of_failure}; it is retried automatically"
         notes.append({"code": LOOKUP_WAITS, "node_id": None, "message": message})
     return notes
 

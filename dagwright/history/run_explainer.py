@@ -63,8 +63,8 @@ class RunExplanation:
         """
         starts = [*self.start_reasons()]
         sentences = [sentence(self.chain, start, time_formatter=time_formatter) for start in starts[:_MAX_SENTENCES]]
-        if (omitted := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
-            sentences.append(f"and {omitted:,} more")
+        if (omitted_count := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
+            sentences.append(f"and {omitted_count:,} more")
         if (error_text := self.unexplained_error()) is not None:
             sentences.append(f"the run ended by {error_text}")
         if not sentences:
@@ -179,7 +179,7 @@ class RunExplainer:
         top_view = await self._open_reader(workflow_id).read()
         view, node_id, path = await self._find(top_view, node)
         if view.scheduler is not None and view.scheduler.record_of(node_id) is not None:
-            chain = why(view.scheduler, node_id, calls=view.pending)
+            chain = why(view.scheduler, node_id, calls=view.pending_calls)
             chain = await self._with_sub_plans(view, chain)
         else:
             chain = await self._inner_chain(view, node_id)
@@ -215,7 +215,7 @@ class RunExplainer:
     async def _chain_of_run(self, view: "RunView") -> Chain:
         if view.scheduler is None:
             return Chain(())
-        return await self._with_sub_plans(view, blocking_chain(view.scheduler, calls=view.pending))
+        return await self._with_sub_plans(view, blocking_chain(view.scheduler, calls=view.pending_calls))
 
     # Sub-plans.
 
@@ -251,21 +251,21 @@ class RunExplainer:
     async def _inner_chain(self, view: "RunView", node: str) -> Chain:
         """Return the chain of a node of an offloaded region."""
         offloaded_nodes = OffloadedNodes(view.scheduler, self._store)
-        unvisited, visited = deque([node]), {node}
+        unvisited_ids, visited_ids = deque([node]), {node}
         reasons: list[Reason] = []
-        while unvisited and len(reasons) < MAX_REASONS:
-            node_id = unvisited.popleft()
+        while unvisited_ids and len(reasons) < MAX_REASONS:
+            node_id = unvisited_ids.popleft()
             inner_node = await offloaded_nodes.find(node_id)
             if inner_node is not None:
                 reasons.append(_reason_of_inner(inner_node))
             elif view.scheduler is not None and view.scheduler.record_of(node_id) is not None:
-                reasons.append(reason_of(view.scheduler, node_id, call=view.pending.get(node_id)))
+                reasons.append(reason_of(view.scheduler, node_id, call=view.pending_calls.get(node_id)))
             else:
                 continue
-            causes = [reason for reason in reasons[-1].causes if reason not in visited]
-            visited.update(causes)
-            unvisited.extend(causes)
-        return Chain(reasons, len(unvisited))
+            causes = [reason for reason in reasons[-1].causes if reason not in visited_ids]
+            visited_ids.update(causes)
+            unvisited_ids.extend(causes)
+        return Chain(reasons, len(unvisited_ids))
 
 
 def _reason_of_inner(inner_node: InnerNode) -> Reason:

@@ -113,10 +113,10 @@ class HistoryReader:
             async for event in self._handle(self.execution).fetch_history_events():
                 await self._apply_event(self.execution, event)
             await self.execution.replay.apply_held_batch()
-            current = self._current_execution()
-            if current is self.execution:
+            current_execution = self._current_execution()
+            if current_execution is self.execution:
                 return
-            self.execution = current
+            self.execution = current_execution
 
     async def follow(self) -> None:
         """Read the history as it grows, across new executions and connection losses, until the run has ended.
@@ -289,8 +289,12 @@ class RunReader:
         return index + 1
 
     async def _executions_until(self, description: WorkflowExecutionDescription) -> list[str]:
-        first, last = _first_run_id(description), description.run_id
-        return await executions_of(self._client, self._workflow_id, first_run_id=first, last_run_id=last)
+        return await executions_of(
+            self._client,
+            self._workflow_id,
+            first_run_id=_first_run_id(description),
+            last_run_id=description.run_id,
+        )
 
     async def _describe(self, run_id: str | None = None) -> WorkflowExecutionDescription:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id or self._run_id)
@@ -364,7 +368,7 @@ class RunReader:
                 status=_status_of(replay, is_waiting=is_waiting and bool(waiting_count or waiting_children)),
                 title=replay.title,
                 scheduler=replay.scheduler,
-                pending=pending_calls(raw, replay) if is_open else {},
+                pending_calls=pending_calls(raw, replay) if is_open else {},
                 started_at=replay.started_at,
                 ended_at=replay.ended_at,
                 is_closed=replay.is_closed,

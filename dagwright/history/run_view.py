@@ -33,7 +33,7 @@ class RunView:
         status: status of the run (docs/reference/states.md).
         scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
         run_id: ID of the newest execution of the run.
-        pending: task id -> the call in flight.
+        pending_calls: task id -> the call in flight.
         notes: notes, for example about a workflow task that fails repeatedly.
         cursor: position of the last applied event; data from `describe` may be newer.
         run_input: input of the newest execution.
@@ -51,7 +51,7 @@ class RunView:
     status: str
     title: str | None
     scheduler: "RunScheduler | None"
-    pending: Mapping[str, PendingCall]
+    pending_calls: Mapping[str, PendingCall]
     started_at: float | None
     ended_at: float | None
     is_closed: bool

@@ -93,8 +93,8 @@ class EventBatches:
 
     def pop_unhandled(self) -> list[HistoryEvent]:
         """Return the events that no workflow task will receive, because the run has ended."""
-        rest, self._unhandled_events = self._unhandled_events, []
-        return rest
+        unhandled_events, self._unhandled_events = self._unhandled_events, []
+        return unhandled_events
 
 
 def read_argument(payloads: Sequence[Payload]) -> Any:

@@ -211,12 +211,12 @@ class _Topic:
 
     async def newest_texts(self) -> AsyncGenerator[PartialText, None]:
         """Yield the newest text and then each newer text; a slow reader gets the newest text only."""
-        previous: PartialText | None = None
+        previous_text: PartialText | None = None
         while True:
             new_text_event = self._new_text_event
-            if self._newest_text is not None and self._newest_text is not previous:
-                previous = self._newest_text
-                yield previous
+            if self._newest_text is not None and self._newest_text is not previous_text:
+                previous_text = self._newest_text
+                yield previous_text
             elif self._read_task.done():
                 await self._read_task
                 return

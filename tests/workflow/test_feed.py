@@ -170,12 +170,12 @@ async def test_last_failure_of_a_retried_call_is_complete(client: Client, tmp_pa
 
         async def has_failed() -> bool:
             views.append(await view_of(runs, handle))
-            return "a" in views[-1].pending and views[-1].pending["a"].last_failure is not None
+            return "a" in views[-1].pending_calls and views[-1].pending_calls["a"].last_failure is not None
 
         await eventually(has_failed)
         await handle.signal("cancel")
         await document_of(handle)
-    assert (views[-1].pending["a"].state, views[-1].pending["a"].last_failure) == (
+    assert (views[-1].pending_calls["a"].state, views[-1].pending_calls["a"].last_failure) == (
         "backing_off",
         f"RuntimeError: {cause}",
     )

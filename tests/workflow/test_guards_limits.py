@@ -227,11 +227,11 @@ async def test_unlimited_foreign_retry_delay_is_reported_and_can_be_cancelled(fo
     reader = RunReader(foreign_runs.client, handle.id)
 
     async def is_backing_off() -> bool:
-        pending = (await reader.read()).pending
+        pending = (await reader.read()).pending_calls
         return "later" in pending and pending["later"].state == "backing_off"
 
     await eventually(is_backing_off)
-    assert (await reader.read()).pending["later"].last_failure == "not today"
+    assert (await reader.read()).pending_calls["later"].last_failure == "not today"
     await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
 

@@ -227,8 +227,8 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
     Raises:
         ValueError, TypeError: `encoded` has another form.
     """
-    status, result, started_at, ended_at, *more = encoded
-    rest = more[0] if more else {}
+    status, result, started_at, ended_at, *optional_parts = encoded
+    rest = optional_parts[0] if optional_parts else {}
     error = rest.get("error")
     return Record(
         status=_STATUS_BY_VALUE.get(status) or NodeStatus(status),

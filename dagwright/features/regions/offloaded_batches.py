@@ -71,8 +71,8 @@ def _outside_data(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
             record = Record(record.status, blocked_by=record.blocked_by)
         ends.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
     inputs = value_to_json(dict(scheduler.state.inputs))
-    outside = {"node_ends": ends, "inputs": inputs["value"]}
-    return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
+    outside_data = {"node_ends": ends, "inputs": inputs["value"]}
+    return {**outside_data, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside_data
 
 
 def read_offloaded_batch(message: Mapping[str, Any]) -> OffloadedBatchInput:

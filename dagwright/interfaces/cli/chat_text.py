@@ -51,8 +51,8 @@ def parse_input(line: str) -> ChatInput:
         return ChatInput(None, text[1:])
     if not text.startswith("/"):
         return ChatInput(None, text)
-    command, _, rest = text.partition(" ")
-    return ChatInput(command.lower(), rest.strip())
+    command, _, argument = text.partition(" ")
+    return ChatInput(command.lower(), argument.strip())
 
 
 def command_hint(text: str) -> str | None:

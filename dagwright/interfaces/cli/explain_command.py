@@ -70,8 +70,8 @@ def explanation_lines(explanation: RunExplanation) -> Iterator[str]:
             yield f"{open_request.id} {open_request.waiting_reason.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_command(request)}"
-        if (omitted := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
-            yield f"and {omitted:,} more requests; `dagwright inbox` lists all"
+        if (omitted_count := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
+            yield f"and {omitted_count:,} more requests; `dagwright inbox` lists all"
         for start_reason in start_reasons:
             blocked_count = start_reason.facts.get("blocks")
             blocked_text = (

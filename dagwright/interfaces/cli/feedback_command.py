@@ -166,7 +166,7 @@ def _feedback(answer_arguments: AnswerArguments, nodes: Sequence[Any], output: O
             return code
         chosen_requests = _chosen_requests(answer_arguments, requests)
         if nodes and len(chosen_requests) > 1:
-            request_ids = join_request_ids([chosen.document for chosen in chosen_requests], limit=_MAX_LISTED)
+            request_ids = join_request_ids([request.document for request in chosen_requests], limit=_MAX_LISTED)
             raise CommandError(f"nodes can be added only once; answer one of {request_ids} with --nodes")
         targets.append(AnswerTarget.of(answer_arguments.workflow_id, chosen_requests))
         # The dialog is not in the event loop: there, Ctrl-C would take effect only at the end of the dialog.

@@ -107,8 +107,8 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     for task_id, reason in [*prediction.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
-    if (omitted := len(prediction.runs) - _NODES_SHOWN) > 0:
-        yield f"runs: and {omitted:,} more"
+    if (omitted_count := len(prediction.runs) - _NODES_SHOWN) > 0:
+        yield f"runs: and {omitted_count:,} more"
     if prediction.reused_if_unchanged:
         yield f"reused if their inputs do not change: {_join_ids(prediction.reused_if_unchanged, limit=_NODES_SHOWN)}"
     if prediction.decided_later:

@@ -232,8 +232,8 @@ def _request_rows(
         choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
         rows.append(Group(*question_lines, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
-        omitted = len(requests) - _REQUESTS_SHOWN
-        rows.append(Text(f"and {omitted:,} more requests: dagwright inbox", style="yellow"))
+        omitted_count = len(requests) - _REQUESTS_SHOWN
+        rows.append(Text(f"and {omitted_count:,} more requests: dagwright inbox", style="yellow"))
     return rows
 
 

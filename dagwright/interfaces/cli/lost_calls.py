@@ -43,12 +43,12 @@ class LostCalls:
 
     async def mark_lost_calls(self, view: "RunView") -> "RunView":
         """Return the view with its lost calls marked."""
-        has_running_call = any(call.state == "started" for call in view.pending.values())
+        has_running_call = any(call.state == "started" for call in view.pending_calls.values())
         if has_running_call and time.monotonic() - self._checked_at > POLL_INTERVAL_S:
             self._checked_at = time.monotonic()
             self._lost_calls = await self._find_lost_calls(view)
-        pending_calls = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending.items()}
-        return replace(view, pending=pending_calls) if self._lost_calls else view
+        pending_calls = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending_calls.items()}
+        return replace(view, pending_calls=pending_calls) if self._lost_calls else view
 
     def _mark_if_lost(self, task_id: str, call: PendingCall) -> PendingCall:
         lost_call = self._lost_calls.get(task_id)
@@ -66,7 +66,8 @@ class LostCalls:
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
         state = view.scheduler.state if view.scheduler is not None else None
         activity_ids = {
-            task_id: activity_id(task_id if state is None else last_call_id(state, task_id)) for task_id in view.pending
+            task_id: activity_id(task_id if state is None else last_call_id(state, task_id))
+            for task_id in view.pending_calls
         }
         return {
             task_id: _lost_call(call, view)

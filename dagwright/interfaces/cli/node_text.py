@@ -200,8 +200,8 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
         "files": ", ".join(lineage.get("files", ())),
         "addresses": ", ".join(lineage.get("urls", ())),
     }
-    omitted = lineage.get("omitted")
-    return texts | ({"omitted": f"{omitted:,} more calls, files and URLs"} if omitted else {})
+    omitted_count = lineage.get("omitted")
+    return texts | ({"omitted": f"{omitted_count:,} more calls, files and URLs"} if omitted_count else {})
 
 
 def _unknown_cost_lines(usage: Mapping[str, Any]) -> list[str]:

@@ -141,9 +141,11 @@ def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
         if not position and isinstance(source.plan, str) and problem.node:
             position = f" in {problem.node}"
         lines.append(f"{location}: {problem.code}{position}: {problem.text.removeprefix(f'{name}: ')}")
-    omitted = len(invalid.problems) - PROBLEMS_SHOWN
+    omitted_count = len(invalid.problems) - PROBLEMS_SHOWN
     return (
-        [*lines, f"{location}: and {format_count(omitted, 'more problem')}; --json lists all"] if omitted > 0 else lines
+        [*lines, f"{location}: and {format_count(omitted_count, 'more problem')}; --json lists all"]
+        if omitted_count > 0
+        else lines
     )
 
 

@@ -107,7 +107,7 @@ class LineWriter:
                 self._add_line(closing.at, label, one_line(f"{request_id}: {message}", limit=300))
 
     def _add_task_lines(self, view: "RunView", task_id: str, record: Record, *, tool_text: str = "") -> None:
-        pending_call = view.pending.get(task_id)
+        pending_call = view.pending_calls.get(task_id)
         previous = self._written_states.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is no longer pending on the server, so its last known attempt is used.
         attempt = max(record.attempts, pending_call.attempt if pending_call else 1, previous[1])

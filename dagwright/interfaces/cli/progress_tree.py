@@ -173,11 +173,11 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
         tool_text=node_tool_text(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
-        detail=_detail(record, view.pending.get(node.id), now=now),
+        detail=_detail(record, view.pending_calls.get(node.id), now=now),
         order=order * 1_000_000,
     )
     if not record.items:
-        pending_call = view.pending.get(node.id)
+        pending_call = view.pending_calls.get(node.id)
         return replace(row, attempts=max(row.attempts, pending_call.attempt)) if pending_call else row
     done, total = count_ended_items(record)
     eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
@@ -197,7 +197,7 @@ def _item_rows(
             if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
                 continue
             task_id = f"{node.id}[{item.key}]"
-            pending_call = view.pending.get(task_id)
+            pending_call = view.pending_calls.get(task_id)
             item_rows.append(
                 Row(
                     status=item.record.status,

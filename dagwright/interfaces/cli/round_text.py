@@ -68,7 +68,7 @@ def rounds_of(view: "RunView") -> Mapping[str, Any] | None:
 def call_texts_of(view: "RunView", *, now: float) -> Mapping[str, str]:
     """Return texts about open calls that were retried, lost or cancelled: `sg3` or `plan` -> attempt and reason."""
     call_texts = {}
-    for task_id, call in view.pending.items():
+    for task_id, call in view.pending_calls.items():
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
         if text := ", ".join(filter(None, [attempt, call_text(call, now=now)])):
             # Later attempts of a sub-goal and later calls of the planner have IDs such as `sg3#2`.

@@ -312,7 +312,7 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, lists_a
         node = document["nodes"][task_id]
         status = node_status(node)
         mark, style = MARKS[status]
-        call = view.pending.get(task_id) if node["status"] == "running" else None
+        call = view.pending_calls.get(task_id) if node["status"] == "running" else None
         call_state = call_text(call, now=time.time()) if call is not None else ""
         table.add_row(
             Text(f"{mark} {status.value}", style=style),

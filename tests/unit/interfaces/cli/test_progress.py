@@ -109,7 +109,7 @@ LOST_DETAIL = "was running when its worker died; it is retried at the latest in 
     ],
 )
 def test_row_of_a_running_node_shows_its_pending_call(call: PendingCall, detail: str) -> None:
-    row = _progress(view_of(node("a"), pending={"a": call})).rows[0]
+    row = _progress(view_of(node("a"), pending_calls={"a": call})).rows[0]
     assert (row.attempts, row.detail, row.elapsed_s) == (call.attempt, detail, 2.0)
 
 
@@ -161,11 +161,11 @@ def test_long_texts_are_truncated_but_not_the_sign_name_and_time(width: int) -> 
 def test_line_writer_writes_each_change_once() -> None:
     lines = Lines()
     first_node = node("a", title="What for")
-    view = view_of(first_node, node("b", "a"), pending={"a": PendingCall(1, "started")})
+    view = view_of(first_node, node("b", "a"), pending_calls={"a": PendingCall(1, "started")})
     lines.writer.show(view)
     lines.writer.show(view)
     assert lines == ["running    a  t · What for"]
-    lines.writer.show(view_of(first_node, node("b", "a"), pending={"a": PendingCall(2, "started", "no route")}))
+    lines.writer.show(view_of(first_node, node("b", "a"), pending_calls={"a": PendingCall(2, "started", "no route")}))
     assert lines[1:] == ["running    a (attempt 2: no route)"]
 
     def finish(scheduler: RunScheduler) -> None:
@@ -179,10 +179,10 @@ def test_line_writer_writes_each_change_once() -> None:
 
 def test_line_writer_reports_a_lost_worker_once() -> None:
     lines, nodes = Lines(), (node("a"), node("b"))
-    view = view_of(*nodes, pending={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
+    view = view_of(*nodes, pending_calls={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
     lines.writer.show(view)
     lines.writer.show(view)
-    lines.writer.show(view_of(*nodes, pending={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
+    lines.writer.show(view_of(*nodes, pending_calls={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
     assert lines == [
         "running    a  t",
         "running    b  t",

@@ -132,12 +132,12 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
         "sg2": PendingCall(1, "started"),
     }
     expected = {"sg1": "attempt 3, again in 4.0 s: no server runs", "plan": "attempt 2, no route"}
-    assert call_texts_of(_view(_started_question(), pending=pending_calls), now=NOW) == expected
+    assert call_texts_of(_view(_started_question(), pending_calls=pending_calls), now=NOW) == expected
 
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending_calls = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    status_lines = _status_lines(_started_question(), capsys, pending=pending_calls)
+    status_lines = _status_lines(_started_question(), capsys, pending_calls=pending_calls)
     assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*status_lines}
     (row,) = [line.split() for line in status_lines if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])

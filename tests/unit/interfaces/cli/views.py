@@ -14,7 +14,7 @@ START = 1_700_000_000.0
 def view_of(
     *nodes: dict[str, Any],
     step: Callable[[RunScheduler], None] = lambda _: None,
-    pending: dict[str, PendingCall] | None = None,
+    pending_calls: dict[str, PendingCall] | None = None,
 ) -> RunView:
     """Return the view of a run of these nodes after its ready tasks were started and `step` was applied."""
     checked_plan = check_plan({"plan": 1, "nodes": list(nodes)}, {}, allow_unknown_tools=True)
@@ -28,7 +28,7 @@ def view_of(
         status=scheduler.status().value,
         title=None,
         scheduler=scheduler,
-        pending=pending or {},
+        pending_calls=pending_calls or {},
         started_at=START,
         ended_at=None,
         is_closed=scheduler.is_finished,
