@@ -213,5 +213,5 @@ class _StderrHandler(logging.Handler):
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
         except Exception:
-            # The outermost handler of logging: an error while writing a line must not end the logging code.
+            # An error while writing a line must not reach the code that logs the line.
             self.handleError(record)

@@ -34,7 +34,8 @@ _OUTPUT_PARAMS = frozenset({"response_format", "tools", "tool_choice", "text", "
 """Parameters that a server may name in its error if it does not support the output mode."""
 _MAX_TOKENS, _MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
 _MAX_ENTRIES = 1_000
-"""Maximum number of cached models, and of cached schemas. Requests choose both, so there is no other limit."""
+"""Maximum number of cached models, and of cached schemas. Requests choose models and schemas, so their number is
+otherwise unlimited."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,8 +262,8 @@ class ModelClient:
         return await asyncio.shield(self._transport_task)
 
     def _create_transport(self) -> "Transport":
-        # The import takes half a second. It runs in a thread, since other calls could not send heartbeats in this time,
-        # and only when a model is called.
+        # The import takes half a second, and runs only when a model is called. It runs in a thread, so that other calls
+        # can send heartbeats.
         transport_class: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
         return transport_class(
             self._endpoint.url,
@@ -444,8 +444,8 @@ class ModelClients:
         """Return the client of a server.
 
         Args:
-            named_endpoint: `None` for the server of the settings. A named server gets its own key and never the key
-                of the settings.
+            named_endpoint: `None` for the server of the settings. A named server gets only the key that it
+                names, never the key of the settings.
 
         Raises:
             SecretMissing: the worker does not have the key of the server.

@@ -34,7 +34,7 @@ class ToolNames:
         self._tool_names = {allowed_name: name for name, allowed_name in self._protocol_names.items()}
 
     def protocol_name(self, name: str) -> str:
-        """Return the protocol name, also for a tool that is no longer offered."""
+        """Return the protocol name of a tool, even if the tool is no longer offered."""
         return self._protocol_names.get(name) or protocol_name(name)
 
     def tool_name(self, name: str) -> str:
@@ -155,7 +155,7 @@ class PreparedCall:
 
 
 def object_schema(output: OutputSchema) -> Mapping[str, Any]:
-    """Return the schema of an answer that is an object: an answer of another type is wrapped in `value`."""
+    """Return the schema of the answer as an object. An answer of another type is wrapped in `value`."""
     if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
         return output.schema
     definitions = {keyword: output.schema[keyword] for keyword in ("$defs", "definitions") if keyword in output.schema}

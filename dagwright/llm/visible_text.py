@@ -7,7 +7,7 @@ from pydantic_core import from_json
 from dagwright.llm.completions import without_lone_surrogates
 
 MAX_STREAMED_CHARACTERS = 256 * 1024
-"""Maximum number of characters that are streamed of an answer; the rest is sent when the answer is complete."""
+"""Maximum number of streamed characters of an answer. The rest is sent when the answer is complete."""
 _FENCE = "```"
 _MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTALL)
 """Marker of a request to a person (`planning.agent_loop.feedback_markers`), or a prefix of the marker."""

@@ -1,8 +1,8 @@
 """Read a file of MCP servers: `{"mcpServers": {name: server}}`, the format of other MCP clients.
 
 A server is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`). The key `dagwright` contains
-our own settings: effects, timeouts and similar rules, for all tools of the server and for single tools. `${NAME}` in
-any string is replaced by an environment variable.
+settings of Dagwright, such as effects and timeouts, for all tools of the server and for single tools. `${NAME}` in any
+string is replaced by an environment variable.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ class Variables:
 _IGNORED_KEYS = frozenset(
     {"alwaysAllow", "autoApprove", "description", "disabledTools", "gallery", "icon", "name", "version"}
 )
-"""Keys of other programs that are ignored."""
+"""Ignored keys, which other MCP clients use."""
 _HTTP_TYPES = ("http", "streamable-http", "streamableHttp", "streamable_http")
 _VARIABLE = re.compile(r"\$?\$\{([A-Za-z0-9_]+)(?::-([^}]*))?\}")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
 
 class ToolRules(BaseModel):
-    """Settings for tools in a file; `None` means the value that the server reports, or the default."""
+    """Settings for tools, as written in a file. `None` is the value that the server reports, or the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

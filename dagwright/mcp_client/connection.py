@@ -32,7 +32,7 @@ MAX_RESTART_DELAY_S = 30.0
 HEALTHY_S = 60.0
 """A server that crashes after running this long is restarted without delay."""
 KEY_META = "dagwright/idempotencyKey"
-"""Key in `_meta` of calls with side effects: the value is the same for all attempts of one effect."""
+"""Key in `_meta` of calls with side effects: the value is the same for all attempts to make the same change."""
 
 _LOG = structlog.stdlib.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""One session with a server, through the SDK.
+"""One session with an MCP server, through the SDK of MCP.
 
 The scopes of the SDK must be exited by the task that entered them, so one task runs a session from start to end. Calls
 may be made from any task. No other module imports the SDK, because its import takes over a second.
@@ -160,7 +160,7 @@ class McpSession:
                 await asyncio.wait({self._session_task}, timeout=CLOSE_TIMEOUT_S)
             raise self._to_tool_error(error, http_response) from None
         except (RuntimeError, ValidationError) as error:
-            # The response does not match its output schema or the protocol.
+            # The response does not match the output schema of the tool, or the protocol.
             raise RemoteFailed(str(error)) from None
         finally:
             _current_response.reset(token)

@@ -47,7 +47,7 @@ _IGNORED_FIELDS = ("output", "deadline", "on_failure")
 
 
 _MAX_EARLY_DEPTH = 80
-"""Maximum nesting depth of a node that starts early. Documents around the node have a limit of 100."""
+"""Maximum nesting depth of a node that starts early. The limit for documents that contain the node is 100."""
 TOOLS_BYTES = 128 * 1024
 """Limit for the JSON of the tools for the plan parser. If the JSON is larger, the largest schemas are dropped. A tool
 without a schema validates its arguments when it is called.

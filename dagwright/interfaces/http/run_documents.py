@@ -54,7 +54,7 @@ async def document_of(context: GatewayContext, view: RunView) -> dict[str, Any]:
 
 
 async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
-    """Return all nodes and edges of a run, also in large regions; raises as `run_document`."""
+    """Return all nodes and edges of a run, including those of large regions; raises as `run_document`."""
     view = await context.runs.reader(run).read()
     listing = context.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
@@ -109,7 +109,7 @@ async def event_stream(
         return Response(status_code=NO_MORE_EVENTS)
     context.reserve_stream()
     updates = await wait_for_first_update(context, run, cursor.position if cursor is not None else None)
-    # Headers are ASCII. Clients find other run IDs in the events.
+    # Headers are ASCII. A run ID with other characters is only in the events.
     headers = {"X-Run-Id": run} if run.isascii() else {}
     return stream_response(serialize(updates, session_run=session_run), context=context, headers=headers)
 
@@ -140,7 +140,9 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
         ApiError: the session has no turns.
     """
     session = (await session_view(context, name)).session
-    if session.running_turn is not None and not await _is_turn_of(context, session.running_turn.run_id, session.name):
+    if session.running_turn is not None and not await _may_be_turn_of(
+        context, session.running_turn.run_id, session.name
+    ):
         # The turn has the ID of an unrelated run; the session will reject the turn.
         session.drop_turn(session.running_turn.run_id)
     runs = [turn.run_id for turn in session.turns]
@@ -152,7 +154,7 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
     return session.running_turn.run_id if session.running_turn is not None else runs[-1]
 
 
-async def _is_turn_of(context: GatewayContext, run: str, session: str) -> bool:
+async def _may_be_turn_of(context: GatewayContext, run: str, session: str) -> bool:
     """Return whether a run is a turn of a session, or has not started yet."""
     try:
         return await context.runs.session_of(run) == session

@@ -165,7 +165,7 @@ def _record_fields(scheduler: "RunScheduler", task_id: str, state: TaskState) ->
 
 
 def current_state(update: RunUpdate) -> Mapping[str, Any]:
-    """Return the document of the current state of a run, which is created once for all clients."""
+    """Return the document of the current state of a run. The document is created once for all clients."""
     return update.derive_once("run", partial(_state_document, update.view))
 
 

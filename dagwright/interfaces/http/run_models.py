@@ -1,7 +1,7 @@
 """OpenAPI models of requests and responses about runs.
 
-Responses are not validated against these models, and may have more fields. Fields that may be null have a default,
-since FastAPI omits nulls from examples.
+Responses are not validated against these models, and may have more fields. Fields that may be null have a default:
+FastAPI omits nulls from examples, and an example without a required field would be invalid.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import MAX_ACTOR_NAME_CHARACTERS, MAX_REASON_CHARACTERS
 
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
-"""Values of any type: `run_metadata` validates them, and reports only the first invalid one."""
+"""The model accepts values of any type, because `run_metadata` validates them and reports only the first invalid
+value."""
 ByField = Annotated[
     str | None,
     Field(
@@ -58,7 +59,7 @@ class RunList(BaseModel):
 
 
 class RunDocument(OpenModel):
-    """A run with its nodes, as in `dagwright status RUN --json`, with the names of the API."""
+    """A run with its nodes, as in `dagwright status RUN --json`, but with the field names of the API."""
 
     run_id: str
     execution_id: str = Field(description="Temporal's run ID: one execution of the run.")
@@ -87,7 +88,7 @@ class InputsDocument(BaseModel):
 
 
 class NodeDocument(NodeState):
-    """A node or item, as in `dagwright node RUN NODE --json`, with the names of the API."""
+    """A node or item, as in `dagwright node RUN NODE --json`, but with the field names of the API."""
 
     node_id: str
     arguments: Any = Field(default=None, description="Arguments of the node's call; null before the node starts.")
@@ -95,7 +96,7 @@ class NodeDocument(NodeState):
 
 
 class GraphDocument(BaseModel):
-    """Nodes and edges. An edge leads from a node to a dependent. With `rounds`, nodes of a round have a `group`."""
+    """Nodes and edges. An edge leads from a node to a dependent. Nodes of a round (profile `rounds`) have a `group`."""
 
     run_id: str
     cursor: str
@@ -105,7 +106,7 @@ class GraphDocument(BaseModel):
 
 
 class WhyDocument(OpenModel):
-    """Why a run or a node is in its state, as in `dagwright explain --json`, with the names of the API."""
+    """Why a run or a node is in its state, as in `dagwright explain --json`, but with the field names of the API."""
 
     run_id: str
     node_id: str | None = None
@@ -410,7 +411,7 @@ def response_docs(
 
     Args:
         events: example and event model of the same response as a stream, if it can be streamed.
-        headers: descriptions of its headers.
+        headers: descriptions of the headers of the response.
     """
     content: JsonObject = {"application/json": {"example": dict(example)}}
     if events is not None:

@@ -156,7 +156,7 @@ async def cancel_turn(run: TurnRunId, context: ContextDep, body: OptionalCommand
 async def stream_orchestration_events(
     session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: AfterParameter = None
 ) -> Response:
-    """Stream starts, completions and failures of nodes, feedback requests, and the cancellation."""
+    """Stream starts, completions and failures of nodes, feedback requests, and the cancellation of the run."""
     cursor = event_cursor(last_event_id, after)
     run = await run_of_session(context, session_id, cursor=cursor)
     run_cursor = cursor if cursor is not None and cursor.run == run else None

@@ -52,7 +52,7 @@ class FollowedRun:
 async def follow_run(
     runs: "Runs", workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
 ) -> FollowedRun:
-    """Follow a run until it has ended, waits for an answer that this client cannot give, or the time is up.
+    """Follow a run until it has ended or waits for an answer that this client cannot give, or until the time is up.
 
     Args:
         elicitations: forms of the call.
@@ -100,7 +100,7 @@ class _RunFollower:
             rejections = " ".join(self._elicitations.rejections)
             if view.is_closed:
                 return FollowedRun(view, rejections)
-            # The view may be older than the answers of this call.
+            # The view may be older than the answers of this call, so omit the answered requests.
             requests = [
                 request
                 for request in last_moment.requests
@@ -237,7 +237,7 @@ class ProgressNotification:
 
 @dataclass(slots=True)
 class RunProgress:
-    """The progress of a run that the client has received."""
+    """The progress of a run that was reported to the client."""
 
     progress_of_tasks: dict[str, float] = field(default_factory=dict)
     """ID of a node or item -> its progress."""

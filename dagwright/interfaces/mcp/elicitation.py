@@ -54,7 +54,7 @@ def parse_call_state(params: types.CallToolRequestParams) -> CallState | None:
     """Return the state that the client returned; `None` for a first call.
 
     Raises:
-        StateUnreadable: the state was changed.
+        StateUnreadable: the state is invalid.
     """
     if params.request_state is None:
         return None

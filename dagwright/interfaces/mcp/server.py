@@ -46,8 +46,8 @@ def create_server(
     Args:
         runs, sessions, steering: clients of the namespace.
         toolset: tools that plans may call.
-        templates: the plans that are tools, checked with the same toolset. A folder is read again when its files
-            change.
+        templates: the published plans, checked with `toolset`. Each of them is a tool. A folder is read again when its
+            files change.
         is_serving: whether this process is a worker of the runs. If not, the model is configured at the workers.
     """
     declarations = toolset.declarations()

@@ -106,7 +106,7 @@ class ToolHandlers:
 
     Args:
         tools: all tools, from `all_tools`.
-        templates: templates of the tools that are published plans.
+        templates: the published plans that are tools.
         starter: starts runs.
         steering: sends commands to runs.
     """

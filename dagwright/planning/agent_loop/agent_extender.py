@@ -126,7 +126,7 @@ class _Turn:
 
     @property
     def is_last(self) -> bool:
-        """Whether this is the last turn: it was not allowed to call tools."""
+        """Whether this is the last turn, which may not call tools."""
         return self._turn_number >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
 
     @property
@@ -154,7 +154,7 @@ class _Turn:
     # A failed turn.
 
     def repeated_turn_extension(self) -> Extension:
-        """Return the same turn again, with the problem of the answer."""
+        """Return an extension that repeats the turn, with the problem of its answer."""
         error = self.record.error
         if self.record.status is not NodeStatus.FAILED or error is None:
             reason = f": {self.record.reason}" if self.record.reason else ""
@@ -183,7 +183,7 @@ class _Turn:
     # A turn with tool calls.
 
     def extension_after_calls(self) -> Extension | None:
-        """Return the nodes of the tool calls, or the next turn once they have ended."""
+        """Return the nodes of the tool calls, or the next turn once the calls have ended."""
         if self._has_used_token_limit():
             message = _TOKENS_SPENT_MESSAGE.format(limit=self._spec.max_tokens)
             return self._next_turn(

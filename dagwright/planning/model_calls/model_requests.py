@@ -143,7 +143,7 @@ class OutputSchema:
         name: up to 64 letters, digits, `_` and `-`.
         schema: any JSON Schema; the client makes it strict for servers that require this.
         is_enforced: whether the call fails if its answer does not match the schema. Otherwise the response has the text
-            and no output, because the caller also accepts other forms.
+            and no output, because the caller can use the text.
     """
 
     name: str
@@ -243,7 +243,7 @@ class Planning:
     """Options of a call that streams a plan: its nodes are sent to the run while the model writes.
 
     Args:
-        tools: tools that the plan may use, in the encoding of `planning.plan_and_execute.goal_spec`.
+        tools: tools that the plan may use, in the encoding of `dagwright.planner.plan_parser`.
         accepted_nodes: accepted nodes of earlier answers, as written.
         replan_context: state of the run at a replan.
     """

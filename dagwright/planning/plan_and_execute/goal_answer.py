@@ -72,7 +72,7 @@ def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> t
     output = OutputSchema("answer", schema, is_enforced=False) if schema else None
     streamed_field: str | None = "" if output is None else ANSWER_FIELD
     if goal.output_schema:
-        # A program reads the JSON and needs all of it, so it is not streamed.
+        # A program reads the JSON and needs all of it, so the answer is not streamed.
         output, streamed_field = OutputSchema("answer", goal.output_schema), None
     labels = CallLabels(purpose=PURPOSE_ANSWER)
     call = ModelCall((*opening_messages, *step_texts.messages), config=goal.config, output=output, labels=labels)

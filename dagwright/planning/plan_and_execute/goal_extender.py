@@ -83,7 +83,7 @@ class PlanAndExecute:
     def _extension_or_stage_after_approval(
         self, run: GoalState, parser_number: int, approval_number: int, parsed_plan: Mapping[str, Any]
     ) -> Extension | Stage:
-        """Return the next extension for a plan with a request for approval, or its stage."""
+        """Return the next extension for a plan with a request for approval, or the stage of the plan."""
         if (approved_plan := run.parsed_plan_of(approval_number)) is None:
             return run.stage_without_approval(approval_number)
         if not approved_plan["valid"]:

@@ -135,7 +135,7 @@ def _numbers_of(run: "GoalState", planned_nodes: PlannedNodes, *, base: int) -> 
         existing_number = run.state.number_of(run.state.newest_id(node.id)) if _is_in_run(run, node) else None
         numbers.append(next_number if existing_number is None else existing_number)
         next_number += existing_number is None
-    # Generated nodes of the plan follow all of its written nodes.
+    # Generated nodes (`HIDDEN_KINDS`) follow all nodes that the author of the plan wrote.
     return [
         number + next_number - base if number >= base and _is_in_run(run, node) else number
         for node, number in zip(planned_nodes.nodes, numbers, strict=True)
