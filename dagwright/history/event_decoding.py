@@ -74,7 +74,7 @@ class PagedPlan:
         self._pages[event_id] = None
 
     def handle(self, event_id: int, page: Any) -> CompiledPlan | None:
-        """Add a page; return the plan after the last page if the pages are valid. The run itself reports invalid
+        """Add a page; return the plan after the last page if the pages are valid. The workflow reports invalid
         pages.
         """
         self._pages[event_id] = page
@@ -123,7 +123,7 @@ def _end_in(event: HistoryEvent) -> tuple[str, Any] | None:
     """Return how a child workflow ended and the attributes of the event; `None` for any other event."""
     for kind in _END_KINDS:
         field = f"child_workflow_execution_{kind}_event_attributes"
-        if event.HasField(field):  # type: ignore[arg-type]  # one of the five is always a field
+        if event.HasField(field):  # type: ignore[arg-type]  # each of the five names is a field
             return kind, getattr(event, field)
     return None
 

@@ -65,7 +65,7 @@ async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | N
     events = handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT)
     try:
         async for event in events:
-            # The last event of an open execution has no such attributes.
+            # The last event of an open execution does not name a next execution.
             return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:

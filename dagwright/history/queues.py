@@ -3,8 +3,8 @@
 A queue without a worker causes no event and no error: the server keeps the call until a worker polls. The server
 returns the time of the last poll of each worker. For five minutes after a worker ends, it lists the worker with the
 time at which the connection ended. A worker with free slots takes a call at once. So a call that has been scheduled for
-some seconds, without a poll since then, waits for a worker. A worker without free slots does not poll either; if the
-run itself has a running call on the queue, the queue counts as served.
+some seconds, without a poll since then, waits for a worker. A worker without free slots does not poll either. If the
+run has a running call on the queue, the queue counts as served.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class OpenCall:
         is_started: a worker has received the call.
         scheduled_at: time at which the call was scheduled, in seconds since the epoch; `None` if the call is not
             scheduled yet, or has started.
-        task: id of the plan's task; `None` for a call of the run itself.
+        task: id of the plan's task; `None` for other work of the run.
         tool: name of the activity.
         is_foreign: the tool is served by a worker of another program.
         pause_reason: why the server has paused the call: its tool is paused, or a user has paused the activity.
@@ -76,7 +76,7 @@ class OpenCall:
 
 
 async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
-    """Return the calls that wait for a worker, in the given order; an empty list if the server does not respond.
+    """Return the calls that wait for a worker, in the order of `calls`; an empty list if the server does not respond.
 
     Sends no request if workers take every call within seconds, otherwise one request for each queue.
     """
@@ -143,7 +143,7 @@ def no_worker_notes(
     Args:
         workflow_id: run to watch.
         tools: tools and agents that the run was started with, from its memo.
-        run_queue: task queue of the run itself.
+        run_queue: task queue of the run's workflow.
     """
     by_queue: dict[Queue, list[OpenCall]] = {}
     for call in unserved_calls:
@@ -261,6 +261,6 @@ class WaitMarks:
         self._marked_tasks.clear()
 
     def _mark(self, task_id: str, record: Record, reason: str) -> None:
-        # A node whose items are all marked may be marked itself already.
+        # A node whose items are all marked may already be marked.
         self._marked_tasks.setdefault(task_id, (record, record.status))
         record.status, record.reason = NodeStatus.WAITING, reason

@@ -118,7 +118,7 @@ class HistoryReplay:
         self._commands = CommandHandler(self._notes)
         self._batches = EventBatches()
         self._held_batch: EventBatch | None = None
-        """The last batch, until it is certain that no further update belongs to it."""
+        """The last batch, until it is certain that no other update belongs to it."""
         self._now = 0.0
         """Start of the workflow task whose commands come next, by the clock of the workflow."""
         self._history_use = HistoryUse(0, 0)
@@ -401,7 +401,7 @@ class HistoryReplay:
             for notification in notifications
             if notification.kind == "opened"
         }
-        # The run itself sends the notifications.
+        # The workflow sends the notifications.
         notifications.clear()
         if self.scheduler.features.budget.budget is not None:
             self.scheduler.features.budget.budget.next_report()
@@ -506,7 +506,7 @@ class HistoryReplay:
             return
         try:
             apply_sub_plan_end(scheduler, end, at=at)
-        # The process edge: the run itself ends with this error and reports it, and history readers continue.
+        # The process edge: the workflow ends with this error and reports it, and history readers continue.
         except Exception as error:
             self._notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
 

@@ -120,7 +120,7 @@ class RunSubscriptions:
         topic.subscriber_count += 1
         try:
             moment = await topic.next_moment(known_moment=0)
-            # A reader that has just started, or is behind another reader, would report outdated states.
+            # A new reader may be behind the position of the subscriber, and would report outdated states.
             while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
                 moment = await topic.next_moment(known_moment=moment)
             update = topic.update(topic.changed_from(delivered_states))

@@ -262,4 +262,4 @@ class FeedbackState:
 
 
 RunAnswerApplier = Callable[[Any, Feedback, float], None]
-"""Function that applies the answer to a request of the run itself."""
+"""Function that applies the answer to a request that belongs to no node."""

@@ -1,4 +1,4 @@
-"""Opening of requests to people: by a node, by a running tool, after a failure, or by the run itself.
+"""Opening of requests to people: by a node, by a running tool, after a failure, or for the whole run.
 
 Replay: a request opens while the run handles the event that made the node ready; the event determines ids, deadlines
 and order.

@@ -1,4 +1,4 @@
-"""Requests of the run itself: approval of its plan, missing inputs, and requests of other components."""
+"""Requests that belong to no node: approval of the plan, missing inputs, and requests of other components."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

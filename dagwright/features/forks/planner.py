@@ -144,7 +144,7 @@ class _ResultCollector:
         return frozenset(node.id for number, node in enumerate(nodes) if number not in touched_numbers)
 
     def _is_changed(self, node: CompiledNode) -> bool:
-        """Return whether a node runs again or reads an input with another value."""
+        """Return whether a node runs again or reads an input whose value has changed."""
         if any(task_id == node.id or task_id.startswith(f"{node.id}[") for task_id in self._differences.rerun_ids):
             return True
         if not self._differences.changed_inputs:

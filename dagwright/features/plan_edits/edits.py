@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 MAX_ADDED_NODES = 200
-"""Maximum number of nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
+"""Maximum number of nodes in one addition. The workflow checks them, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
@@ -137,7 +137,7 @@ def _policy_problems(
 
 
 def _unreadable_parts(compiled_plan: CompiledPlan, state: "RunState", *, stub_count: int) -> Iterator[Problem]:
-    """Yield a problem for each part of a stored result that the run itself would have to read.
+    """Yield a problem for each part of a stored result that the workflow would need, but cannot read.
 
     Args:
         stub_count: number of stubs, which come first.

@@ -370,7 +370,7 @@ class Chat:
             except TurnRejected as rejection:
                 if rejection.code != "session_busy":
                     raise command_error_of(rejection) from None
-                # The other run may have ended in the meantime.
+                # The running turn may have ended in the meantime.
                 if (running_turn := await self._running_turn()) is not None:
                     message_text = busy_session_text(self._name, running_turn)
                     self._output.log(f"{message_text}; this message waits for the end of that run")

@@ -18,7 +18,7 @@ def require_model(
     Args:
         model: the model that the command names.
         is_detached: a background worker, which may be running already, will serve the run.
-        node_id: node whose agent needs a model; `None` for the run itself.
+        node_id: node whose agent needs a model; `None` if the model writes the plan.
 
     Raises:
         CommandError: no model is configured, or there is no key.
