@@ -54,8 +54,8 @@ _MAX_NOTES_OF_A_KIND = 10
 
 async def decode_pending(raw: DescribeWorkflowExecutionResponse, client: Client) -> None:
     """Decode in place the heartbeats and failures of the calls in flight, if the client has a payload codec."""
-    for call in raw.pending_activities:
-        await decode_payloads(call, client.data_converter)
+    for activity in raw.pending_activities:
+        await decode_payloads(activity, client.data_converter)
 
 
 _MAX_UNREPORTED_ATTEMPTS = 2
@@ -83,18 +83,18 @@ class PendingCall:
 def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> dict[str, PendingCall]:
     """Return the plan's calls in flight: task id -> call."""
     calls: dict[str, PendingCall] = {}
-    for call in raw.pending_activities:
-        calls |= {task_id: _pending_call(call) for task_id in replay.tasks_of(call.activity_id)}
+    for activity in raw.pending_activities:
+        calls |= {task_id: _pending_call(activity) for task_id in replay.tasks_of(activity.activity_id)}
     return calls
 
 
-def _pending_call(call: PendingActivityInfo) -> PendingCall:
-    state = "backing_off" if _is_backing_off(call) else _STATES.get(call.state, "scheduled")
+def _pending_call(activity: PendingActivityInfo) -> PendingCall:
+    state = "backing_off" if _is_backing_off(activity) else _STATES.get(activity.state, "scheduled")
     return PendingCall(
-        attempt=call.attempt - earlier_deferrals(_details(call), call.attempt).count,
+        attempt=activity.attempt - earlier_deferrals(_details(activity), activity.attempt).count,
         state=state,
-        last_failure=_message_of(call.last_failure) if call.HasField("last_failure") else None,
-        next_attempt_at=_seconds(call.next_attempt_schedule_time) if state == "backing_off" else None,
+        last_failure=_message_of(activity.last_failure) if activity.HasField("last_failure") else None,
+        next_attempt_at=_seconds(activity.next_attempt_schedule_time) if state == "backing_off" else None,
     )
 
 
@@ -103,9 +103,9 @@ def _message_of(failure: Failure) -> str:
     return failure.cause.message if is_cut else failure.message
 
 
-def _is_backing_off(call: PendingActivityInfo) -> bool:
-    is_scheduled = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    return is_scheduled and call.HasField("next_attempt_schedule_time")
+def _is_backing_off(activity: PendingActivityInfo) -> bool:
+    is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    return is_scheduled and activity.HasField("next_attempt_schedule_time")
 
 
 def _seconds(timestamp: Any) -> float:
@@ -116,52 +116,52 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") 
     """Return all work of the run that waits for a worker or is being done: the workflow task, then the calls."""
     run_queue = raw.execution_config.task_queue.name
     calls = [_workflow_task_call(raw.pending_workflow_task, run_queue)] if raw.HasField("pending_workflow_task") else []
-    for call in raw.pending_activities:
-        if call.activity_type.name == ACTIVITY_NOTIFY:
+    for activity in raw.pending_activities:
+        if activity.activity_type.name == ACTIVITY_NOTIFY:
             # The run does not wait for notifications.
             continue
-        queue = Queue(call.activity_options.task_queue.name or run_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
-        is_waiting = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        queue = Queue(activity.activity_options.task_queue.name or run_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+        is_waiting = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # No worker has a call that is backing off, but such a call needs no worker either.
-        scheduled_at = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
-        pause_reason = _pause_reason(call)
+        scheduled_at = _seconds(activity.scheduled_time) if is_waiting and not _is_backing_off(activity) else None
+        pause_reason = _pause_reason(activity)
         open_call = OpenCall(
             queue,
             is_started=not is_waiting and pause_reason is None,
             scheduled_at=scheduled_at,
-            tool=call.activity_type.name,
+            tool=activity.activity_type.name,
             pause_reason=pause_reason,
-            deferral_reason=_deferral_reason(call) if pause_reason is None else None,
+            deferral_reason=_deferral_reason(activity) if pause_reason is None else None,
         )
-        tasks: list[str | None] = [*replay.tasks_of(call.activity_id)]
+        tasks: list[str | None] = [*replay.tasks_of(activity.activity_id)]
         for task_id in tasks or [None]:
             calls += _calls_of_plan(open_call, task_id, replay.scheduler)
     return calls
 
 
-def _pause_reason(call: PendingActivityInfo) -> str | None:
+def _pause_reason(activity: PendingActivityInfo) -> str | None:
     """Return why the server has paused a call."""
-    if call.state != PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
+    if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
         return None
-    manual_pause = call.pause_info.manual
+    manual_pause = activity.pause_info.manual
     if manual_pause.reason.startswith((PAUSED_FOR_TOOL, PAUSED_FOR_MISSING_TOOL)):
         return str(manual_pause.reason)
     by_identity = f" by {manual_pause.identity}" if manual_pause.identity else ""
     return f"paused{by_identity}{f': {manual_pause.reason}' if manual_pause.reason else ''}"
 
 
-def _deferral_reason(call: PendingActivityInfo) -> str | None:
+def _deferral_reason(activity: PendingActivityInfo) -> str | None:
     """Return why a call waits although a worker could make it: before its next attempt, or in a worker for a limit."""
-    if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRAL_CODES:
-        return _message_of(call.last_failure)
-    is_started = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-    return awaited_limit(_details(call)) if is_started else None
+    if _is_backing_off(activity) and activity.last_failure.application_failure_info.type in _DEFERRAL_CODES:
+        return _message_of(activity.last_failure)
+    is_started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    return awaited_limit(_details(activity)) if is_started else None
 
 
-def _details(call: PendingActivityInfo) -> list[Any]:
+def _details(activity: PendingActivityInfo) -> list[Any]:
     """Return the details of the last heartbeat of a call up to the usage; empty if they are invalid."""
     with suppress(MessageInvalid):
-        return [read_message(detail) for detail in call.heartbeat_details.payloads[: USAGE_INDEX + 1]]
+        return [read_message(detail) for detail in activity.heartbeat_details.payloads[: USAGE_INDEX + 1]]
     return []
 
 
@@ -205,9 +205,11 @@ def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
         return True
     if not (raw.pending_activities or raw.pending_children or raw.HasField("pending_workflow_task")):
         return True
-    if any(call.paused or _deferral_reason(call) is not None for call in raw.pending_activities):
+    if any(activity.paused or _deferral_reason(activity) is not None for activity in raw.pending_activities):
         return True
-    scheduled_times = [call.scheduled_time for call in raw.pending_activities if call.HasField("scheduled_time")]
+    scheduled_times = [
+        activity.scheduled_time for activity in raw.pending_activities if activity.HasField("scheduled_time")
+    ]
     if raw.HasField("pending_workflow_task"):
         scheduled_times.append(raw.pending_workflow_task.scheduled_time)
     return bool(raw.pending_children) or any(is_overdue(_seconds(time)) for time in scheduled_times)
@@ -216,15 +218,15 @@ def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
 def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
     """Return notes for the calls that wait for the payload store, ten at most."""
     notes: list[dict[str, Any]] = []
-    for call in raw.pending_activities:
-        reason = _store_problem(call)
+    for activity in raw.pending_activities:
+        reason = _store_problem(activity)
         if reason is not None and len(notes) < _MAX_NOTES_OF_A_KIND:
-            task_id = replay.task_of(call.activity_id)
-            is_region = call.activity_type.name == ACTIVITY_RUN_REGION
-            name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
-            attempt_text = f"attempt {call.attempt} of {call.maximum_attempts or 'unlimited attempts'}"
+            task_id = replay.task_of(activity.activity_id)
+            is_region = activity.activity_type.name == ACTIVITY_RUN_REGION
+            name = "a group of pure nodes" if is_region else task_id or f"the step {activity.activity_type.name}"
+            attempt_text = f"attempt {activity.attempt} of {activity.maximum_attempts or 'unlimited attempts'}"
             # A call with a failure waits for its next attempt; a call without a failure waits for the store itself.
-            is_waiting = not call.HasField("last_failure")
+            is_waiting = not activity.HasField("last_failure")
             continuation = "it continues by itself when the store responds" if is_region or is_waiting else attempt_text
             message = f"{name} waits for the payload store: {reason}; {continuation}"
             notes.append({"code": STORE_UNAVAILABLE, "node_id": None if is_region else task_id, "message": message})
@@ -234,14 +236,14 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
 def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
     """Return a note for each failure of the lookups that are retried, because the nodes of lookups are never shown."""
     calls_by_failure: dict[str, list[tuple[int, str]]] = {}
-    for call in raw.pending_activities:
-        task_id = replay.task_of(call.activity_id)
-        if task_id is None or replay.scheduler is None or not call.HasField("last_failure"):
+    for activity in raw.pending_activities:
+        task_id = replay.task_of(activity.activity_id)
+        if task_id is None or replay.scheduler is None or not activity.HasField("last_failure"):
             continue
         node = replay.scheduler.state.node_of(task_id)
         if node.kind == "lookup":
-            calls_by_failure.setdefault(_message_of(call.last_failure), []).append(
-                (call.attempt, node.title or node.id)
+            calls_by_failure.setdefault(_message_of(activity.last_failure), []).append(
+                (activity.attempt, node.title or node.id)
             )
     notes: list[dict[str, Any]] = []
     for message_of_failure, calls_with_failure in [*calls_by_failure.items()][:_MAX_NOTES_OF_A_KIND]:
@@ -253,15 +255,15 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay"
     return notes
 
 
-def _store_problem(call: PendingActivityInfo) -> str | None:
+def _store_problem(activity: PendingActivityInfo) -> str | None:
     """Return why the payload store does not respond, if a call waits for it."""
-    if (reason := store_wait_reason(_details(call))) is not None:
+    if (reason := store_wait_reason(_details(activity))) is not None:
         return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
-    if call.activity_type.name == ACTIVITY_RUN_REGION:
+    if activity.activity_type.name == ACTIVITY_RUN_REGION:
         return None
     # Activities other than tool calls raise the error itself, which Temporal names by its class.
-    kind = call.last_failure.application_failure_info.type
-    return _message_of(call.last_failure) if kind in (STORE_UNAVAILABLE, StoreUnavailable.__name__) else None
+    kind = activity.last_failure.application_failure_info.type
+    return _message_of(activity.last_failure) if kind in (STORE_UNAVAILABLE, StoreUnavailable.__name__) else None
 
 
 def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | None) -> list[dict[str, Any]]:

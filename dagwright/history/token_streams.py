@@ -353,18 +353,18 @@ class _Child:
     workflow_id: str
 
 
-def newest_text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:
+def newest_text_call(activities: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:
     """Return the newest call in flight that reports its text, and the text; `None` if there is no such call."""
     text_calls = [
-        (call.scheduled_time.ToNanoseconds(), call.activity_id, text)
-        for call in calls
-        if call.activity_type.name == ACTIVITY_CALL_MODEL and (text := _text_in_heartbeat(call)) is not None
+        (activity.scheduled_time.ToNanoseconds(), activity.activity_id, text)
+        for activity in activities
+        if activity.activity_type.name == ACTIVITY_CALL_MODEL and (text := _text_in_heartbeat(activity)) is not None
     ]
     return max(text_calls, key=lambda entry: entry[:2])[1:] if text_calls else None
 
 
-def _text_in_heartbeat(call: PendingActivityInfo) -> HeartbeatText | None:
-    details = call.heartbeat_details.payloads
+def _text_in_heartbeat(activity: PendingActivityInfo) -> HeartbeatText | None:
+    details = activity.heartbeat_details.payloads
     if len(details) <= TEXT_INDEX:
         return None
     with suppress(MessageInvalid):

@@ -63,48 +63,50 @@ class LostCalls:
             # The reader of the run reports problems of the server.
             return self._lost_calls
         await decode_pending(description.raw_description, self._client)
-        calls = {call.activity_id: call for call in description.raw_description.pending_activities}
+        activities = {activity.activity_id: activity for activity in description.raw_description.pending_activities}
         state = view.scheduler.state if view.scheduler is not None else None
         activity_ids = {
             task_id: activity_id(task_id if state is None else last_call_id(state, task_id))
             for task_id in view.pending_calls
         }
         return {
-            task_id: _lost_call(call, view)
-            for task_id, id_of_call in activity_ids.items()
-            if (call := calls.get(id_of_call)) is not None and _is_lost(call)
+            task_id: _lost_call(activity, view)
+            for task_id, id_of_activity in activity_ids.items()
+            if (activity := activities.get(id_of_activity)) is not None and _is_lost(activity)
         }
 
 
-def _is_lost(call: PendingActivityInfo) -> bool:
-    return call.state == _STARTED and is_dead_on_this_machine(call.last_worker_identity)
+def _is_lost(activity: PendingActivityInfo) -> bool:
+    return activity.state == _STARTED and is_dead_on_this_machine(activity.last_worker_identity)
 
 
-def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
+def _lost_call(activity: PendingActivityInfo, view: "RunView") -> PendingCall:
     tools = view.scheduler.plan.tools if view.scheduler else {}
-    tool = tools.get(call.activity_type.name)
-    is_last = call.maximum_attempts != 0 and call.attempt >= call.maximum_attempts
+    tool = tools.get(activity.activity_type.name)
+    is_last = activity.maximum_attempts != 0 and activity.attempt >= activity.maximum_attempts
     is_write = tool is not None and tool.effects is Effects.WRITE
-    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _has_called_tool(call)))
+    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _has_called_tool(activity)))
     return PendingCall(
-        attempt=call.attempt,
+        attempt=activity.attempt,
         state=LOST_FINAL if is_final else LOST,
-        next_attempt_at=_times_out_at(call),
+        next_attempt_at=_times_out_at(activity),
     )
 
 
-def _has_called_tool(call: PendingActivityInfo) -> bool:
+def _has_called_tool(activity: PendingActivityInfo) -> bool:
     """Return whether the last heartbeat shows that an attempt called its tool; true if the heartbeat is unreadable."""
-    details = call.heartbeat_details.payloads
+    details = activity.heartbeat_details.payloads
     with suppress(MessageInvalid):
         return started_attempt([read_message(detail) for detail in details[: USAGE_INDEX + 1]]) is not None
     return True
 
 
-def _times_out_at(call: PendingActivityInfo) -> float | None:
+def _times_out_at(activity: PendingActivityInfo) -> float | None:
     """Return when the server times the attempt out, in seconds since the epoch; `None` without a heartbeat timeout."""
-    timeout_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
+    timeout_s = activity.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
     if not timeout_s:
         return None
-    last_reported_at = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
+    last_reported_at = (
+        max(activity.last_heartbeat_time.ToNanoseconds(), activity.last_started_time.ToNanoseconds()) / 1e9
+    )
     return last_reported_at + timeout_s
