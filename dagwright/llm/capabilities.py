@@ -116,17 +116,19 @@ class CapabilityCache:
         Args:
             rejections: errors of the rejected attempts of the same call.
         """
-        previous = self._capabilities_by_model.get((base_url, model), Capabilities())
+        previous_capabilities = self._capabilities_by_model.get((base_url, model), Capabilities())
         new_capabilities = (
-            supported_capabilities if call.output is not None else replace(supported_capabilities, mode=previous.mode)
+            supported_capabilities
+            if call.output is not None
+            else replace(supported_capabilities, mode=previous_capabilities.mode)
         )
-        if new_capabilities.mode is not previous.mode and any(map(_is_about_schema, rejections)):
+        if new_capabilities.mode is not previous_capabilities.mode and any(map(_is_about_schema, rejections)):
             # The server may accept other schemas, so the mode is stored only for this schema.
             _put(self._modes_by_schema, (base_url, model, _schema_digest(call)), supported_capabilities.mode)
-            new_capabilities = replace(new_capabilities, mode=previous.mode)
+            new_capabilities = replace(new_capabilities, mode=previous_capabilities.mode)
         elif (base_url, model, _schema_digest(call)) in self._modes_by_schema:
-            new_capabilities = replace(new_capabilities, mode=previous.mode)
-        if new_capabilities != previous:
+            new_capabilities = replace(new_capabilities, mode=previous_capabilities.mode)
+        if new_capabilities != previous_capabilities:
             _put(self._capabilities_by_model, (base_url, model), new_capabilities)
 
 

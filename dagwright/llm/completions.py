@@ -64,9 +64,17 @@ class CompletionContent:
 
     def replace_surrogates(self) -> "CompletionContent":
         """Replace lone surrogates, which JSON cannot encode, with U+FFFD."""
-        clean = without_lone_surrogates
-        calls = [(clean(call_id), clean(name), clean(arguments)) for call_id, name, arguments in self.calls]
-        return replace(self, text=clean(self.text), refusal=clean(self.refusal), model=clean(self.model), calls=calls)
+        clean_text = without_lone_surrogates
+        calls = [
+            (clean_text(call_id), clean_text(name), clean_text(arguments)) for call_id, name, arguments in self.calls
+        ]
+        return replace(
+            self,
+            text=clean_text(self.text),
+            refusal=clean_text(self.refusal),
+            model=clean_text(self.model),
+            calls=calls,
+        )
 
 
 def parse_completion(body: Any) -> CompletionContent:

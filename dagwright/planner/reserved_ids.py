@@ -33,8 +33,10 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
         new_ids[node_id] = _free_id(node_id, {*ids, *new_ids.values()})
     plan = {**document.plan, "nodes": [_with_new_ids(node, new_ids) for node in nodes]}
     repairs = [
-        Repair("reserved_id", f"the id {old!r}, which is reserved for the run, was changed to {new!r}", node=new)
-        for old, new in new_ids.items()
+        Repair(
+            "reserved_id", f"the id {old_id!r}, which is reserved for the run, was changed to {new_id!r}", node=new_id
+        )
+        for old_id, new_id in new_ids.items()
     ]
     return plan, repairs
 

@@ -114,11 +114,11 @@ def _select_properties(definition: Any, names: tuple[str, ...], *, required: tup
 
 def _without_null(schema: Any) -> dict[str, Any]:
     """Return the schema of a property without its default and without null: models omit absent fields."""
-    simplified = {keyword: part for keyword, part in schema.items() if keyword != "default"}
-    choices = [choice for choice in simplified.pop("anyOf", ()) if choice != {"type": "null"}]
+    simplified_schema = {keyword: part for keyword, part in schema.items() if keyword != "default"}
+    choices = [choice for choice in simplified_schema.pop("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
-        return {**choices[0], **simplified}
-    return {**simplified, "anyOf": choices} if choices else simplified
+        return {**choices[0], **simplified_schema}
+    return {**simplified_schema, "anyOf": choices} if choices else simplified_schema
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:

@@ -47,11 +47,11 @@ class RoundChecks:
 
     # Action `done`.
 
-    def parse_synthesis_inputs(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
+    def parse_synthesis_inputs(self, answer_part: Any) -> tuple[list[Problem], Mapping[str, Input]]:
         """Parse the inputs of the final answer; return their problems and the inputs."""
         parser = FieldParser()
         field_name = "synthesis_inputs"
-        inputs = parser.parse_inputs(raw if raw is not None else {}, field_name)
+        inputs = parser.parse_inputs(answer_part if answer_part is not None else {}, field_name)
         problems = parser.problems
         if not inputs and not problems:
             hint = "name slots of deliverables, start a deliverable, or answer with action 'failed' and the reason"

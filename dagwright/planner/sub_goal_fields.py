@@ -25,7 +25,7 @@ _DECODED_FIELDS = ("inputs", "params", "synthesis_inputs", "sub_goals")
 _EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such objects'
 
 
-def decode_json_strings(raw: Any) -> Any:
+def decode_json_strings(answer_part: Any) -> Any:
     """Return an answer with JSON strings in its fields decoded.
 
     Models write such strings because of the response format. In an answer that fits the format, they have been
@@ -35,7 +35,7 @@ def decode_json_strings(raw: Any) -> Any:
         PlanInvalid: the answer or one of its JSON strings contains JSON that cannot be stored.
     """
     problems: list[Problem] = []
-    result = _decode_fields(raw, (), problems)
+    result = _decode_fields(answer_part, (), problems)
     if not problems:
         problems = json_problems(result)
     if not problems and depth_of(result) > MAX_DEPTH:
@@ -46,12 +46,12 @@ def decode_json_strings(raw: Any) -> Any:
     return result
 
 
-def _decode_fields(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
-    if not isinstance(raw, Mapping):
-        return raw
+def _decode_fields(answer_part: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+    if not isinstance(answer_part, Mapping):
+        return answer_part
     result = {
         name: _decode_json_string(value, (*at, name), problems) if name in _DECODED_FIELDS else value
-        for name, value in raw.items()
+        for name, value in answer_part.items()
     }
     if not at and isinstance(sub_goals := result.get("sub_goals"), list):
         result["sub_goals"] = [
@@ -99,38 +99,44 @@ class FieldParser:
     ) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def parse_sub_goals(self, raw: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
+    def parse_sub_goals(self, answer_part: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
-        if not isinstance(raw, list) or not raw:
+        if not isinstance(answer_part, list) or not answer_part:
             hint = "start at least one, or answer with action 'done' or 'failed'"
             self._report("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
             return []
-        if len(raw) > MAX_SUB_GOALS:
-            message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
+        if len(answer_part) > MAX_SUB_GOALS:
+            message = f"there are {len(answer_part):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
             self._report("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
-        return [self._parse_sub_goal(entry, index, worker_tools) for index, entry in enumerate(raw)]
+        return [self._parse_sub_goal(entry, index, worker_tools) for index, entry in enumerate(answer_part)]
 
-    def _parse_sub_goal(self, raw: Any, index: int, worker_tools: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
+    def _parse_sub_goal(
+        self, answer_part: Any, index: int, worker_tools: Mapping[str, WorkerTool]
+    ) -> PlannedSubGoal | None:
         at = ("sub_goals", index)
-        if not isinstance(raw, Mapping):
-            self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
+        if not isinstance(answer_part, Mapping):
+            self._report("invalid_field", f"a sub-goal must be an object, not {answer_part!r:.60}", *at)
             return None
         problem_count_before = len(self.problems)
-        self._reject_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
-        number = parse_sub_goal_id(raw.get("id"))
+        self._reject_unknown(answer_part, SUB_GOAL_FIELDS, "a sub-goal", *at)
+        number = parse_sub_goal_id(answer_part.get("id"))
         if number is None:
-            self._report("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
-        worker = self._find_worker_tool(raw.get("worker"), worker_tools, *at, "worker")
-        description = _field_or_default(raw, "description", "")
+            self._report(
+                "invalid_field", f"'id' must be a whole number from 0, not {answer_part.get('id')!r:.60}", *at, "id"
+            )
+        worker = self._find_worker_tool(answer_part.get("worker"), worker_tools, *at, "worker")
+        description = _field_or_default(answer_part, "description", "")
         if not isinstance(description, str):
             self._report("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
-        params = self._with_declared_names(_field_or_default(raw, "params", {}), worker, *at, "params")
+        params = self._with_declared_names(_field_or_default(answer_part, "params", {}), worker, *at, "params")
         if not isinstance(params, Mapping):
             self._report("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
         inputs = self.parse_inputs(
-            self._with_declared_names(_field_or_default(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs"
+            self._with_declared_names(_field_or_default(answer_part, "inputs", {}), worker, *at, "inputs"),
+            *at,
+            "inputs",
         )
         if (count := sum(len(refs_of(value)) for value in inputs.values())) > MAX_REFS:
             self._report(
@@ -155,21 +161,23 @@ class FieldParser:
             goal_type=card.goal_type,
         )
 
-    def _with_declared_names(self, raw: Any, worker: WorkerTool | None, *at: str | int) -> Any:
+    def _with_declared_names(self, answer_part: Any, worker: WorkerTool | None, *at: str | int) -> Any:
         """Return arguments under their declared names; a model may write `-` for `_`."""
-        if worker is None or not isinstance(raw, Mapping):
-            return raw
+        if worker is None or not isinstance(answer_part, Mapping):
+            return answer_part
         properties = (worker.tool.input_schema or {}).get("properties", {})
         fields: dict[Any, Any] = {}
-        for name, value in raw.items():
+        for name, value in answer_part.items():
             declared_name = parameter_name(str(name), properties)
             if declared_name in fields:
                 self._report("invalid_field", f"{declared_name!r} is given twice", *at, name)
             fields[declared_name] = value
         return fields
 
-    def _reject_unknown(self, raw: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int) -> None:
-        for name in raw:
+    def _reject_unknown(
+        self, answer_part: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int
+    ) -> None:
+        for name in answer_part:
             if name not in known_names:
                 self._report(
                     "invalid_field", f"{owner} has no field {name!r:.60}", *at, name, hint=_name_hint(name, known_names)
@@ -182,13 +190,13 @@ class FieldParser:
             self._report("unknown_tool", f"there is no worker {name!r:.80}", *at, hint=hint)
         return worker
 
-    def parse_inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
+    def parse_inputs(self, answer_part: Any, *at: str | int) -> dict[str, Input]:
         """Return inputs by name, without invalid inputs."""
-        if not isinstance(raw, Mapping):
-            self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
+        if not isinstance(answer_part, Mapping):
+            self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {answer_part!r:.60}", *at)
             return {}
         inputs_by_name: dict[str, Input] = {}
-        for name, value in raw.items():
+        for name, value in answer_part.items():
             if isinstance(value, list):
                 refs = [self._parse_ref(entry, *at, name, index) for index, entry in enumerate(value)]
                 if not refs:
@@ -198,20 +206,20 @@ class FieldParser:
                 inputs_by_name[str(name)] = ref
         return inputs_by_name
 
-    def _parse_ref(self, raw: Any, *at: str | int) -> InputRef | None:
-        source = parse_sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None
-        slot = raw.get("slot") if isinstance(raw, Mapping) else None
+    def _parse_ref(self, answer_part: Any, *at: str | int) -> InputRef | None:
+        source = parse_sub_goal_id(answer_part.get("from_sub_goal")) if isinstance(answer_part, Mapping) else None
+        slot = answer_part.get("slot") if isinstance(answer_part, Mapping) else None
         if source is None or not isinstance(slot, str):
             hint = "write plain values in params"
-            self._report("invalid_field", f"expected {_EXPECTED_INPUT}, not {raw!r:.100}", *at, hint=hint)
+            self._report("invalid_field", f"expected {_EXPECTED_INPUT}, not {answer_part!r:.100}", *at, hint=hint)
             return None
-        self._reject_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
+        self._reject_unknown(answer_part, INPUT_REF_FIELDS, "a reference to a slot", *at)
         return InputRef(source, slot)
 
 
-def _field_or_default(raw: Mapping[str, Any], name: str, default: Any) -> Any:
+def _field_or_default(answer_part: Mapping[str, Any], name: str, default: Any) -> Any:
     """Return a field; null counts as absent."""
-    value = raw.get(name)
+    value = answer_part.get(name)
     return default if value is None else value
 
 

@@ -60,13 +60,15 @@ def _without_null(schema: Any) -> Any:
     """Return the schema of an argument without its null type, and with its text format under the key `format`."""
     if not isinstance(schema, Mapping):
         return schema
-    simplified = {keyword: part for keyword, part in schema.items() if not (keyword == "default" and part is None)}
-    choices = simplified.get("anyOf")
-    non_null = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
-    if len(non_null) == 1 and isinstance(non_null[0], Mapping):
-        del simplified["anyOf"]
-        simplified = {**non_null[0], **simplified}
-    return {"format" if keyword == TEXT_FORMAT else keyword: part for keyword, part in simplified.items()}
+    simplified_schema = {
+        keyword: part for keyword, part in schema.items() if not (keyword == "default" and part is None)
+    }
+    choices = simplified_schema.get("anyOf")
+    non_null_choices = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
+    if len(non_null_choices) == 1 and isinstance(non_null_choices[0], Mapping):
+        del simplified_schema["anyOf"]
+        simplified_schema = {**non_null_choices[0], **simplified_schema}
+    return {"format" if keyword == TEXT_FORMAT else keyword: part for keyword, part in simplified_schema.items()}
 
 
 def _describe_entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -216,7 +216,7 @@ async def cancel_response(response_id: str, context: ContextDep) -> Response:
     run = ref.run
     if active_starts := active_starts_of(context, run):
         for active_start in active_starts:
-            active_start.start.abandoned.set()
+            active_start.start.abandon_event.set()
         await asyncio.wait(tasks := [active_start.task for active_start in active_starts], timeout=CANCEL_TIMEOUT_S)
         # If a task has any other result, its run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):

@@ -295,7 +295,7 @@ def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStar
     starts = [
         active_start
         for active_start in context.active_starts
-        if active_start.start.run == run and not active_start.start.abandoned.is_set()
+        if active_start.start.run == run and not active_start.start.abandon_event.is_set()
     ]
     return [start for start in starts if context.caller.can_see(start.owner)]
 
@@ -330,7 +330,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
             if rejection.code != "session_busy" or rejection.run_id is None:
                 raise
             await _reject_if_session_waits(context, run_start.session, rejection.run_id)
-            run_start.is_waiting.set()
+            run_start.waiting_event.set()
         await asyncio.sleep(POLL_INTERVAL_S)
         _reject_abandoned_turn(context, run_start)
 
@@ -340,7 +340,7 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
 
     Call this function between two attempts to start the turn: an attempt in progress may succeed.
     """
-    if run_start.abandoned.is_set():
+    if run_start.abandon_event.is_set():
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     if context.stop_event.is_set():
         session_id = public_session_id(context.caller, run_start.session)

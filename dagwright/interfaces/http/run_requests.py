@@ -260,7 +260,7 @@ def handle_disconnect(context: GatewayContext, run_request: RunBackedRequest, st
     if not run_request.options.cancel_on_disconnect:
         return
     if run_request.start is not None:
-        run_request.start.abandoned.set()
+        run_request.start.abandon_event.set()
     context.run_in_background(_cancel(context, run_request, start_task))
 
 
@@ -302,7 +302,7 @@ async def start_in_background(context: GatewayContext, run_request: RunBackedReq
     if run_request.start is None:
         await asyncio.shield(start_task)
         return
-    waiting_task = asyncio.create_task(run_request.start.is_waiting.wait())
+    waiting_task = asyncio.create_task(run_request.start.waiting_event.wait())
     try:
         await asyncio.wait({start_task, waiting_task}, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -31,16 +31,17 @@ class RunStart:
         run: ID of the run.
         session: stored name of the session that the run is a turn of; `None` outside sessions.
         request: text of the request that the session stores.
-        abandoned: set when a client that sent `cancel_on_disconnect` disconnects. A waiting turn is then not started.
-        is_waiting: set once the turn waits for the previous turn.
+        abandon_event: set when a client that sent `cancel_on_disconnect` disconnects. A waiting turn is then not
+            started.
+        waiting_event: set once the turn waits for the previous turn.
     """
 
     run: str
     session: str | None
     request: str
     prepare: StartPreparation
-    abandoned: asyncio.Event = field(default_factory=asyncio.Event)
-    is_waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    abandon_event: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting_event: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)

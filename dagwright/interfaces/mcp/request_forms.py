@@ -62,8 +62,8 @@ def answer_of(request: RequestDocument, content: Mapping[str, Any]) -> dict[str,
         case "SELECTION":
             if request["allow_text"] and content.get("text"):
                 return {"text": content["text"]}
-            selected = content.get("selected")
-            return {"selected": selected if isinstance(selected, list) else [selected]}
+            selection = content.get("selected")
+            return {"selected": selection if isinstance(selection, list) else [selection]}
         case "INFORMATION":
             return {"data": _parse_data(request["schema"], content)}
     return {"text": content.get("text")}
@@ -78,8 +78,8 @@ def prompt_of(request: RequestDocument) -> str:
     return "\n".join(lines)
 
 
-def _form(fields: Mapping[str, Any], required: Sequence[str]) -> Form:
-    return {"type": "object", "properties": dict(fields), "required": list(required)}
+def _form(fields: Mapping[str, Any], required_names: Sequence[str]) -> Form:
+    return {"type": "object", "properties": dict(fields), "required": list(required_names)}
 
 
 def _form_of_selection(request: RequestDocument) -> Form | None:
@@ -120,8 +120,8 @@ def _form_of_data(schema: Mapping[str, Any] | None) -> Form:
     if not fields:
         description = f"JSON that matches {json.dumps(schema)}" if schema else "a JSON object"
         return _form({_DATA_FIELD: {"type": "string", "title": "Data", "description": description}}, [_DATA_FIELD])
-    required = schema.get("required") if schema else None
-    names = [name for name in required if name in fields] if isinstance(required, list) else []
+    required_names = schema.get("required") if schema else None
+    names = [name for name in required_names if name in fields] if isinstance(required_names, list) else []
     return _form(
         {name: _field(field_schema) or _json_field(field_schema) for name, field_schema in fields.items()}, names
     )

@@ -58,8 +58,8 @@ class _Marker:
 
 def find_marker(text: str) -> str | None:
     """Return the first marker of an answer as written; `None` without a marker. Takes linear time for any length."""
-    for head in _BOUNDED_MARKER_START.finditer(text):
-        part = text[head.start() : head.start() + _MAX_MARKER_CHARACTERS]
+    for start_match in _BOUNDED_MARKER_START.finditer(text):
+        part = text[start_match.start() : start_match.start() + _MAX_MARKER_CHARACTERS]
         if (marker := _marker_at(part, 0)) is not None:
             return part[: marker.end]
     return None
@@ -81,8 +81,8 @@ def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
 
 def _markers(text: str) -> Iterator[_Marker]:
     position = 0
-    while (head := _MARKER_START.search(text, position)) is not None:
-        marker = _marker_at(text, head.start())
+    while (start_match := _MARKER_START.search(text, position)) is not None:
+        marker = _marker_at(text, start_match.start())
         if marker is None:
             return
         yield marker
@@ -91,19 +91,19 @@ def _markers(text: str) -> Iterator[_Marker]:
 
 def _marker_at(text: str, start: int) -> _Marker | None:
     """Return the marker that starts at an index; `None` if it has no end. The JSON of a schema may contain `]]`."""
-    head = _MARKER_START.match(text, start)
-    if head is None:
+    start_match = _MARKER_START.match(text, start)
+    if start_match is None:
         return None
-    kind, end = head[1].upper(), text.find("]]", head.end())
-    schema = _SCHEMA_START.search(text, head.end()) if kind == "INFORMATION" else None
+    kind, end = start_match[1].upper(), text.find("]]", start_match.end())
+    schema = _SCHEMA_START.search(text, start_match.end()) if kind == "INFORMATION" else None
     if schema is not None and (end < 0 or schema.start() < end):
         try:
             value, stop = json.JSONDecoder().raw_decode(text, schema.end())
         except (ValueError, RecursionError):
             value, stop = None, schema.end()
         if value is not None and (end_match := _MARKER_END.match(text, stop)) is not None:
-            return _Marker(start, end_match.end(), kind, text[head.end() : schema.start()], value)
-    return None if end < 0 else _Marker(start, end + 2, kind, text[head.end() : end])
+            return _Marker(start, end_match.end(), kind, text[start_match.end() : schema.start()], value)
+    return None if end < 0 else _Marker(start, end + 2, kind, text[start_match.end() : end])
 
 
 def _parse_marker(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:

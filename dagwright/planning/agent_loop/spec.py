@@ -220,9 +220,9 @@ def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
 
 
 def _tool_from_json(encoded: Mapping[str, Any]) -> ToolDeclaration:
-    decoded = tool_from_json(str(encoded["name"]), encoded)
+    declaration = tool_from_json(str(encoded["name"]), encoded)
     return ToolDeclaration(
-        **{name: getattr(decoded, name) for name in ("name", "effects", "input_schema", "worker", *ENCODED_FIELDS)},
+        **{name: getattr(declaration, name) for name in ("name", "effects", "input_schema", "worker", *ENCODED_FIELDS)},
         description=str(encoded["description"]),
         timeout_s=float(encoded["timeout_s"]),
     )

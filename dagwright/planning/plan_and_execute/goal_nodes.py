@@ -183,7 +183,7 @@ def problems_text(parsed_plan: Mapping[str, Any]) -> str:
     """Format the first problems of a parsed plan, separated by semicolons."""
     problems = [problem for problem in parsed_plan.get("problems", ()) if isinstance(problem, Mapping)]
     entries = [
-        f"{problem.get('code')}{f' at {where}' if (where := problem.get('pointer')) else ''}: {problem.get('message')}"
+        f"{problem.get('code')}{f' at {path}' if (path := problem.get('pointer')) else ''}: {problem.get('message')}"
         for problem in problems[:_MAX_PROBLEMS]
     ]
     count = parsed_plan.get("problem_count", len(problems))
