@@ -103,12 +103,12 @@ def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
 
 _SERVER_PROGRAM = """
 import asyncio
-from dagwright.interfaces.cli.process_exit import stop_signal
+from dagwright.interfaces.cli.process_exit import create_stop_event
 
 async def main():
-    stopped = stop_signal()
+    stop_event = create_stop_event()
     print("ready", flush=True)
-    await stopped.wait()
+    await stop_event.wait()
     print("drains", flush=True)
     await asyncio.Event().wait()
 
