@@ -171,7 +171,7 @@ async def ask_question(bench: ModelBench, name: str) -> tuple[Gaps, float]:
 
 
 def problem_with(document: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the answer, the rounds or a node of a question; `None` if all are as expected."""
+    """Return the problem of the answer, the rounds or a node of a question; `None` if all are as expected."""
     if document["status"] != "completed" or document["output"] != ANSWER:
         return f"{document['status']}, {document['output']!r}: {document['error']}"
     expected_rounds = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]

@@ -54,7 +54,7 @@ NOTHING = PlanFacts()
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Score of one of the four kinds of sets.
+    """Score of a set; the four kinds of sets have different figures.
 
     Args:
         matched: members that were predicted and expected, over all plans.

@@ -57,7 +57,7 @@ _ANSWER = MessageKind(wire.UPDATE_SUBMIT_FEEDBACK, wire.SIGNAL_FEEDBACK, "the an
 
 
 class FeedbackClient:
-    """Reads and answers the requests of the runs of one namespace.
+    """Client for the requests of the runs of one namespace: reads them, and sends answers.
 
     Args:
         connection: client, and the search attributes that the namespace lacks.

@@ -113,7 +113,7 @@ def accepted_kinds_with_condition(tool: ToolDeclaration, key: str, arguments: Ma
 
 @dataclass(frozen=True, slots=True)
 class EntityChecks:
-    """Checks the lookups and references of a plan against the kinds that its tools take.
+    """Validation of the lookups and references of a plan against the kinds that its tools take.
 
     Args:
         resolver: resolver of the plan, which defines the entity types.

@@ -46,7 +46,7 @@ class RoundLine:
         name: sub-goal and worker tool, or the heading of the line.
         text: text of a model or worker tool, such as a reason or an error; may be empty.
         is_accepted: false for the reason of a plan that was rejected.
-        action: what the planner decided in a round; empty for other lines.
+        action: decision of the planner in a round; empty for other lines.
         status: status of a sub-goal in its round, as in the document; empty for other lines.
         description: description of a sub-goal.
     """

@@ -97,7 +97,7 @@ async def _serve(
             listening(
                 create_app(context, host=arguments.host),
                 listener,
-                stop_event=context.stopping,
+                stop_event=context.stop_event,
                 proxies=settings.api_proxies,
             ),
             # The innermost context, so that the gateway can still report its state while the worker drains.
@@ -114,6 +114,6 @@ async def _serve(
                 output.print(append_link(f"API at {address}/v1", connection.server.runs_url()))
                 output.print(f"console at {address}{CONSOLE}/")
             await signal_event.wait()
-            context.stopping.set()
+            context.stop_event.set()
             exit_watchdog.start(ExitCode.COMPLETED)
     return ExitCode.COMPLETED

@@ -30,7 +30,7 @@ class ProgressEventBuilder:
 
     Args:
         run: ID of the run.
-        detail: what the events contain; for `content`, there are no events.
+        detail: content of the events; for `content`, there are no events.
         checksums: checksums of the run status and open requests that the client has received.
     """
 

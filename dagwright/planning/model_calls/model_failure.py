@@ -123,7 +123,7 @@ class ModelError(DescribedCode):
 
 
 class ModelFailure(DagwrightError):
-    """A model call failed. `action` says what the caller can do.
+    """A model call failed. `action` is the next step of the caller.
 
     Args:
         delay: delay after which the same call may be retried, if the server sent one.

@@ -16,7 +16,7 @@ const ANSWER_DELAY_MS = 200;
 
 export class TurnView {
   /**
-   * userText: what the user has asked.
+   * userText: text of the user.
    * onRun: called when the run has started. onEnd: called when the turn has ended.
    */
   constructor(userText, { api, onRun = () => {}, onEnd = () => {} }) {
@@ -66,7 +66,7 @@ export class TurnView {
     return turnView;
   }
 
-  /** Sends the text of the user, and follows the run to its end. */
+  /** Send the text of the user, and follow the run to its end. */
   async ask(body, key) {
     await this.follow(chatRequest({ user: userName() ?? undefined, ...body }, key));
   }
