@@ -125,7 +125,7 @@ class Followers:
         self._scheduler = create_scheduler(region.plan, region.inputs)
         self._scheduler.start(at)
         for node_id, end in region.ends:
-            self._scheduler.features.regions.report(node_id, end, at=at)
+            self._scheduler.features.regions.handle_node_end(node_id, end, at=at)
         records = self._scheduler.records
         self._open_dependencies = [
             sum(not records[dependency].status.is_final for dependency in node.dependencies)
@@ -157,7 +157,7 @@ class Followers:
         at = time.time()
         if self._scheduler.plan.nodes[number].kind == "external":
             end = Record(NodeStatus.COMPLETED, result=value, attempts=1, started_at=at, ended_at=at)
-            self._scheduler.features.regions.report(task_id, end, at=at)
+            self._scheduler.features.regions.handle_node_end(task_id, end, at=at)
         else:
             self._scheduler.complete(task_id, value, at=at)
 

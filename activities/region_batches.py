@@ -55,7 +55,7 @@ def start_with_ended_nodes(scheduler: RunScheduler, node_ends: Iterable[tuple[st
     now = time.time()
     scheduler.start(now)
     for node_id, end in node_ends:
-        scheduler.features.regions.report(node_id, end, at=now)
+        scheduler.features.regions.handle_node_end(node_id, end, at=now)
 
 
 class RegionBatch:

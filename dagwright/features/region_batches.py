@@ -16,7 +16,7 @@ class RegionBatchHandler:
         self._scheduler = scheduler
         self._state = scheduler.state
 
-    def report(self, node_id: str, end: Record, *, at: float) -> bool:
+    def handle_node_end(self, node_id: str, end: Record, *, at: float) -> bool:
         """Handle the end of a node that ran in a region; return whether the end was expected.
 
         Args:
@@ -36,7 +36,7 @@ class RegionBatchHandler:
         self._scheduler.propagate(at)
         return True
 
-    def end_batch(self, task_id: str, *, at: float, has_progress: bool, error: NodeError | None = None) -> None:
+    def handle_batch_end(self, task_id: str, *, at: float, has_progress: bool, error: NodeError | None = None) -> None:
         """Handle the end of a batch, after the reports of its nodes.
 
         The region becomes ready again if it has open nodes.

@@ -73,7 +73,7 @@ class PagedPlan:
         """Record the request of the next page."""
         self._pages[event_id] = None
 
-    def handle(self, event_id: int, page: Any) -> CompiledPlan | None:
+    def add(self, event_id: int, page: Any) -> CompiledPlan | None:
         """Add a page; return the plan after the last page if the pages are valid. The workflow reports invalid
         pages.
         """
@@ -274,7 +274,7 @@ class ExecutionStart:
         if activity_id == COMPILE_PLAN:
             self._handle_compiled_plan(read_message(payload)["compiled"])
         elif activity_id == LOAD_PLAN:
-            if (plan := self._pages.handle(event_id, read_message(payload))) is not None:
+            if (plan := self._pages.add(event_id, read_message(payload))) is not None:
                 self.plan = plan
         elif activity_id == wire.ID_LOAD_ITEMS:
             self._handle_items(read_message(payload))

@@ -127,7 +127,7 @@ class HistoryReader:
         lost_since: float | None = None
         while not self.execution.replay.is_closed:
             try:
-                async for _ in self._pages():
+                async for _ in self._apply_pages():
                     lost_since = None
             except RPCError:
                 lost_since = lost_since or time.monotonic()
@@ -135,7 +135,7 @@ class HistoryReader:
                     raise
             await asyncio.sleep(PAGE_PAUSE_S)
 
-    async def _pages(self) -> AsyncIterator[None]:
+    async def _apply_pages(self) -> AsyncIterator[None]:
         """Apply the history of one execution page by page, as long as the server responds."""
         execution = self._current_execution()
         events = self._handle(execution).fetch_history_events(

@@ -123,12 +123,12 @@ class RunSubscriptions:
             # A new reader may be behind the position of the subscriber, and would report outdated states.
             while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
                 moment = await topic.next_moment(known_moment=moment)
-            update = topic.update(topic.changed_from(delivered_states))
+            update = topic.update_of(topic.changed_from(delivered_states))
             yield update
             # The run may end while the subscriber handles the update, and the subscriber needs that end too.
             while not update.view.is_closed:
                 previous_moment, moment = moment, await topic.next_moment(known_moment=moment)
-                update = topic.update(topic.changed_since(previous_moment))
+                update = topic.update_of(topic.changed_since(previous_moment))
                 yield update
         finally:
             topic.subscriber_count -= 1
@@ -190,7 +190,7 @@ class _Topic:
             await self._new_moment.wait()
         return self._moment
 
-    def update(self, changed_ids: tuple[str, ...]) -> RunUpdate:
+    def update_of(self, changed_ids: tuple[str, ...]) -> RunUpdate:
         """Return the update of some tasks at the newest moment."""
         states = {task: self._states[task] for task in changed_ids}
         facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed_ids})

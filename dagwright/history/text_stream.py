@@ -137,7 +137,7 @@ class DeliveredText:
         if not self._must_restart and self.text.startswith(partial_text.text):
             # The attempt may still write more, or another text.
             return None
-        return self._next(partial_text.text, node=partial_text.node, attempt=partial_text.attempt)
+        return self._deliver(partial_text.text, node=partial_text.node, attempt=partial_text.attempt)
 
     def rest_of(self, answer: str) -> TextPart | None:
         """Return the rest of a complete answer, or `None` if the whole answer was delivered."""
@@ -145,7 +145,7 @@ class DeliveredText:
             self._match_earlier_text(answer)
         if not self._must_restart and answer == self.text:
             return None
-        return self._next(answer, node="", attempt=0)
+        return self._deliver(answer, node="", attempt=0)
 
     def _match_earlier_text(self, text: str) -> None:
         earlier_mark, self._unmatched_mark = self._mark, None
@@ -154,7 +154,7 @@ class DeliveredText:
             self.text = text[: earlier_mark.length]
             self._mark = TextMark(earlier_mark.node, earlier_mark.length, text_checksum(self.text))
 
-    def _next(self, text: str, *, node: str, attempt: int) -> TextPart:
+    def _deliver(self, text: str, *, node: str, attempt: int) -> TextPart:
         restarts = self._must_restart or not text.startswith(self.text)
         offset = 0 if restarts else len(self.text)
         self.text, self._must_restart = text, False

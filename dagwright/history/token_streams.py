@@ -145,7 +145,7 @@ class TokenStreams:
         return raw
 
     @asynccontextmanager
-    async def events(self, workflow_id: str) -> "AsyncIterator[_RunEvents]":
+    async def follow_events(self, workflow_id: str) -> "AsyncIterator[_RunEvents]":
         """Follow the events of a run inside the `async with` block."""
         events = _RunEvents()
         follow_task = asyncio.create_task(events.follow(self._subscriptions, workflow_id))
@@ -230,7 +230,7 @@ class _Topic:
 
     async def _read(self) -> None:
         try:
-            async with self._streams.events(self._workflow_id) as events:
+            async with self._streams.follow_events(self._workflow_id) as events:
                 while not events.is_over:
                     try:
                         await self._poll(events)

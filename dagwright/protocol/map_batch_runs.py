@@ -141,7 +141,7 @@ def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any
 def start_map_batch(scheduler: "RunScheduler", map_batch: MapBatchInput, *, at: float) -> None:
     """Report the ends of the dependencies to a run that has started; the map node starts after the last end."""
     for node_id, record in map_batch.node_ends:
-        scheduler.features.regions.report(node_id, record, at=at)
+        scheduler.features.regions.handle_node_end(node_id, record, at=at)
 
 
 # Result.

@@ -275,7 +275,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
     if node.kind == "region":
         # The failure may concern only the batch. If the run has its nodes, each of them may still fail or succeed.
         failure, _ = read_failure(error, node, Effects.PURE)
-        scheduler.features.regions.end_batch(task_id, at=at, has_progress=False, error=failure)
+        scheduler.features.regions.handle_batch_end(task_id, at=at, has_progress=False, error=failure)
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
     records_starts = tool is not None and not tool.is_foreign

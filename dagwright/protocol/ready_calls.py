@@ -77,7 +77,7 @@ def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
                 encode_region = encode_batch if task.node.inner is None else encode_offloaded_batch
                 return ReadyCall(task, encode_region(scheduler, task))
             except BatchTooLarge as error:
-                scheduler.features.regions.end_batch(
+                scheduler.features.regions.handle_batch_end(
                     task.id, at=at, has_progress=False, error=NodeError("too_large", str(error))
                 )
                 continue

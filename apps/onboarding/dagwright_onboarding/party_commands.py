@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dagwright.plugins.commands import STANDARD_INPUT, CommandError, ErrorStatus, ExitCode, Output, one_line
-from dagwright.plugins.databases import opened_database
+from dagwright.plugins.databases import open_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import EntityGateway
 from dagwright_onboarding.load_progress import report_load_progress
@@ -22,7 +22,7 @@ def load(file: str, output: Output) -> int:
     """Load the parties of a file, or of standard input (`-`), and print a report; return 1 if rows were rejected."""
     name = "standard input" if file == STANDARD_INPUT else file
     try:
-        with opened_database(EntityDatabase) as database, report_load_progress(output) as on_progress:
+        with open_database(EntityDatabase) as database, report_load_progress(output) as on_progress:
             if file == STANDARD_INPUT:
                 report = load_party_file(
                     database, read_parties(sys.stdin.buffer.read(), name=name), on_progress=on_progress
@@ -48,7 +48,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
         CommandError: the database does not exist; it is not created.
     """
     search_text, entity_type, jurisdiction = search
-    with opened_database(EntityDatabase) as database:
+    with open_database(EntityDatabase) as database:
         if (missing_file := database.missing_sqlite_file()) is not None:
             message = (
                 f"no database at {missing_file} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
@@ -67,7 +67,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
 
 def migrate(_: None, output: Output) -> int:
     """Migrate the database to this version, index all names, and print the result."""
-    with opened_database(EntityDatabase) as database:
+    with open_database(EntityDatabase) as database:
         added_count = database.index_missing_names()
     revision = PARTIES.newest_revision
     message = f"the database is at revision {revision}; {added_count:,} missing names were added to the search index"

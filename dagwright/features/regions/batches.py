@@ -260,7 +260,7 @@ def apply_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: flo
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
     has_progress = apply_ends(scheduler, ends, versions, at=at)
-    scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress)
+    scheduler.features.regions.handle_batch_end(task_id, at=at, has_progress=has_progress)
 
 
 def apply_ends(
@@ -277,5 +277,5 @@ def apply_ends(
             continue
         if end.attempts:
             end.tool_version = versions.get(scheduler.state.node_of(node_id).tool, "")
-        has_progress |= scheduler.features.regions.report(node_id, end, at=at)
+        has_progress |= scheduler.features.regions.handle_node_end(node_id, end, at=at)
     return has_progress

@@ -109,7 +109,7 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         error = NodeError(**output["error"]) if output.get("error") else None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as decode_error:
         failure = NodeError("invalid_result", f"invalid result of a region batch: {decode_error!r}")
-        scheduler.features.regions.end_batch(task_id, at=at, has_progress=False, error=failure)
+        scheduler.features.regions.handle_batch_end(task_id, at=at, has_progress=False, error=failure)
         return
     scheduler.features.regions.set_region_state(task_id, state)
     apply_ends(scheduler, ends, output.get("versions", {}), at=at)
@@ -119,7 +119,7 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         previous_state["open"] if previous_state else scheduler.state.node_of(task_id).inner_count
     )
     no_progress_error = NodeError("region_failed", "a batch of the region made no progress")
-    scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress, error=no_progress_error)
+    scheduler.features.regions.handle_batch_end(task_id, at=at, has_progress=has_progress, error=no_progress_error)
 
 
 def _state(output: Mapping[str, Any]) -> RegionState:

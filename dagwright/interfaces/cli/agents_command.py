@@ -14,7 +14,7 @@ from dagwright.agents.stored_agents import AGENTS, AgentVersion, StoredAgents
 from dagwright.core.model.times import format_time
 from dagwright.core.name_hints import suggestion
 from dagwright.database.database import Database
-from dagwright.interfaces.cli.command_database import opened_database
+from dagwright.interfaces.cli.command_database import open_database
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.settings import load_settings
@@ -92,7 +92,7 @@ def remove(name: str, output: Output) -> int:
 
 @contextmanager
 def _open_agents() -> Iterator[StoredAgents]:
-    with opened_database(partial(Database, schema=AGENTS)) as database:
+    with open_database(partial(Database, schema=AGENTS)) as database:
         yield StoredAgents(database)
 
 

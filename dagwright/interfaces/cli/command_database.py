@@ -15,7 +15,7 @@ OpenedDatabase = TypeVar("OpenedDatabase", bound=Database)
 
 
 @contextmanager
-def opened_database(open_url: Callable[[str], OpenedDatabase]) -> Iterator[OpenedDatabase]:
+def open_database(open_url: Callable[[str], OpenedDatabase]) -> Iterator[OpenedDatabase]:
     """Open the database that the settings name, and close it after the block.
 
     Args:

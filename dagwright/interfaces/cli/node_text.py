@@ -146,32 +146,34 @@ def overrides_text(node: Mapping[str, Any]) -> str:
     )
 
 
-def closing_text(answer: Mapping[str, Any]) -> str:
+def closing_text(closing: Mapping[str, Any]) -> str:
     """Format the end of a request: `approved by ann at 2026-03-04 17:02:11 through update (as agreed)`.
 
     If the request named an assignee, the assignee and the escalations follow.
     """
-    outcome_text, by = answer["answer"] or answer["outcome"], answer["by"]
-    note_text = f" ({answer['note']})" if answer["note"] else ""
+    outcome_text, by = closing["answer"] or closing["outcome"], closing["by"]
+    note_text = f" ({closing['note']})" if closing["note"] else ""
     author_text = f" by {by}" if by else ""
-    escalation_text = f"; {assignees_text(answer)}" if "escalations" in answer else ""
-    if answer["source"] == "deadline" and answer["outcome"] == "answered":
-        at = local_date(seconds_of(answer["at"]))
+    escalation_text = f"; {assignees_text(closing)}" if "escalations" in closing else ""
+    if closing["source"] == "deadline" and closing["outcome"] == "answered":
+        at = local_date(seconds_of(closing["at"]))
         return f"{outcome_text} at {at}: no answer, default applied at the deadline{note_text}{escalation_text}"
-    arguments_text = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
-    time_and_channel = f"at {local_date(seconds_of(answer['at']))} through {answer['source']}"
+    arguments_text = f" with {json.dumps(closing['arguments'], ensure_ascii=False)}" if "arguments" in closing else ""
+    time_and_channel = f"at {local_date(seconds_of(closing['at']))} through {closing['source']}"
     return f"{outcome_text}{author_text} {time_and_channel}{note_text}{arguments_text}{escalation_text}"
 
 
-def assignees_text(answer: Mapping[str, Any]) -> str:
+def assignees_text(closing: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
-    request_text = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
+    request_text = (
+        f"requested from {closing['requested_from'] or 'anyone'} at {_local_date_of(closing['requested_at'])}"
+    )
     return ", ".join(
         [
             request_text,
             *(
                 f"escalated to {escalation['to']} at {_local_date_of(escalation['at'])}"
-                for escalation in answer["escalations"]
+                for escalation in closing["escalations"]
             ),
         ]
     )

@@ -23,7 +23,7 @@ from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.cli import command_connection, temporal_command
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.command_database import opened_database
+from dagwright.interfaces.cli.command_database import open_database
 from dagwright.interfaces.cli.error_boundary import run_guarded
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
@@ -129,7 +129,7 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("message", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
 def test_command_on_an_unusable_database_fails(message: str) -> None:
-    with pytest.raises(CommandError, match=message) as error, opened_database(partial(Database, schema=AGENTS)):
+    with pytest.raises(CommandError, match=message) as error, open_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {message}")
     assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)
 
