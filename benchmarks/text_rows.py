@@ -99,7 +99,7 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
     async with (
         worker.serving(bench.client, toolset, task_queue=settings.task_queue),
         open_context(settings, bench.connection, toolset, templates={}) as context,
-        listening(create_app(context), listener, stop_event=context.stopping),
+        listening(create_app(context), listener, stop_event=context.stop_event),
         AsyncOpenAI(base_url=f"{address_of(listener)}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client
