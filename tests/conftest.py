@@ -33,9 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     compiles its imported modules.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A shell lets background processes ignore Ctrl-C, and interrupted commands of tests would inherit this setting.
+    # A shell lets background processes ignore Ctrl-C. The commands that tests interrupt would inherit this setting.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # While tests are imported and collected there is hardly any garbage; collecting it took a third of the time.
+    # While tests are imported and collected, there is hardly any garbage. Collecting it took a third of that time.
     gc.set_threshold(100_000, 20, 100)
     # When a session ends, pytest collects the garbage of all tests five times: two seconds of CPU time in each process.
     config.stash[gc_collect_iterations_key] = 1
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the collected modules and tests from garbage collection, which took a fifth of the time."""
+    """Exclude the collected modules and tests from garbage collection; checking them took a fifth of the test time."""
     if not gc.get_freeze_count():
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
@@ -61,7 +61,7 @@ def _searched_text(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a test that uses a server without the server's marker, or whose stage marker its file does not name."""
+    """Reject a test that uses a server without the server's marker, or has a stage marker that its file omits."""
     for item in items:
         fixture_names = getattr(item, "fixturenames", [])
         if ("server" in fixture_names or "client" in fixture_names) and item.get_closest_marker("server") is None:

@@ -106,7 +106,7 @@ def whole_response(answer: Completion, message: str) -> Completion:
 def planner_script(run_id: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
     """Return the model's responses to the planner and the synthesizer of a run."""
     message = plan_text(shape)
-    streamed_plan = slow(text(message), characters=CHUNK_CHARACTERS, each_s=CHUNK_S)
+    streamed_plan = slow(text(message), chunk_characters=CHUNK_CHARACTERS, each_s=CHUNK_S)
     plan = streamed_plan if is_streamed else whole_response(text(message), message)
     return (
         step(plan, metadata={"run": run_id, "purpose": PLAN}, is_streamed=is_streamed),

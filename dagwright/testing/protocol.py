@@ -193,16 +193,16 @@ class WireCompletion:
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         if completion.reasoning is not None:
             deltas += [
-                {"reasoning_content": piece} for piece in _split(completion.reasoning, completion.pace.characters)
+                {"reasoning_content": piece} for piece in _split(completion.reasoning, completion.pace.chunk_characters)
             ]
-        deltas += [{"content": piece} for piece in _split(completion.text or "", completion.pace.characters)]
-        deltas += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.characters)]
+        deltas += [{"content": piece} for piece in _split(completion.text or "", completion.pace.chunk_characters)]
+        deltas += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.chunk_characters)]
         for index, (call_id, call) in enumerate(self._calls_with_ids()):
             head = {"index": index, "id": call_id, "type": "function"}
             deltas.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
             deltas += [
                 {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-                for piece in _split(call.arguments_text, completion.pace.characters)
+                for piece in _split(call.arguments_text, completion.pace.chunk_characters)
             ]
         return [
             self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in deltas

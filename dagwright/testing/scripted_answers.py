@@ -69,18 +69,18 @@ class Pace:
     Args:
         first_s: seconds until the first byte.
         each_s: seconds before each further chunk of a stream.
-        characters: characters of text per chunk; 0 sends the text in one chunk.
+        chunk_characters: characters of text per chunk; 0 sends the text in one chunk.
         cut_after: number of text or argument chunks after which a stream is cut off; `None` for never.
         cut: how the stream is cut off.
-        held_after: number of chunks after which a stream waits for `release_event`; `None` for never.
+        held_after_chunks: number of chunks after which a stream waits for `release_event`; `None` for never.
     """
 
     first_s: float = 0.0
     each_s: float = 0.0
-    characters: int = 8
+    chunk_characters: int = 8
     cut_after: int | None = None
     cut: Cut = Cut.CLOSE
-    held_after: int | None = None
+    held_after_chunks: int | None = None
     release_event: asyncio.Event | None = None
 
 

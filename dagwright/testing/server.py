@@ -179,7 +179,7 @@ async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pac
         if index == pace.cut_after:
             await _send_cut_off(exchange, pace.cut)
             return
-        if index == pace.held_after and pace.release_event is not None:
+        if index == pace.held_after_chunks and pace.release_event is not None:
             await pace.release_event.wait()
         await _pause(pace.each_s)
         await exchange.write(encode_event(chunk))

@@ -28,7 +28,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
     rest_of_plan = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
     chunk_count = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
-    held_response = slow(text(plan), held_after=chunk_count, release_event=asyncio.Event())
+    held_response = slow(text(plan), held_after_chunks=chunk_count, release_event=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
     compiled, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
     # A short heartbeat timeout detects the dead worker soon.

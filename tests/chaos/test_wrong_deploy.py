@@ -21,7 +21,7 @@ _RUN_IDS = ("one", "two")
 
 
 def _plan(run_id: str) -> dict[str, Any]:
-    def effect(name: str, priority: int, *dependencies: str) -> dict[str, Any]:
+    def effect_node(name: str, priority: int, *dependencies: str) -> dict[str, Any]:
         return {
             "id": name,
             "tool": "effect_then_hold",
@@ -32,11 +32,16 @@ def _plan(run_id: str) -> dict[str, Any]:
             "retry": RETRY,
         }
 
-    nodes = [effect("urgent", 1), effect("usual", 3), effect("late", 5), effect("last", 3, "urgent", "late")]
+    nodes = [
+        effect_node("urgent", 1),
+        effect_node("usual", 3),
+        effect_node("late", 5),
+        effect_node("last", 3, "urgent", "late"),
+    ]
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NODE_IDS}}
 
 
-async def _wait_for_failing_view(client: Client, run_id: str) -> RunView:
+async def _wait_for_failure_note(client: Client, run_id: str) -> RunView:
     views: list[RunView] = []
 
     async def is_failing() -> bool:
@@ -62,7 +67,7 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
     async with worker_process(own_server.address, folder, program=WRONG_WORKER):
         for run_id in _RUN_IDS:
             points.release(f"{run_id}-usual")
-        views = [await _wait_for_failing_view(client, run_id) for run_id in _RUN_IDS]
+        views = [await _wait_for_failure_note(client, run_id) for run_id in _RUN_IDS]
 
     for view in views:
         (note,) = view.document()["notes"]

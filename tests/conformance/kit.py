@@ -10,22 +10,22 @@ from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 
 Graph = Mapping[int, Sequence[int]]
-"""Number of a node, from 1 -> numbers of its dependencies."""
+"""Node number, starting at 1 -> numbers of the node's dependencies."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A dialect and the facts that the tests need.
+    """A dialect, with the facts about it that the tests use.
 
     Args:
-        entries_path: the path from the document to its list of entries.
+        entries_path: the path from the document to its list of entries. An entry describes one node.
         write: return the document of a graph.
         id_of: return the node ID of a node number.
-        tool_key: the key of an entry whose value is the tool.
+        tool_key: the key for the tool in an entry.
         required_keys: keys that an entry must have.
-        optional_keys: other keys that an entry may have, and the keys of their values.
+        optional_keys: optional keys of an entry, and keys of the objects inside an entry.
         unknown_dependency_code: error code of a dependency on a missing node.
-        is_text: whether documents are texts, so that no JSON pointer points into a document.
+        is_text: whether a document is a text, which has no parts for JSON pointers.
     """
 
     name: str
@@ -220,7 +220,7 @@ DIALECTS = (
     Dialect("llmcompiler", (), _write_llmcompiler, str, "tool", (), (), "invalid_reference", is_text=True),
     Dialect("rewoo", (), _write_rewoo, "E{}".format, "tool", (), (), "invalid_reference", is_text=True),
 )
-"""The values of each row have the order of the fields of `Dialect`."""
+"""All dialects, with positional arguments in the order of the fields of `Dialect`."""
 
 JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 

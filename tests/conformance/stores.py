@@ -1,4 +1,4 @@
-"""The stores that the conformance tests use, each with functions that change its content without the store."""
+"""The stores that the conformance tests use, with functions that change their content directly."""
 
 import functools
 import os
@@ -31,8 +31,8 @@ class StoreUnderTest:
 
     Args:
         location: argument of `open_store`.
-        overwrite: replace the content behind a reference without the store's methods; `None` deletes the content.
-        add_foreign_entry: write an entry that is not a payload next to the payloads.
+        overwrite: replace the stored content of a reference directly; `None` deletes the content.
+        add_foreign_entry: write entries of this name that are not payloads next to the payloads.
     """
 
     location: str
@@ -40,7 +40,7 @@ class StoreUnderTest:
     add_foreign_entry: Callable[[str], None]
 
     def open(self) -> PayloadStore:
-        """Return a new store object, as in another process."""
+        """Return a new store object, as another process would open it."""
         return open_store(self.location)
 
 

@@ -1,4 +1,4 @@
-"""Rules that apply to every dialect; `kit` writes a graph in each dialect."""
+"""Rules that apply to every dialect. The module `kit` writes the documents."""
 
 import copy
 import re
@@ -27,7 +27,7 @@ def test_documented_shape_has_the_keys_of_the_dialect(dialect: Dialect) -> None:
     assert all(f'"{name}": [' in shape for name in dialect.entries_path)
 
 
-def test_dialect_of_a_diamond_is_detected_and_its_graph_is_correct(dialect: Dialect) -> None:
+def test_dialect_and_graph_of_a_diamond_are_detected(dialect: Dialect) -> None:
     raw = dialect.write(DIAMOND)
     raw_before = copy.deepcopy(raw)
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)

@@ -1,4 +1,4 @@
-"""Rules that apply to every dialect with JSON documents; `kit` writes a graph in each dialect."""
+"""Rules that apply to every dialect with JSON documents. The module `kit` writes the documents."""
 
 import itertools
 from typing import Any

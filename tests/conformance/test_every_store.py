@@ -50,7 +50,7 @@ def store_under_test(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnd
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 40, b"x" * 5_000_000], ids=len)
-async def test_stored_value_is_returned_in_every_process(store_under_test: StoreUnderTest, content: bytes) -> None:
+async def test_stored_content_is_returned_in_every_process(store_under_test: StoreUnderTest, content: bytes) -> None:
     ref = await store_under_test.open().put(content)
     assert ref == ref_of(content)
     assert await store_under_test.open().get(ref) == content
@@ -63,7 +63,7 @@ async def test_store_is_empty_before_its_first_use(store_under_test: StoreUnderT
 
 
 @pytest.mark.parametrize("ref", [ABSENT_REF, *INVALID_REFS])
-async def test_value_that_was_never_stored_is_missing(store_under_test: StoreUnderTest, ref: str) -> None:
+async def test_content_that_was_never_stored_is_missing(store_under_test: StoreUnderTest, ref: str) -> None:
     store = store_under_test.open()
     await store.put(b"something else")
     with pytest.raises(PayloadMissing) as get_error:
@@ -94,7 +94,7 @@ async def test_damage_is_detected_by_get_and_repaired_by_put(
     assert await store_under_test.open().get(ref) == b"same length"
 
 
-async def test_removed_value_is_missing_and_can_be_stored_again(store_under_test: StoreUnderTest) -> None:
+async def test_removed_content_is_missing_and_can_be_stored_again(store_under_test: StoreUnderTest) -> None:
     store = store_under_test.open()
     ref = await store.put(b"gone")
     store_under_test.overwrite(ref, None)
@@ -123,7 +123,9 @@ async def test_put_and_renew_set_the_time_of_renewal_to_now(store_under_test: St
     assert await store.get(ref) == b"content"
 
 
-async def test_delete_removes_only_payloads_renewed_before_the_given_time(store_under_test: StoreUnderTest) -> None:
+async def test_delete_removes_a_payload_only_if_it_was_renewed_before_the_limit(
+    store_under_test: StoreUnderTest,
+) -> None:
     store = store_under_test.open()
     ref = await store.put(b"content")
     renewed_at = (await entry_of(store, ref)).renewed_at
@@ -190,7 +192,7 @@ async def test_only_expired_cache_entries_are_deleted(store_under_test: StoreUnd
     assert await store.delete_cache_entry(key, expired_before=EXPIRY + timedelta(seconds=1)) is False
 
 
-async def test_owner_is_recorded_once_and_is_not_a_payload(store_under_test: StoreUnderTest) -> None:
+async def test_each_owner_is_recorded_once_and_is_not_a_payload(store_under_test: StoreUnderTest) -> None:
     assert await store_under_test.open().owners() == frozenset()
     for owner in ("32049b68-7872-4094-8e63-d0dd59896a83", "b", "b"):
         await store_under_test.open().claim(owner)

@@ -1,4 +1,4 @@
-"""The plans in `examples/seeds` are listed in the index and checked; the plans with stub tools also run."""
+"""The plans in `examples/seeds` are in the index `README.md` and are checked. Plans with stub tools also run."""
 
 import asyncio
 import json

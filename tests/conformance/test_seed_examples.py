@@ -1,7 +1,7 @@
-"""Every example of the five formats, with the expected result of its check.
+"""Every example of the five dialects for which `seeds/` has examples returns the expected result of its check.
 
 Each file in `seeds/` has a `document`, and either `valid` (the result of the check) or `errors` (the reported
-problems). Some files have `resolves`: the arguments of a node for given results.
+problems). Some files have `resolves`: the expected arguments of a node, for the listed inputs and results.
 """
 
 import json

@@ -26,7 +26,7 @@ SCREEN_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """Output of a command, and its exit code."""
+    """Output and exit code of a command."""
 
     code: int
     stdout: str

@@ -27,7 +27,10 @@ OpenConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 async def command_line(
     server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[CommandLine]:
-    """Commands in an empty folder, on the server of the session; remaining processes of a failed test are killed."""
+    """Commands in an empty folder, on the server of the session.
+
+    Processes that still run after the test are killed.
+    """
     uses_new_interpreter = request.node.get_closest_marker("fresh") is not None
     earlier_programs = running_programs()
     yield CommandLine(tmp_path, server.environment(), uses_new_interpreter=uses_new_interpreter)
@@ -64,7 +67,7 @@ def open_console_page(serve: Serve, chromium: "Browser") -> OpenConsolePage:
 
 @pytest.fixture
 def commands_without_server(command_line: CommandLine) -> CommandLine:
-    """Commands in an empty folder with its own state folder; no server runs there."""
+    """Commands in an empty folder with a new state folder, for which no server runs."""
     state = str(command_line.folder / "state")
     return CommandLine(
         command_line.folder,
@@ -83,7 +86,7 @@ async def commands_with_private_server(commands_without_server: CommandLine) -> 
 
 @pytest.fixture
 async def commands_that_start_a_server(commands_without_server: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands as in `commands_without_server` that start and stop their server; remaining processes are stopped."""
+    """Commands as in `commands_without_server` that start and stop their server. After the test, `down` is called."""
     yield commands_without_server
     await commands_without_server("down")
 

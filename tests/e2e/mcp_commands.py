@@ -1,4 +1,4 @@
-"""The MCP server as a separate process for tests: a folder with a tool and a plan, and a server over HTTP."""
+"""The MCP server as a separate process: create its folder with a tool and a plan, and start it over HTTP."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
 
 
 def commands_in_mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
-    """Return commands with a queue that no other worker of the server serves, in a folder with a tool and a plan."""
+    """Write a tool and a plan to a folder, and return commands that run there with a task queue for this folder."""
     (folder / "noisy.py").write_text(_NOISY_TOOLS, encoding="utf-8")
     (folder / "plans").mkdir()
     (folder / "plans" / "loud.json").write_text(json.dumps({**_SHOUT_PLAN, "output": "{{a.result}}"}), encoding="utf-8")
@@ -36,7 +36,7 @@ def commands_in_mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
 
 @asynccontextmanager
 async def http_mcp_server(commands: CommandLine) -> AsyncIterator[tuple[RunningProcess, str]]:
-    """Start an MCP server, yield its process and address, and terminate a process that still runs."""
+    """Start an MCP server, yield its process and address, and terminate the process if it still runs."""
     process = await commands.start(*OPTIONS, "--http", "--port", "0")
     assert process.stderr is not None
     line = ""

@@ -1,4 +1,4 @@
-"""Agents of a card file: a command starts them, and a model executes them."""
+"""The command `run` executes plans whose nodes are agents of a card file."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ async def test_plan_with_agents_of_a_card_file_runs(server: LiveServer, tmp_path
         step("Thirteen.", last="Write the sum."),
     )
     async with ModelServer(*steps) as model:
-        # The test has its own task queue, because the worker of another queue calls another model server.
+        # The test has its own task queue, because a worker of another test would call the model server of that test.
         model_settings = {"DAGWRIGHT_MODEL": "small", "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
         environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test", **model_settings}
         commands = CommandLine(tmp_path, environment)

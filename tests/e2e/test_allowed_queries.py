@@ -22,14 +22,14 @@ INDEX = f"{PREFIX}-allowed"
 DOCUMENTS: list[dict[str, Any]] = [
     {"name": "Maersk", "teu": 4, "days": 12.5, "eta": "2026-01-31"},
     *({"name": "abc", "teu": 40, "eta": "2026-02-09"}, {"name": "Maersk", "teu": 1, "days": 3.0}),
-    # If no document is in a range, the server ignores the other conditions; this document is in each range.
+    # This document is in each range: if no document is in a range, the server ignores the other conditions.
     {"name": "zz", "teu": 1000, "days": 1000.0, "eta": "2060-01-01"},
 ]
 
 
 @pytest.fixture(scope="module")
 async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
-    """Client of a server with documents whose fields the property tests use."""
+    """Client of a server with documents that have the fields of the property tests' queries."""
     fields = {name: {"type": kind} for name, kind in FIELDS.items() if "." not in name}
     fields["name"]["fields"] = {"text": {"type": "text"}}  # type: ignore[assignment] # a field in a field
     async with open_client(search.address) as client:
@@ -63,7 +63,10 @@ async def test_valid_query_runs_and_its_results_are_shown(opensearch: AsyncOpenS
 
 
 def check_figures(results: EsResults) -> None:
-    """Assert that shares are percentages of the grouped documents, and that no sum counts a document twice."""
+    """Assert that shares are percentages of the grouped documents, and that no sum counts a document twice.
+
+    No figure may be a timestamp.
+    """
     tables = tables_of([results], [""])
     assert all(table.markdown() for table in tables)
     numbers = [number for table in tables for number in table.numbers()]
@@ -86,7 +89,7 @@ def column_names(table: Table) -> list[str]:
 
 
 def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield the number of documents and the number in each group, for each grouping in the order of the tables.
+    """Yield the number of documents and the number per group, for each grouping, in the order of the tables.
 
     Groupings without documents or without groups have no shares and are omitted.
     """

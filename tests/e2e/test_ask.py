@@ -1,4 +1,4 @@
-"""`ask`: from a request in words to the answer, with the scripted model; rejected requests; the demo."""
+"""`ask` plans and answers a request in words, with the scripted model; also `examples.ask_demo`."""
 
 import json
 import shlex
@@ -78,7 +78,7 @@ async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine
     assert (result.code, [line.partition(" at ")[0] for line in error_lines]) == (1, ["failed: plan#2: small"])
 
 
-async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
+async def test_plan_only_writes_nothing_to_stdout_if_every_plan_is_invalid(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as model_server:
         result = await with_model(command_line, model_server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
     lines = result.stderr.splitlines()

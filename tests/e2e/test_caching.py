@@ -1,4 +1,4 @@
-"""A later `run` reuses a cached result, although each `run` starts and stops its own worker."""
+"""A second `run` command reuses a cached result, although each command starts and stops its own worker."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def repeat(text: str) -> str:
 """
 
 
-async def test_second_run_uses_the_cached_result_and_the_node_command_reports_the_first_run(
+async def test_second_run_uses_the_cached_result_and_the_command_node_names_the_first_run(
     command_line: CommandLine, write_plan: WritePlan
 ) -> None:
     (command_line.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")

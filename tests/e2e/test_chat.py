@@ -46,14 +46,14 @@ async def start_chat(command_line: CommandLine) -> AsyncIterator[StartChat]:
             await chat.wait_for_exit()
 
 
-async def say(chat: Terminal, message: str, *expected_texts: str) -> None:
+async def send_message(chat: Terminal, message: str, *expected_texts: str) -> None:
     """Type a message, then wait until the expected texts are shown in this order and the next message can be typed."""
     chat.type_text(f"{message}{ENTER}")
     for expected_text in (*expected_texts, PROMPT):
         await chat.wait_for_text(expected_text)
 
 
-async def leave(chat: Terminal, *expected_texts: str, key: str = CTRL_D) -> None:
+async def exit_chat(chat: Terminal, *expected_texts: str, key: str = CTRL_D) -> None:
     chat.type_text(key)
     for expected_text in expected_texts:
         await chat.wait_for_text(expected_text)
@@ -112,16 +112,16 @@ async def test_person_talks_checks_the_status_and_continues_later(
         chat = await start_chat(commands)
         session_id = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
-        await say(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
-        await say(chat, "/status", f"session {session_id}: idle, 1 turn; profile plan")
-        await say(chat, "/turns", "1. How much is it?")
-        await say(chat, "/profile missing", "unknown profile missing")
-        await say(chat, "/help", "/cancel")
-        await leave(chat, f"dagwright chat --session {session_id}")
+        await send_message(chat, f"How much\x1b{ENTER}is it?", "one", "and no more", "completed")
+        await send_message(chat, "/status", f"session {session_id}: idle, 1 turn; profile plan")
+        await send_message(chat, "/turns", "1. How much is it?")
+        await send_message(chat, "/profile missing", "unknown profile missing")
+        await send_message(chat, "/help", "/cancel")
+        await exit_chat(chat, f"dagwright chat --session {session_id}")
         second_chat = await start_chat(commands, "--session", session_id)
         assert re.search(r"1 turn.*> How much is it\?.*and no more", second_chat.screen, re.DOTALL)
-        await say(second_chat, "And now?", "Two.")
-        await leave(second_chat, key="/quit\r")
+        await send_message(second_chat, "And now?", "Two.")
+        await exit_chat(second_chat, key="/quit\r")
         turns = await _turns(commands, session_id)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
     assert "\x1b[1mone" in chat.screen
@@ -136,8 +136,8 @@ async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLi
         chat.type_text(f"3{ENTER}")
         await chat.wait_for_text("is not one of the 2 options")
         await chat.wait_for_text("Which? (number or name):")
-        await say(chat, "2", "Done.")
-        await leave(chat)
+        await send_message(chat, "2", "Done.")
+        await exit_chat(chat)
         assert '["Acme LLC"]' in model_server.calls[1].text
 
 
@@ -179,9 +179,9 @@ async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: Command
         chat.type_text(CTRL_C)
         await chat.wait_for_text("continues, and the next message waits for it")
         await chat.wait_for_text(PROMPT)
-        await say(chat, "/cancel", "cancelled")
-        await say(chat, "/new other", "session other: idle, 0 turns")
-        await leave(chat, "dagwright chat --session other")
+        await send_message(chat, "/cancel", "cancelled")
+        await send_message(chat, "/new other", "session other: idle, 0 turns")
+        await exit_chat(chat, "dagwright chat --session other")
         assert [turn["status"] for turn in await _turns(commands, "cancelled-chat")] == ["cancelled"]
 
 
@@ -206,9 +206,9 @@ async def test_chat_continues_after_kills_of_the_server(
         await chat.wait_for_text(PROMPT)
         record = json.loads((commands_with_private_server.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
-        # Only the chat restarts the server.
-        await say(chat, "Second.", "the Temporal server does not respond", "Two.")
-        await leave(chat)
+        # This time the test does not call `up`: the chat restarts the server.
+        await send_message(chat, "Second.", "the Temporal server does not respond", "Two.")
+        await exit_chat(chat)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Ac
 _CLARIFICATION_SCRIPT = (
     "Shipments from Acme Corp to Houston.",
     continue_with(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
-    done_response(reasoning="Only the person can say.", answer=ref(1, "clarification")),
+    done_response(reasoning="Only the person can send_message.", answer=ref(1, "clarification")),
 )
 _TABLE_SCRIPT = (
     "Shipments from Acme Corp LLC to Houston.",
@@ -247,7 +247,7 @@ _TABLE_SCRIPT = (
 )
 
 
-async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_turn(command_line: CommandLine) -> None:
+async def test_clarification_with_the_profile_rounds_is_answered_by_the_next_turn(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(_WORKER_TOOLS, encoding="utf-8")
     options = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
     async with ModelServer(*_CLARIFICATION_SCRIPT, *_TABLE_SCRIPT, _calculation_plan(), "Three.") as model_server:
@@ -274,7 +274,10 @@ async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, sta
     release_event = asyncio.Event()
     answer_text = "Oslo has rain today. Bergen has more of it."
     answer = slow(
-        json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
+        json_text({"answer": answer_text, "missing": []}),
+        chunk_characters=8,
+        held_after_chunks=5,
+        release_event=release_event,
     )
     async with ModelServer(_calculation_plan(), answer) as model_server:
         chat = await start_chat(with_model(command_line, model_server))
@@ -284,4 +287,4 @@ async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, sta
         release_event.set()
         await chat.wait_for_text("more of it")
         await chat.wait_for_text(PROMPT)
-        await leave(chat)
+        await exit_chat(chat)

@@ -41,13 +41,13 @@ _CONTAINER_COMMANDS = ("useradd", "install")
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The compose file with the values of this machine: hosts, ports, the password, the paths of files.
+    """The services of the compose file, with the hosts, ports, password and paths of this machine.
 
     Args:
         services: the compose file's services.
         replacements: text in the compose file -> text for this machine, longest first.
         path: value of `PATH` for the commands.
-        overrides: variables that replace variables of a container.
+        overrides: environment variables that replace those of a container.
     """
 
     services: dict[str, dict[str, Any]]
@@ -134,7 +134,7 @@ async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Co
 
 @pytest.fixture(scope="module")
 def schema(composition: Composition, programs: ServerPrograms) -> None:
-    """Run the schema script twice: every `docker compose up` runs it again."""
+    """Run the schema script twice, because every `docker compose up` runs it again."""
     script_variables = {"SQL_HOST": "127.0.0.1", "SCHEMA_DIR": str(programs.schema)}
     environment = {**composition.environment("temporal-schema"), **script_variables}
     for _ in range(2):
@@ -179,7 +179,7 @@ def namespace(frontend: str, composition: Composition) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run those steps of the last stage that need no container in a new folder, and return the folder."""
+    """Create a new folder, run the steps of the last stage there that need no container, and return the folder."""
     *stages, last_stage = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
     _run_steps(last_stage, root, stage_folders={stage.name: _build_stage(stage) for stage in stages})
@@ -210,7 +210,7 @@ def _build_stage(stage: Stage) -> Path:
 
 
 def _content(source: Path) -> bytes:
-    """Return what `_copy` copies: the content of a file, or the names and contents of the files in a folder."""
+    """Return the bytes that `_copy` copies: the content of a file, or the names and contents of a folder's files."""
     if source.is_file():
         return source.read_bytes()
     files = sorted(file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts)

@@ -1,4 +1,4 @@
-"""Requests before a run or a call: missing inputs, approval of a call, approval of a plan."""
+"""Requests to people before a run or a call starts: missing inputs, approval of a plan, approval of a call."""
 
 import re
 from pathlib import Path

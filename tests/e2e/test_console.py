@@ -212,7 +212,7 @@ async def test_timeline_matches_the_graph_and_ignores_an_older_snapshot(open_con
         height = await row.locator(".span").evaluate("bar => bar.getBoundingClientRect().height")
         await page.clock.run_for(5_000)
         await page.evaluate("window.completeNode_()")
-        # The graph is drawn with the next frame.
+        # The page draws changes in the next animation frame.
         await page.clock.run_for(20)
         completed_count = await row.get_by_role("img", name="completed").count()
         await expect(row).to_contain_text("8.0 s")
@@ -239,7 +239,7 @@ async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, ser
         await page.route(re.compile("/v1/runs/words"), _respond_with(graph, document))
         await page.goto(f"{gateway.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
-        text_and_box_widths: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
+        text_ends_and_box_widths: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
             """texts => texts.map((text) => {
               const { x, width } = text.getBBox();
               return [x + width, text.parentNode.querySelector("rect.body").width.baseVal.value];
@@ -248,7 +248,7 @@ async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, ser
         labels = await page.locator(".graph .box text:nth-of-type(2)").all_text_contents()
         graph_box = await page.locator(".graph").bounding_box()
         height = await page.evaluate("document.documentElement.scrollHeight")
-    assert [(text, box) for text, box in text_and_box_widths if text > box] == []
+    assert [(text, box) for text, box in text_ends_and_box_widths if text > box] == []
     assert labels[0] == "Short"
     assert all(3 < len(label) < 100 and label.endswith("…") for label in labels[1:])
     assert graph_box is not None
@@ -311,7 +311,7 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser,
             await page.keyboard.press("Enter")
             await expect(box(page, "n1234")).to_be_focused()
             assert await page.locator(".graph .box").count() < 500
-    # If each of the 60 movements took half a second, the graph would be frozen for 30 s.
+    # The limit is for the median frame. At half a second per frame, the 60 movements would take 30 s.
     assert sorted(frames_ms)[len(frames_ms) // 2] < 250, frames_ms
 
 

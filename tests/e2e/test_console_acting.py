@@ -1,4 +1,4 @@
-"""Actions in the console, in a real browser: answers, steering, forks, chats and plans."""
+"""Actions of a person in the console, in a real browser: answers, steering, forks, chats and plans."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -40,7 +40,7 @@ REQUESTS_PLAN = plan_of(
 )
 
 
-async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
+async def test_requests_of_all_types_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as gateway:
         run_id = await gateway.start(REQUESTS_PLAN)
         await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
@@ -88,7 +88,7 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
     assert result["nodes"]["sender"]["lineage"]["answers"][0]["by"] == "ann"
 
 
-CALLS_PLAN = plan_of(
+APPROVAL_AND_FAILURES_PLAN = plan_of(
     calculation("broken", "1 / 0", on_error="ask"),
     calculation("gated", "2 * 3", approval="required"),
     calculation("again", "1 / 0", on_error="ask"),
@@ -98,7 +98,7 @@ CALLS_PLAN = plan_of(
 
 async def test_calls_are_approved_and_failures_resolved_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as gateway:
-        run_id = await gateway.start(CALLS_PLAN)
+        run_id = await gateway.start(APPROVAL_AND_FAILURES_PLAN)
         async with open_page(chromium, f"{gateway.url}/console/#/inbox") as page:
             broken_card = page.locator(f'[data-run="{run_id}"][data-request="broken"]')
             await expect(broken_card.locator("form textarea:visible")).to_have_count(0)
@@ -127,7 +127,7 @@ _ITEM_APPROVAL = {"type": "APPROVAL", "prompt": "Is {{item}} right?"}
 ITEMS_PLAN = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human": _ITEM_APPROVAL}]}
 
 
-async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -> None:
+async def test_requests_of_all_items_are_answered_with_one_form(serve: Serve, chromium: Browser) -> None:
     async with serve() as gateway:
         run_id = await gateway.start(ITEMS_PLAN)
         other_run = await gateway.start({"plan": 1, "nodes": [APPROVAL_NODE]})
@@ -194,11 +194,11 @@ async def test_nodes_are_retried_overridden_and_cancelled(serve: Serve, chromium
     async with serve() as gateway:
         run_id = await gateway.start(FAILING_PLAN)
 
-        async def have_failed() -> bool:
+        async def have_both_failed() -> bool:
             nodes = (await gateway.document(run_id))["nodes"]
             return bool(nodes) and nodes["broken"]["status"] == nodes["failing"]["status"] == "failed"
 
-        await eventually(have_failed)
+        await eventually(have_both_failed)
         async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=broken") as page:
             dialog = page.get_by_role("dialog")
             await page.get_by_role("group", name="Steer broken").get_by_role("button", name="Try again").click()
@@ -307,7 +307,7 @@ async def test_chat_shows_progress_questions_and_answers(serve: Serve, chromium:
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         session = page.url.rpartition("/")[2]
         await expect(page.locator(".sessions")).to_contain_text(session)
-        # A turn continues after the page was loaded again.
+        # A turn continues after a reload of the page.
         await page.get_by_label("Request", exact=True).fill("Grace")
         await page.get_by_role("button", name="Send").click()
         await expect(page.locator(".turn-answer .answer-text")).to_have_count(2)
@@ -392,7 +392,10 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
     release_event = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
     answer = slow(
-        json_text({"answer": ANSWER_TEXT, "missing": []}), characters=8, held_after=5, release_event=release_event
+        json_text({"answer": ANSWER_TEXT, "missing": []}),
+        chunk_characters=8,
+        held_after_chunks=5,
+        release_event=release_event,
     )
     async with AsyncExitStack() as stack, AsyncExitStack() as gateway_stack:
         # The worker belongs to another gateway, which keeps running.
@@ -413,7 +416,7 @@ async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: 
         await expect(answer_text).to_have_text(ANSWER_TEXT)
         session = page.url.rpartition("/")[2]
         turns = (await worker_gateway.http.get(f"/v1/sessions/{session}")).json()["turns"]
-    # The page sent the request again, but the session has only one turn.
+    # The page sent the request a second time, to the restarted gateway, and the session still has only one turn.
     assert [turn["request"] for turn in turns] == ["What is the weather?"]
 
 

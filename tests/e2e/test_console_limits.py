@@ -1,4 +1,4 @@
-"""Limits of a run on the console's page, in a real browser."""
+"""The limits of a run, changed on its page of the console in a real browser."""
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -18,7 +18,7 @@ LIMITED_PLAN = plan_of(
 )
 
 
-async def test_limit_is_raised_at_the_node_that_the_limit_delays(serve: Serve, chromium: Browser) -> None:
+async def test_limit_is_raised_on_the_page_of_a_node_that_waits_for_it(serve: Serve, chromium: Browser) -> None:
     async with serve() as gateway:
         run_id = await gateway.start(LIMITED_PLAN)
         assert (await gateway.post(f"/v1/runs/{run_id}/limits", {"max_parallel": 1})).json()["ok"]

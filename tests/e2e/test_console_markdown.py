@@ -1,4 +1,4 @@
-"""The console renders the Markdown of questions and answers; it runs no script, links to none, and loads no file."""
+"""The console renders the Markdown of requests and answers, without scripts, links to scripts and foreign files."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect

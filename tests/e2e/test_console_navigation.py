@@ -1,4 +1,4 @@
-"""Navigation in the console closes dialogs and clears status texts, since they belong to the open page."""
+"""Navigation in the console closes the dialogs and clears the status texts of the page that is left."""
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -33,7 +33,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await expect(heading).to_have_text("The first run")
             await expect(dialog).to_have_count(0)
 
-            # A dialog that loads data before it opens must not open on a later page.
+            # A dialog that loads data before it opens must not open after the person has gone to another page.
             async with page.expect_response("**/limits"):
                 await page.route("**/limits", lambda route: route.continue_())
                 await page.get_by_role("button", name="Limits").click()

@@ -180,7 +180,7 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
     assert sent_time == expected_time
 
 
-async def test_form_of_a_plan_marks_requested_and_optional_inputs(open_console_page: OpenConsolePage) -> None:
+async def test_form_marks_optional_inputs_and_inputs_that_the_run_asks_for(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("plan") as page:
         await page.get_by_label("Plan, as YAML or JSON").fill(PLAN_WITH_INPUTS)
         form = page.get_by_role("form", name="Start")
@@ -231,7 +231,7 @@ async def test_detail_shows_when_and_why_a_node_is_retried(open_console_page: Op
         await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no connection, until .*:31:00"))
 
 
-async def test_request_is_not_retried_after_the_user_left_the_page(open_console_page: OpenConsolePage) -> None:
+async def test_request_is_not_retried_after_the_page_was_left(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("inbox") as page:
         assert await page.evaluate(RETRY_AFTER_LEAVING) == ["AbortError", 1]
 
@@ -240,7 +240,7 @@ async def test_slow_model_is_called_once(open_console_page: OpenConsolePage) -> 
     async with open_console_page("inbox") as page:
         routes: list[Route] = []
         await page.clock.install()
-        # The request stays open.
+        # The route is never fulfilled, so the request stays open.
         await page.route("**/v1/chat/completions", lambda route: routes.append(route))  # noqa: PLW0108 - Playwright marks the handler
         await page.evaluate(SEND_CHAT_REQUEST)
         await eventually(lambda: len(routes) == 1)
@@ -251,19 +251,19 @@ async def test_slow_model_is_called_once(open_console_page: OpenConsolePage) -> 
         await routes[0].abort()
 
 
-async def test_older_graph_does_not_revert_newer_events(open_console_page: OpenConsolePage) -> None:
+async def test_graph_that_is_older_than_the_events_does_not_change_a_node(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("inbox") as page:
         result = await page.evaluate(LOAD_OLDER_GRAPH)
     assert result == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
-async def test_unknown_format_has_a_text_field(open_console_page: OpenConsolePage) -> None:
+async def test_input_field_suits_the_format(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("inbox") as page:
         result = await page.evaluate(READ_FORMATS)
     assert result == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
 
-async def test_last_choice_of_option_or_text_is_the_answer(open_console_page: OpenConsolePage) -> None:
+async def test_option_or_text_that_was_entered_last_is_the_answer(open_console_page: OpenConsolePage) -> None:
     async with open_console_page("plan") as page:
         await page.evaluate(SHOW_SELECTION)
         card = page.locator('[data-request="way"]')
@@ -352,10 +352,10 @@ READ_FORM = """async ([schema, value]) => {
 
 async def test_form_returns_its_initial_value(open_console_page: OpenConsolePage) -> None:
     properties = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
-    strict_schema = {"type": "object", "properties": properties, "required": ["a", "b"]}
+    limited_schema = {"type": "object", "properties": properties, "required": ["a", "b"]}
     async with open_console_page("plan") as page:
         actual = [await page.evaluate(READ_FORM, [schema, value]) for schema, value in SCHEMAS_AND_VALUES]
-        invalid_result = await page.evaluate(READ_FORM, [strict_schema, {"a": 4}])
+        invalid_result = await page.evaluate(READ_FORM, [limited_schema, {"a": 4}])
     assert actual == [{"value": value, "problems": [], "marked": []} for _, value in SCHEMAS_AND_VALUES]
     assert invalid_result["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},

@@ -104,13 +104,13 @@ async def test_detached_run_completes_and_down_ends_all_processes(
     )
     assert (run_result.code, run_result.document["run_id"], run_result.document["ok"]) == (0, "detached", True)
 
-    # The first command and its worker are new interpreters; the next commands may be forked.
+    # Only the first command and its worker have to be new interpreters, so the next commands are forked.
     forked_commands = CommandLine(tmp_path, commands_that_start_a_server.environment)
     await eventually((tmp_path / "marks.txt").exists)
     watch_result = await forked_commands("watch", "detached", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"], watch_result.stderr) == (0, {"only": "only"}, "")
 
-    # This process replaces the search server, because `down` only ends it.
+    # `down` only ends the process of the search server, so any process can play the search server.
     search = Daemon(commands_that_start_a_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down_result = await forked_commands("down", "--json")
@@ -132,7 +132,7 @@ async def test_up_is_idempotent_and_down_stops_the_server(
     run_result = await commands_that_start_a_server("run", write_plan(calculation("a", "2 + 2")), "--json")
     assert (run_result.code, run_result.document["output"]) == (0, {"a": 4})
 
-    # The running worker would use its own database, not the database of the command.
+    # The worker that is already running would use the first database, not the database of the command.
     other_url = f"sqlite:///{commands_that_start_a_server.folder / 'other.db'}"
     commands_with_other_database = CommandLine(
         commands_that_start_a_server.folder,
@@ -155,7 +155,7 @@ async def test_up_is_idempotent_and_down_stops_the_server(
     )
 
 
-async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_node_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
     run_process = await command_line.start("run", plan, "--id", "killed-worker")
     await read_line_with(run_process, "running    long  wait · Take a while")

@@ -11,10 +11,10 @@ from tests.e2e.command import CommandLine, demo_of_make, read_line_with, wait_fo
 
 pytestmark = pytest.mark.server
 
-SHOP_ENTRIES = [*(f"packed a {lamp} lamp" for lamp in ("desk", "floor", "wall", "ceiling")), "shipped 4 parcels"]
+SHOP_LOG = [*(f"packed a {lamp} lamp" for lamp in ("desk", "floor", "wall", "ceiling")), "shipped 4 parcels"]
 
 
-def shop_log(stdout: str) -> list[str]:
+def read_shop_log(stdout: str) -> list[str]:
     _, _, log = stdout.partition("$ cat shop.log\n")
     return [entry for entry, _ in re.findall(r"^(.+) \((dw1_\w+)\)$", log, re.MULTILINE)]
 
@@ -30,7 +30,7 @@ async def test_demo_kills_an_order_and_continues_it(commands_that_start_a_server
     ] == [True] * 2
     assert "demo-order-1 (Lamp order): completed in " not in output_before_kill
     assert "demo-order-1 (Lamp order): completed in " in output_after_kill
-    assert shop_log(result.stdout) == SHOP_ENTRIES
+    assert read_shop_log(result.stdout) == SHOP_LOG
     assert LocalServer(Settings(state_dir=commands_that_start_a_server.folder / "state")).is_persistent()
 
 
@@ -45,8 +45,8 @@ async def test_interrupted_demo_continues_and_the_next_demo_starts_a_new_order(
 
     second_result = (await wait_for_exit(await commands_that_start_a_server.start(program=program))).check_success()
     assert second_result.stdout.startswith("run demo-order-1 was interrupted and continues\n")
-    assert shop_log(second_result.stdout) == SHOP_ENTRIES
+    assert read_shop_log(second_result.stdout) == SHOP_LOG
 
     third_result = (await wait_for_exit(await commands_that_start_a_server.start(program=program))).check_success()
     assert third_result.stdout.startswith("run demo-order-2 starts\n")
-    assert shop_log(third_result.stdout) == SHOP_ENTRIES
+    assert read_shop_log(third_result.stdout) == SHOP_LOG

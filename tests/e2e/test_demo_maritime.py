@@ -1,4 +1,4 @@
-"""`make demo-maritime`: two carriers are compared on a real search server, which stops with the demo."""
+"""`make demo-maritime` compares two carriers, on a real search server that stops with the demo."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -22,7 +22,7 @@ def last_quarter(today: date) -> tuple[date, date]:
 
 
 def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
-    """Compute the expected figures from the data alone: carrier -> TEU and number of shipments."""
+    """Compute the expected figures without the search server: carrier -> TEU and number of shipments."""
     first_day, last_day = (day.isoformat() for day in last_quarter(data.today))
     volume_by_carrier = dict.fromkeys(CARRIERS, (0, 0))
     for shipment in data.shipments():

@@ -1,4 +1,4 @@
-"""`make demo-onboarding`: the run asks once which of two directors is meant, and creates the fund after the answer."""
+"""`make demo-onboarding` asks once which of two directors is meant, and creates the fund after the answer."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ def expected_rows(director: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.fresh
-async def test_demo_without_a_terminal_answers_its_question(commands_with_private_server: CommandLine) -> None:
+async def test_demo_without_a_terminal_answers_its_request(commands_with_private_server: CommandLine) -> None:
     program = await program_of_demo()
     load_result = await commands_with_private_server("entities", "load", PARTIES)
     result = await wait_for_exit(await commands_with_private_server.start(program=program))

@@ -48,17 +48,17 @@ TUTORIAL = [
     "docs/tutorial/index.md",
     *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
 ]
-"""Each of these pages continues with the files of the previous page."""
-OTHER_PROGRAMS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
-"""Inline commands of other programs, whose options Dagwright does not have."""
+"""Pages of the tutorial, in order: each page uses the files of the previous page."""
+FOREIGN_COMMANDS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
+"""Inline commands of programs other than Dagwright. Their options are not checked."""
 COMMAND_LINE = re.compile(r"^(\$ )?(dagwright|python|pip|make|docker|export|curl) ", re.MULTILINE)
-"""A line of a text block that readers could run."""
+"""A command that readers could run, at the start of a line in a text block."""
 MAX_DECISION_WORDS = 750
 """A page and a half in print."""
 COLOUR_SCHEME_ANCHORS = frozenset({"only-light", "only-dark"})
-"""Anchors of a picture that the site shows in one colour scheme."""
+"""Anchors that make the site show a picture in only one colour scheme."""
 MAX_PAGE_WORDS = 1_200
-"""A page of this length is read in five minutes; code does not count."""
+"""Five minutes of reading. Words in code blocks do not count."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
@@ -68,7 +68,7 @@ def blocks_of_language(*languages: str) -> list[Block]:
 
 @pytest.fixture(scope="module")
 async def docs_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """A server for these tests only: workers of other tests have not published their payload store there."""
+    """A server for this module only, so that it has no payload store that workers of other tests published."""
     async with live_server(tmp_path_factory.mktemp("other")) as server:
         yield server
 
@@ -163,7 +163,7 @@ def test_run_input_on_the_deployment_page_is_valid() -> None:
 
 
 @pytest.mark.parametrize("block", blocks_of_language("python"), ids=str)
-def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path: Path) -> None:
+def test_each_python_snippet_compiles_loads_as_tools_or_runs(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
     path.write_text(block.text, encoding="utf-8")
     if _is_program(block):
@@ -180,7 +180,7 @@ def test_every_block_has_a_language_that_a_test_covers() -> None:
 
 
 def test_failing_block_has_a_single_command() -> None:
-    # The exit code of a block hides failures of all commands but the last.
+    # The exit code of a block is the exit code of its last command.
     failing_blocks = [block for block in BLOCKS if block.exit_code]
     assert all(len(block.text.splitlines()) == 1 or block.text.count("$ ") == 1 for block in failing_blocks)
 
@@ -230,7 +230,7 @@ def test_make_targets_and_options_of_blocks_that_are_not_run_exist(block: Block)
 def test_every_option_that_a_page_names_exists() -> None:
     known_options = _known_options()
     for name, page in PAGES.items():
-        text = OTHER_PROGRAMS.sub("", _without_blocks(page))
+        text = FOREIGN_COMMANDS.sub("", _without_blocks(page))
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known_options, name
 
 
@@ -326,7 +326,7 @@ def test_a_decision_is_short_and_has_all_four_parts(path: Path) -> None:
     assert len(text.split()) <= MAX_DECISION_WORDS
 
 
-def test_no_code_in_a_table_has_an_escaped_pipe() -> None:
+def test_no_inline_code_has_an_escaped_pipe() -> None:
     """The site would show the backslash."""
     code_spans = [
         (name, span) for name, page in PAGES.items() for span in re.findall(r"`[^`\n]+`", _without_blocks(page))

@@ -1,4 +1,4 @@
-"""`explain`: its output for an ended run, for its nodes, and for unknown ids."""
+"""The output of `explain` for an ended run, its nodes, and an unknown node."""
 
 import asyncio
 

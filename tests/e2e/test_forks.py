@@ -1,4 +1,4 @@
-"""`fork`: the preview of the command, and a fork that starts once even if the command is killed."""
+"""`fork` shows a preview, and starts the fork once even if a first command is killed."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ _MARKS = Path(__file__).parent / "marks.txt"
 
 @tool(effects="write")
 def mark(name: str, works: bool = True) -> str:
-    """Writes a line with its key, so that a test can count the calls."""
+    """Writes a line with the idempotency key of the call, so that a test can count the calls."""
     with _MARKS.open("a") as marks:
         marks.write(f"{name} {context().idempotency_key}\\n")
     if not works:
@@ -33,7 +33,7 @@ def _mark(name: str, **fields: Any) -> dict[str, Any]:
     return {"id": name, "tool": "mark", "arguments": {"name": name}, **fields}
 
 
-def _marks(folder: Path) -> dict[str, list[str]]:
+def _keys_by_mark(folder: Path) -> dict[str, list[str]]:
     keys_by_name: dict[str, list[str]] = {}
     for line in (folder / "marks.txt").read_text().splitlines():
         keys_by_name.setdefault(line.split()[0], []).append(line.split()[1])
@@ -82,7 +82,7 @@ async def test_fork_shows_its_difference_and_starts_once(
         watch_result.code,
         {node: each["status"] for node, each in watch_result.document["nodes"].items()},
     ) == expected
-    marks = _marks(tmp_path)
+    marks = _keys_by_mark(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
     node_result = await command_line("node", fork_id, "first")
     assert "reused from: first of the run forked" in node_result.stdout

@@ -1,4 +1,4 @@
-"""The gateway with the official client of OpenAI: models, routes, and answers of runs."""
+"""Models, routes and answers of the gateway, mostly with the official client of OpenAI."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
     assert (call.body["temperature"], call.body["metadata"]) == (0.5, {"trace": "7"})
 
 
-async def test_request_to_a_model_is_answered_by_a_run_with_routing_mode_orchestration(serve: Serve) -> None:
+async def test_routing_mode_orchestration_answers_a_request_to_a_model_with_a_run(serve: Serve) -> None:
     async with serve(SUM_PLAN, "It is 3.") as gateway:
         raw_response = await gateway.openai.chat.completions.with_raw_response.create(
             model="large",
@@ -116,7 +116,7 @@ async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serv
     assert (run_response.status_code, run_response.json()["error"]["code"]) == (400, "unsupported_content")
 
 
-async def test_plan_is_a_model_with_inputs_in_the_message_or_metadata(serve: Serve) -> None:
+async def test_model_of_a_plan_takes_its_inputs_from_the_message_or_the_metadata(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE_PLAN}) as gateway:
         create = gateway.openai.chat.completions.create
         message_completion = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
@@ -137,7 +137,7 @@ async def test_plan_is_a_model_with_inputs_in_the_message_or_metadata(serve: Ser
     )
 
 
-async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
+async def test_model_of_an_agent_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
     writer = {"description": "Writes", "objective_template": "Write {what}", "type": "llm"}
     cards = {"agents": {"writer": {**writer, "prompt": "You write. {{x}}"}}}
     (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
@@ -215,7 +215,7 @@ def chat_json(model: str = "small", **fields: Any) -> str:
     return json.dumps(chat_body(model, "x", **fields))
 
 
-async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None:
+async def test_errors_have_the_documented_status_code_and_fields(serve: Serve) -> None:
     expected_errors = {
         ("GET", "/v2", None): (404, "unknown_url"),
         ("DELETE", "/v1/models", None): (405, "method_not_allowed"),

@@ -1,4 +1,4 @@
-"""Requests as known clients send them: a run or a model answers in the format that the client reads."""
+"""Requests that known clients send are answered by a run or a model, in the format that the client reads."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.testing import ANY_NUMBER, step
 from tests.e2e.conftest import calculation, plan_of
-from tests.support.foreign_clients import CLIENT_REQUESTS, EARLIER_RESPONSE_ID, QUESTION, ClientRequest
+from tests.support.foreign_clients import CLIENT_REQUESTS, EARLIER_MESSAGE_ID, QUESTION, ClientRequest
 from tests.support.gateway import Gateway, assert_sequence_numbers_increase, events_of, gateway
 from tests.support.server import LiveServer
 
@@ -35,9 +35,9 @@ async def test_request_of_a_client_is_answered(
     client_gateway: Gateway, client_request: ClientRequest, model: str
 ) -> None:
     body = json.dumps({"model": model, **client_request.body})
-    if EARLIER_RESPONSE_ID in body:
+    if EARLIER_MESSAGE_ID in body:
         earlier_response = (await client_gateway.post("/v1/responses", {"model": "plan/echo", "input": "Hi."})).json()
-        body = body.replace(EARLIER_RESPONSE_ID, earlier_response["output"][0]["id"])
+        body = body.replace(EARLIER_MESSAGE_ID, earlier_response["output"][0]["id"])
     headers = {**client_request.headers, "Content-Type": "application/json"}
     response = await client_gateway.http.post(client_request.path, content=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -77,6 +77,6 @@ def _read_stream(client_request: ClientRequest, text: str) -> str:
     wants_usage = (client_request.body.get("stream_options") or {}).get("include_usage")
     usages = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
     assert len(usages) == (1 if wants_usage else 0)
-    # Usage is in the last chunk, which has no choices.
+    # The last chunk has the usage and no choices.
     assert not wants_usage or chunks[-1]["choices"] == []
     return "".join(choice["delta"].get("content") or "" for choice in choices)

@@ -35,7 +35,7 @@ REPORT_PLAN = plan_of(
 )
 """The plan `report`, which the request examples start."""
 NODE_BY_PATH_END = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
-"""End of the path of an operation -> node that the operation gets."""
+"""End of the path of an operation -> node for which the operation is called."""
 PLAN_RESPONSE = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
     step(json_text(PLAN_RESPONSE), metadata={"purpose": "plan"}, times=ANY_NUMBER),
@@ -44,7 +44,7 @@ SCRIPT = (
 
 
 async def start_turn(gateway: Gateway) -> tuple[str, str]:
-    """Start a turn; return the IDs of its session and of its run, which has a failed node and waits for an answer."""
+    """Start a turn whose run has a failed node and waits for an answer; return the IDs of its session and its run."""
     session = f"s-{uuid4().hex[:8]}"
     message = {"role": "user", "content": '{"number": 21}'}
     body = {"model": "plan/everything", "messages": [message], "session_id": session}
@@ -68,14 +68,14 @@ async def test_request_examples_are_accepted_and_responses_fit_the_schema(serve:
             for method, operation in operations.items()
             for body in example_bodies(operation, document)
         ]
-        # Each example is sent to its own run.
+        # A new run is started for each example.
         problem_lists = await asyncio.gather(
             *(send_example(gateway, method, path, body, document) for path, method, body in examples)
         )
     problems = [
         f"{method} {path}: {each}"
-        for (path, method, _), found_problems in zip(examples, problem_lists, strict=True)
-        for each in found_problems
+        for (path, method, _), problem_list in zip(examples, problem_lists, strict=True)
+        for each in problem_list
     ]
     assert examples
     assert not problems
@@ -117,7 +117,7 @@ async def send_example(gateway: Gateway, method: str, path: str, body: Any, docu
         )
         return [] if sent_names and sent_names | example_names <= documented_names else [response.text]
     if path.endswith("/answer"):
-        # The run waits for an answer, so its stream ends with the question.
+        # The run waits for a person's answer, so the stream of its answer ends with the request to the person.
         return [] if '"finish_reason":"tool_calls"' in response.text and "[DONE]" in response.text else [response.text]
     schema = {**content["application/json"]["schema"], "components": document["components"]}
     example = content["application/json"]["example"]

@@ -19,7 +19,11 @@ CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 
 async def _install_client(folder: Path) -> tuple[str, str]:
-    """Install the client; return the paths of Node.js and of the test program, which has the packages in its folder."""
+    """Install the client, and link its packages into a folder with the test program.
+
+    Returns:
+        The paths of Node.js and of the test program.
+    """
     packages = str(ROOT / "scripts" / "test-packages")
     install = await asyncio.create_subprocess_exec(packages, "openai_client", stdout=PIPE)
     result, _ = await install.communicate()

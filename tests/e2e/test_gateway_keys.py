@@ -1,4 +1,4 @@
-"""Keys of the gateway: visible runs, permissions, and rate limits of a key."""
+"""Keys of the gateway: which runs a key may see and steer, and which limits apply to it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -24,7 +24,7 @@ SUM_PLAN = plan_of(calculation("sum", "1 + 2"), output="{{sum.result}}")
 
 
 class Keys:
-    """The key file of a test. The owners belong to this test only, because the server has the runs of all tests."""
+    """The key file of a test. The names of its owners are unique, because the server has the runs of all tests."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
@@ -55,7 +55,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
     ann_key, bob_key, boss_key = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
     async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as gateway:
 
-        async def list_field(path: str, field: str) -> list[list[str]]:
+        async def list_field_for_each_key(path: str, field: str) -> list[list[str]]:
             """Return a field of the listed items, once for each of the three keys."""
             return [
                 [item[field] for item in (await get(gateway, key, path)).json()["data"]]
@@ -90,8 +90,11 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
             (await post(gateway, bob_key, f"/v1/runs/{run_id}{command}", bodies.get(command, {}))).status_code
             for command in commands
         }
-        sessions = await list_field("/v1/sessions", "session_id")
-        run_lists, inboxes = await list_field("/v1/runs", "run_id"), await list_field("/v1/inbox", "run_id")
+        sessions = await list_field_for_each_key("/v1/sessions", "session_id")
+        run_lists, inboxes = (
+            await list_field_for_each_key("/v1/runs", "run_id"),
+            await list_field_for_each_key("/v1/inbox", "run_id"),
+        )
         response_status = (await get(gateway, ann_key, response_path)).status_code
         session_document = (await get(gateway, ann_key, f"/v1/sessions/{session}")).json()
         boss_response = await post(gateway, boss_key, f"/v1/runs/{run_id}/feedback", {"answer": "yes"})
@@ -127,7 +130,7 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
     async with serve(extra_settings=gateway_settings) as gateway, AsyncExitStack() as stack:
         body = {"plan": APPROVAL_PLAN}
         run_id = (await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
-        # The server does not list these concurrent runs yet.
+        # The server does not yet list runs that were started at the same time, so the gateway must count them.
         concurrent_responses = await asyncio.gather(*(post(gateway, ann_key, "/v1/runs", body) for _ in range(10)))
         further_response = await post(gateway, ann_key, "/v1/runs", body)
         repeated_response = await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")
@@ -168,7 +171,7 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
 
         statuses = await asyncio.gather(*(open_stream() for _ in range(8)))
 
-        async def are_cancelled() -> bool:
+        async def cancel_streamed_runs() -> bool:
             running_runs = (await get(gateway, ann_key, "/v1/runs?status=running")).json()["data"]
             await asyncio.gather(
                 *(post(gateway, ann_key, f"/v1/runs/{each['run_id']}/cancel") for each in running_runs)
@@ -177,7 +180,7 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
             assert len(cancelled_runs) <= 2
             return len(cancelled_runs) == 2
 
-        await eventually(are_cancelled)
+        await eventually(cancel_streamed_runs)
     assert sorted(statuses) == [200] * 2 + [429] * 6
 
 
@@ -191,7 +194,7 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
     write_node = {"id": "w", "tool": "write_file", "arguments": {"path": "a.txt", "content": "of ann"}}
     plan = {"plan": 1, "nodes": [write_node, child], "output": "{{sub.result}}"}
 
-    async def run_to_end(gateway: Gateway, key: str, plan: Any) -> Any:
+    async def run_until_end(gateway: Gateway, key: str, plan: Any) -> Any:
         run_id = (await post(gateway, key, "/v1/runs", {"plan": plan})).json()["run_id"]
 
         async def has_ended() -> bool:
@@ -201,9 +204,9 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
         return (await get(gateway, key, f"/v1/runs/{run_id}")).json()
 
     async with serve(extra_settings={"api_keys": keys.path, "files_root": root}) as gateway:
-        ann_run, bob_run = await run_to_end(gateway, ann_key, plan), await run_to_end(gateway, bob_key, read_plan)
+        ann_run, bob_run = await run_until_end(gateway, ann_key, plan), await run_until_end(gateway, bob_key, read_plan)
     async with serve(extra_settings={"api_keys": keys.path}) as gateway:
-        run_without_root = await run_to_end(gateway, ann_key, read_plan)
+        run_without_root = await run_until_end(gateway, ann_key, read_plan)
     assert (ann_run["status"], ann_run["output"]) == ("completed", "of ann")
     assert (root / keys.owner("ann") / "a.txt").read_text() == "of ann"
     assert "There is no file 'a.txt'" in bob_run["nodes"]["r"]["error"]["message"]
@@ -214,7 +217,7 @@ def _assigned_approval(name: str, assignee: str) -> dict[str, Any]:
     return {"id": name, "human": {"type": "APPROVAL", "prompt": f"Is {name} right?", "assignee": assignee}}
 
 
-async def test_assigned_request_is_answered_by_the_assignee_or_an_owner_with_scope_operate(
+async def test_only_the_assignee_or_the_run_owner_with_scope_operate_may_answer_an_assigned_request(
     serve: Serve, tmp_path: Path
 ) -> None:
     keys = Keys(tmp_path)

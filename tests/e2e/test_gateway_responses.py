@@ -1,4 +1,4 @@
-"""The Responses API of the gateway with the official client: complete, background and streamed responses; questions."""
+"""The Responses API of the gateway with OpenAI's client: complete, background and streamed responses, and questions."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) ->
         async with gateway.openai.responses.stream(model="plan/chain", input="{}") as helper:
             final_response = await helper.get_final_response()
     kinds = [event.type for event in events]
-    # The helper of the JavaScript client drops the started item when a response without output follows.
+    # After `response.in_progress`, which has no output, the helper of the JavaScript client would drop a started item.
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == '{"more": 6}'
@@ -104,7 +104,7 @@ async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_ans
             "call_id": function_call.call_id,
             "output": '{"approved": true}',
         }
-        # The client sends the whole conversation, or only the new messages.
+        # The answer is sent with the whole conversation, and then again as the only new message.
         conversation: list[Any] = [{"role": "user", "content": "{}"}, function_call.model_dump(), call_output]
         conversation_response = await create(model="plan/asking", input=conversation)
         message_response = await create(
@@ -118,7 +118,7 @@ async def test_question_is_a_function_call_and_the_output_of_the_call_is_the_ans
     assert (conversation_response.output_text, message_response.output_text) == ("true", "true")
 
 
-async def test_response_with_previous_id_gets_the_earlier_conversation(serve: Serve) -> None:
+async def test_request_with_previous_response_id_gets_the_earlier_conversation(serve: Serve) -> None:
     async with serve(*[SUM_PLAN, "It is 3."] * 4) as gateway:
         create = gateway.openai.responses.create
         first_response = await create(model="profile/plan", input="How much is 1 + 2?")
@@ -163,7 +163,10 @@ async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> N
     answer_text = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
     answer = slow(
-        json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
+        json_text({"answer": answer_text, "missing": []}),
+        chunk_characters=8,
+        held_after_chunks=5,
+        release_event=release_event,
     )
     async with serve(plan, answer) as gateway:
         stream = await gateway.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
@@ -191,7 +194,7 @@ class Person(BaseModel):
 PERSON_PLAN = plan_of(calculation("age", "15 * 2"), output={"name": "Ann", "age": "{{age.result}}"})
 
 
-async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) -> None:
+async def test_structured_answer_matches_its_schema_in_both_apis(serve: Serve) -> None:
     plan, answer = json_text({"nodes": [calculation("age", "15 * 2")]}), {"name": "Ann", "age": 30}
     messages: list[Any] = [{"role": "user", "content": "{}"}]
     schema = {"name": "final", "parameters": Person.model_json_schema()}

@@ -113,7 +113,7 @@ async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> No
 
 async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
     release_event = asyncio.Event()
-    slow_response = text("Done.", pace=Pace(held_after=0, release_event=release_event))
+    slow_response = text("Done.", pace=Pace(held_after_chunks=0, release_event=release_event))
     async with (
         serve(slow_response, heartbeat_s=0.05) as gateway,
         gateway.http.stream("POST", CHAT, json=stream_body("small", "Wait.")) as response,
@@ -275,7 +275,10 @@ async def test_stream_continues_in_the_middle_of_an_answer(serve: Serve) -> None
     answer_text = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
     slow_answer = slow(
-        json_text({"answer": answer_text, "missing": []}), characters=8, held_after=5, release_event=release_event
+        json_text({"answer": answer_text, "missing": []}),
+        chunk_characters=8,
+        held_after_chunks=5,
+        release_event=release_event,
     )
     request = stream_body("profile/plan", "What is the weather?")
     async with serve(plan, slow_answer) as gateway:

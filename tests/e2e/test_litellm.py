@@ -162,7 +162,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     plan = plan_text(first_node, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
     node_end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
     steps = (
-        slow(text(plan), characters=8, held_after=-(-node_end // 8), release_event=release_event),
+        slow(text(plan), chunk_characters=8, held_after_chunks=-(-node_end // 8), release_event=release_event),
         tool_calls(("echo", {"text": "one"}), ("echo", {"text": "two"})),
         text("Two mails."),
         text("You have two mails."),

@@ -134,14 +134,14 @@ MODEL_STEPS = (
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
     # The second attempt of a plan after a broken stream, and the repair; their calls would match the next steps too.
     step(
-        slow(text(plan_text(_LOOK, _SUM, call("last", "fly"))), characters=_CHUNK_CHARACTERS, each_s=0.02),
+        slow(text(plan_text(_LOOK, _SUM, call("last", "fly"))), chunk_characters=_CHUNK_CHARACTERS, each_s=0.02),
         last="Your last answer ended",
         times=ANY_NUMBER,
     ),
     step(
         slow(
             text(_PLAN_WITH_MISSING_NODE),
-            characters=_CHUNK_CHARACTERS,
+            chunk_characters=_CHUNK_CHARACTERS,
             each_s=0.05,
             cut_after=_CHUNKS_WITH_FIRST_NODE + 10,
         ),
@@ -152,7 +152,7 @@ MODEL_STEPS = (
     step(
         slow(
             text(plan_text(_SUM, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
-            characters=_CHUNK_CHARACTERS,
+            chunk_characters=_CHUNK_CHARACTERS,
             each_s=0.02,
         ),
         text="Look it up.",

@@ -16,8 +16,8 @@ WEATHER: Mapping[str, Any] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
 }
 QUESTION = "What is 1 + 2?"
-EARLIER_RESPONSE_ID = "msg_run-1"
-"""Placeholder for the ID of an earlier response."""
+EARLIER_MESSAGE_ID = "msg_run-1"
+"""Placeholder for the ID of the message in an earlier response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _answer_item(*, logprobs: bool = False, **fields: object) -> dict[str, Any]:
     content_part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
     if logprobs:
         content_part["logprobs"] = []
-    return {"type": "message", "id": EARLIER_RESPONSE_ID, "role": "assistant", "content": [content_part], **fields}
+    return {"type": "message", "id": EARLIER_MESSAGE_ID, "role": "assistant", "content": [content_part], **fields}
 
 
 _RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"

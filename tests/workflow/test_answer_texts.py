@@ -30,7 +30,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     answer = json_text({"answer": ANSWER_TEXT, "missing": []})
     script = (
         plan_text(call("one", "echo", weather="rain")),
-        slow(answer, characters=CHUNK_CHARACTERS, held_after=6, release_event=gate),
+        slow(answer, chunk_characters=CHUNK_CHARACTERS, held_after_chunks=6, release_event=gate),
     )
     async with serve_script(*script) as (_, runs):
         token_streams = token_streams_of(client)
@@ -85,7 +85,12 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
     script = (
         plan_text(call("one", "echo", weather="rain")),
         slow(
-            text(ANSWER_TEXT), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, release_event=gate
+            text(ANSWER_TEXT),
+            chunk_characters=CHUNK_CHARACTERS,
+            held_after_chunks=4,
+            cut_after=5,
+            cut=Cut.RESET,
+            release_event=gate,
         ),
         text(second_answer),
     )
@@ -108,7 +113,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
 
 async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: ServeScript) -> None:
     plan = plan_text(call("one", "echo", weather="rain"))
-    answer = slow(text(ANSWER_TEXT), characters=CHUNK_CHARACTERS, each_s=0.05)
+    answer = slow(text(ANSWER_TEXT), chunk_characters=CHUNK_CHARACTERS, each_s=0.05)
     event_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):

@@ -316,7 +316,12 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: ServeScript
     gate = asyncio.Event()
     script = (
         plan_text(call("one", "echo", text="rain")),
-        slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, release_event=gate),
+        slow(
+            json_text({"answer": answer_text, "missing": []}),
+            chunk_characters=7,
+            held_after_chunks=6,
+            release_event=gate,
+        ),
     )
     async with serve_script(*script) as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo"))

@@ -68,7 +68,7 @@ def answer_with_missing_parts(content: str, *missing: str) -> str:
 
 async def test_large_answer_in_a_response_format_is_the_output(serve_script: ServeScript) -> None:
     content = "long " * 60_000
-    answer = slow(text(answer_with_missing_parts(content, "more")), characters=4_000)
+    answer = slow(text(answer_with_missing_parts(content, "more")), chunk_characters=4_000)
     async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "More.", "echo"))
         document = await document_of(handle)

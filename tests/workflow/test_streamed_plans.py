@@ -32,7 +32,9 @@ _CLOCK_DIFFERENCE_S = 0.01
 def interrupted_answer(content: str, *, last_text: str) -> Any:
     """Return an answer whose stream ends with the chunk that contains the end of `last_text`."""
     end_index = content.index(last_text) + len(last_text)
-    return slow(text(content), characters=CHUNK_CHARACTERS, cut_after=-(-end_index // CHUNK_CHARACTERS), each_s=0.01)
+    return slow(
+        text(content), chunk_characters=CHUNK_CHARACTERS, cut_after=-(-end_index // CHUNK_CHARACTERS), each_s=0.01
+    )
 
 
 def node_ids_of(document: Document) -> Sequence[str]:
@@ -234,7 +236,11 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_interval(serve_scr
     plan = plan_text(*[call(node_id, "echo") for node_id in node_ids], title="t" * 40)
     last_chunk = -(-plan.index("]") // CHUNK_CHARACTERS)
     paced_answer = slow(
-        text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=last_chunk + 1, release_event=gate
+        text(plan),
+        chunk_characters=CHUNK_CHARACTERS,
+        each_s=0.005,
+        held_after_chunks=last_chunk + 1,
+        release_event=gate,
     )
     async with serve_script(paced_answer, "Done.") as (_, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Look.", "echo"))

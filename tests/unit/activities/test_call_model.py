@@ -226,7 +226,7 @@ async def _stream_call(server: ModelServer, request: dict[str, Any], **info: Any
 
 async def test_text_is_sent_with_the_first_piece_and_then_at_intervals() -> None:
     words = "Oslo has rain today. " * 300
-    async with ModelServer(slow(text(words), characters=2)) as server:
+    async with ModelServer(slow(text(words), chunk_characters=2)) as server:
         response, texts = await _stream_call(
             server, request_json(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
         )
@@ -242,7 +242,7 @@ async def test_text_is_sent_with_the_first_piece_and_then_at_intervals() -> None
 async def test_streamed_field_of_json_output_is_sent_as_plain_text() -> None:
     output = OutputSchema("answer", {"type": "object"}, is_enforced=False)
     call = ModelCall((user("?"),), output=output)
-    async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
+    async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), chunk_characters=14)) as server:
         response, heartbeat_texts = await _stream_call(
             server, request_to_json(ModelRequest(call, streamed_field="answer"))
         )

@@ -209,7 +209,7 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
         return f"It is {number}." + "x" * 10_000
 
     def answer_of(number: int) -> Completion:
-        tokens, pace = Tokens(number, number), Pace(characters=500)
+        tokens, pace = Tokens(number, number), Pace(chunk_characters=500)
         return text(answer_text(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
 
     async def check_answer(client: ModelClient, number: int) -> None:

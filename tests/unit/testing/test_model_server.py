@@ -316,7 +316,7 @@ def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> Non
 
 async def test_times_of_streamed_pieces_are_recorded() -> None:
     release_event = asyncio.Event()
-    held_stream = slow(text("abcdefghij"), characters=4, held_after=2, release_event=release_event)
+    held_stream = slow(text("abcdefghij"), chunk_characters=4, held_after_chunks=2, release_event=release_event)
     async with ModelServer("whole", held_stream) as server:
         await post_chat(server)
         request = asyncio.create_task(post_chat(server, stream=True))
