@@ -43,8 +43,9 @@ def expected_rows(director: str) -> list[str]:
 async def test_demo_without_a_terminal_answers_its_request(commands_with_private_server: CommandLine) -> None:
     program = await program_of_demo()
     load_result = await commands_with_private_server("entities", "load", PARTIES)
+    assert load_result.code == 0, load_result.stderr
     result = await wait_for_exit(await commands_with_private_server.start(program=program))
-    assert (load_result.code, result.code, result.stderr) == (0, 0, "")
+    assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(SECOND_PROCESS_ANSWERS)]) == 1
     assert rows_of(result.stdout) == expected_rows("Maria García (ES)")
@@ -54,7 +55,8 @@ async def test_demo_continues_after_an_answer_from_a_second_terminal(
     commands_with_private_server: CommandLine,
 ) -> None:
     program = await program_of_demo()
-    await commands_with_private_server("entities", "load", PARTIES)
+    load_result = await commands_with_private_server("entities", "load", PARTIES)
+    assert load_result.code == 0, load_result.stderr
     demo = asyncio.create_task(commands_with_private_server.run_on_terminal(program=program))
     requests: list[dict[str, Any]] = []
 
