@@ -39,7 +39,13 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
 from dagwright.protocol.commands import is_expected_report, note_unknown_signal, read_sub_plan_report
 from dagwright.protocol.compact_documents import closing_document, compact_document, map_batch_document
-from dagwright.protocol.documents import RunFacts, counted_result_document, error_json, listed_requests, result_document
+from dagwright.protocol.documents import (
+    RunFacts,
+    error_json,
+    listed_requests,
+    result_document,
+    result_document_with_counts,
+)
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_messages import MapBatchInput, next_map_batch_input
 from dagwright.protocol.map_batch_runs import start_map_batch, with_items
@@ -254,7 +260,7 @@ class PlanWorkflow(Steerable):
             state,
             refs,
             notes=self._notes.entries,
-            omitted_notes=self._notes.omitted,
+            omitted_notes=self._notes.omitted_count,
             deadline_s=changed_deadline(self._engine.scheduler, run_input),
         )
         return pydantic_core.to_json(run_input_to_json(replace(run_input, snapshot=snapshot, notes=())))
@@ -400,7 +406,7 @@ class PlanWorkflow(Steerable):
         """Return the result document with counts in place of the nodes."""
         if self._engine is None:
             return self._document()
-        return counted_result_document(self._engine.scheduler, self._facts(), status=self._status)
+        return result_document_with_counts(self._engine.scheduler, self._facts(), status=self._status)
 
     def _facts(self) -> RunFacts:
         info = workflow.info()
@@ -408,7 +414,7 @@ class PlanWorkflow(Steerable):
         return RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
 
     def _compact(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        return compact_document(document, steps=self._written_node_count())
+        return compact_document(document, node_count=self._written_node_count())
 
     def _written_node_count(self) -> int:
         return self._engine.scheduler.plan.written_count if self._engine is not None else 0

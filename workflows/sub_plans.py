@@ -37,7 +37,7 @@ from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_messages import next_map_batch_input
 from dagwright.protocol.map_batch_runs import concurrency_message, map_batch_concurrency, map_batch_run_input
 from dagwright.protocol.messages import MessageInvalid, Parent, ParentSession, SubPlanEnd
-from dagwright.protocol.outcomes import ResultInvalid, found_sub_plan_ends, read_sub_plan_end, sub_plan_failure
+from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_ends_from_payload, sub_plan_failure
 from dagwright.protocol.run_attributes import STATE, TITLE, attributes_at_start
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.protocol.run_labels import keyword, task_summary
@@ -254,7 +254,7 @@ class SubPlans:
         """
         try:
             payload = await find_ended_runs(list(calls))
-            return found_sub_plan_ends(payload.payload, calls)
+            return sub_plan_ends_from_payload(payload.payload, calls)
         except (ActivityError, MessageInvalid):
             # The next poll may succeed.
             return []

@@ -12,7 +12,7 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import problems_of_inputs
-from dagwright.plans.posted import PostedPlan, read_posted_plan
+from dagwright.plans.posted_plans import PostedPlan, read_posted_plan
 from dagwright.plans.preparation import (
     check_plan,
     prepare_plan,

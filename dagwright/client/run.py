@@ -38,7 +38,7 @@ from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.executions import RunClosed
 from dagwright.history.run_view import RunView
 from dagwright.plans.drawing import Drawing
-from dagwright.plans.posted import PostedPlan
+from dagwright.plans.posted_plans import PostedPlan
 
 
 class Limits(TypedDict, total=False):

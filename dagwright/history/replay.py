@@ -61,8 +61,8 @@ from dagwright.protocol.outcomes import (
     apply_loading_failure,
     apply_result,
     apply_sub_plan_end,
-    found_sub_plan_ends,
     store_wait_of,
+    sub_plan_ends_from_payload,
 )
 from dagwright.protocol.ready_calls import is_workflow_call, needs_loading, next_call
 from dagwright.protocol.run_input import RunInput
@@ -522,7 +522,7 @@ class HistoryReplay:
             if (snapshot := self._start_data.snapshot) is not None:
                 self._restore(snapshot)
         elif activity_id == wire.ID_FIND_ENDED and self.scheduler is not None:
-            for end in found_sub_plan_ends(payload, self._children):
+            for end in sub_plan_ends_from_payload(payload, self._children):
                 apply_sub_plan_end(self.scheduler, end, at=at)
         elif self._end_call_batch(activity_id, payload, at):
             return

@@ -54,7 +54,7 @@ class DrawnNode:
 
     @property
     def counts(self) -> str:
-        """Ended and known items of a map, such as `12/20`; empty if no item is known."""
+        """Number of ended items / number of known items of a map, such as `12/20`; empty if no item is known."""
         total = sum(self.item_counts.values())
         ended = sum(count for status, count in self.item_counts.items() if NodeStatus(status).is_final)
         return f"{ended:,}/{total:,}" if total else ""
@@ -78,7 +78,7 @@ class Drawing:
 
     @property
     def shows_run(self) -> bool:
-        """Whether the drawing shows states."""
+        """Whether the drawing shows a run, and so states."""
         return self.status is not None
 
     def to_svg(self) -> str:

@@ -8,7 +8,7 @@ from html import escape
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.text import one_line
 
-_UNSAFE = re.compile(
+_UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 """Control characters, lone surrogates, and characters that are invisible or change the direction of a text."""
@@ -30,11 +30,11 @@ MARKS: Mapping[NodeStatus, tuple[str, str]] = {
 
 def single_line(text: str) -> str:
     """Return a text on one line, with a visible mark for each character that would hide or reorder other characters."""
-    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
+    return _UNSAFE_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
 
 
 def shorten_line(text: str, columns: int) -> str:
-    """Return a text on one line of at most `columns` columns; the middle of a longer text is omitted."""
+    """Return a text on one line of at most `columns` columns; the middle of a longer text is replaced by `…`."""
     line = single_line(text)
     if text_columns(line) <= columns:
         return line
@@ -61,4 +61,4 @@ def _first_columns(text: str, columns: int) -> str:
 
 def escape_markup(text: str) -> str:
     """Escape a text for HTML or SVG, within an element or a quoted attribute."""
-    return escape(_UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)
+    return escape(_UNSAFE_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)

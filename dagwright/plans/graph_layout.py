@@ -1,8 +1,8 @@
 """Layered layout of a graph from left to right, with few crossings and no edge through a box. Pure.
 
-The layer of a node is the length of the longest path to it from a node without dependencies. A longer edge has a
-waypoint in each layer that it crosses. Waypoints are ordered and placed like nodes. Edges from the same node share
-waypoints.
+The layer of a node is the length of the longest path to it from a node without dependencies. An edge over several
+layers has a waypoint in each layer between its ends. Waypoints are ordered and placed like nodes. Edges from the same
+node share waypoints.
 """
 
 from bisect import bisect_right, insort
@@ -34,8 +34,8 @@ class Box:
     y: float = 0.0
 
     @property
-    def middle(self) -> float:
-        """Vertical middle."""
+    def vertical_centre(self) -> float:
+        """Y coordinate of the centre."""
         return self.y + self.height / 2
 
 
@@ -101,8 +101,8 @@ def layout_graph(
     graph = _with_waypoints(_layers(len(sizes), [*distinct_edges, *invisible_edges]), distinct_edges)
     graph.orders = _order_layers(graph)
     heights = [box.height for box in sizes] + [0.0] * (len(graph.layer_of) - len(sizes))
-    middles = _vertical_centres(graph, heights, node_count=len(sizes))
-    return _assemble(graph, sizes, middles)
+    centres = _vertical_centres(graph, heights, node_count=len(sizes))
+    return _assemble(graph, sizes, centres)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -219,26 +219,26 @@ def _crossings(graph: _LayeredGraph, orders: Sequence[Sequence[int]]) -> int:
 
 
 def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, node_count: int) -> list[float]:
-    """Return the vertical middle of each vertex: near its neighbours, in the order of its layer, without overlap."""
+    """Return the vertical centre of each vertex: near its neighbours, in the order of its layer, without overlap."""
     offsets = [_offsets(order, heights, node_count=node_count) for order in graph.orders]
-    middles = [0.0] * len(graph.layer_of)
+    centres = [0.0] * len(graph.layer_of)
     for order, offset in zip(graph.orders, offsets, strict=True):
         for vertex, distance in zip(order, offset, strict=True):
-            middles[vertex] = distance - offset[-1] / 2
-    weights = [1.0 if vertex < node_count else _WAYPOINT_WEIGHT for vertex in range(len(middles))]
+            centres[vertex] = distance - offset[-1] / 2
+    weights = [1.0 if vertex < node_count else _WAYPOINT_WEIGHT for vertex in range(len(centres))]
     for pass_number in range(_STRAIGHTENING_PASSES):
         uses_both_sides = pass_number >= _STRAIGHTENING_PASSES - 2
         for index in range(len(graph.orders)) if pass_number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
             forward = None if uses_both_sides else pass_number % 2 == 0
             preferred_positions = [
-                _preferred_position(graph, vertex, middles, weights, forward=forward) for vertex in order
+                _preferred_position(graph, vertex, centres, weights, forward=forward) for vertex in order
             ]
-            centres = _separate(preferred_positions, offsets[index], [weights[vertex] for vertex in order])
-            for vertex, centre in zip(order, centres, strict=True):
-                middles[vertex] = centre
-    top = min((middles[vertex] - heights[vertex] / 2 for vertex in range(len(middles))), default=0.0)
-    return [middle - top for middle in middles]
+            new_centres = _separate(preferred_positions, offsets[index], [weights[vertex] for vertex in order])
+            for vertex, centre in zip(order, new_centres, strict=True):
+                centres[vertex] = centre
+    top = min((centres[vertex] - heights[vertex] / 2 for vertex in range(len(centres))), default=0.0)
+    return [centre - top for centre in centres]
 
 
 def _offsets(order: Sequence[int], heights: Sequence[float], *, node_count: int) -> list[float]:
@@ -251,7 +251,7 @@ def _offsets(order: Sequence[int], heights: Sequence[float], *, node_count: int)
 
 
 def _preferred_position(
-    graph: _LayeredGraph, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
+    graph: _LayeredGraph, vertex: int, centres: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
     """Return the weighted mean position of the predecessors, or of the successors if `forward` is false.
 
@@ -263,9 +263,9 @@ def _preferred_position(
     )
     neighbours_of_vertex = neighbours_of_vertex or (*graph.predecessors[vertex], *graph.successors[vertex])
     if not neighbours_of_vertex:
-        return middles[vertex]
+        return centres[vertex]
     total = sum(weights[neighbour] for neighbour in neighbours_of_vertex)
-    return sum(middles[neighbour] * weights[neighbour] for neighbour in neighbours_of_vertex) / total
+    return sum(centres[neighbour] * weights[neighbour] for neighbour in neighbours_of_vertex) / total
 
 
 def _separate(preferred_positions: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -287,21 +287,21 @@ def _separate(preferred_positions: Sequence[float], offsets: Sequence[float], we
     return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
 
 
-def _assemble(graph: _LayeredGraph, sizes: Sequence[Box], middles: Sequence[float]) -> Layout:
+def _assemble(graph: _LayeredGraph, sizes: Sequence[Box], centres: Sequence[float]) -> Layout:
     widths = [
         max((sizes[vertex].width for vertex in order if vertex < len(sizes)), default=0.0) for order in graph.orders
     ]
     lefts = [0.0, *accumulate(width + _LAYER_GAP for width in widths)][: len(widths)]
     boxes = [
-        Box(widths[layer], size.height, lefts[layer], middles[vertex] - size.height / 2)
+        Box(widths[layer], size.height, lefts[layer], centres[vertex] - size.height / 2)
         for vertex, (size, layer) in enumerate(zip(sizes, graph.layer_of, strict=False))
     ]
     routes = [
-        Route(source, target, _points(path, graph.layer_of, lefts, widths, middles))
+        Route(source, target, _points(path, graph.layer_of, lefts, widths, centres))
         for (source, target), path in graph.paths.items()
     ]
     height = max((box.y + box.height for box in boxes), default=0.0)
-    height = max([height, *middles])
+    height = max([height, *centres])
     return Layout(boxes, routes, lefts[-1] + widths[-1] if lefts else 0.0, height)
 
 
@@ -310,13 +310,13 @@ def _points(
     layer_of: Sequence[int],
     lefts: Sequence[float],
     widths: Sequence[float],
-    middles: Sequence[float],
+    centres: Sequence[float],
 ) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     for number, vertex in enumerate(path):
         layer = layer_of[vertex]
         if number:
-            points.append((lefts[layer], middles[vertex]))
+            points.append((lefts[layer], centres[vertex]))
         if number < len(path) - 1:
-            points.append((lefts[layer] + widths[layer], middles[vertex]))
+            points.append((lefts[layer] + widths[layer], centres[vertex]))
     return points

@@ -44,7 +44,7 @@ class Handle(Operand, Generic[T_co]):
             owner: the plan, compared by identity.
             schema: schema of the value, as far as it is known.
             source: for an item or index, the handle of its list, if it is known.
-            input_path: path into an input, which only conditions can read.
+            input_path: path of a part of an input. Only conditions can read such a part.
         """
         self._reference = reference
         self._owner = owner
@@ -95,7 +95,7 @@ class Handle(Operand, Generic[T_co]):
         return Handle(self._with_step(step), owner=self._owner, schema=part, source=self._source)
 
     def query(self, query: str) -> "Handle[list[Any]]":
-        """Return the handle of the matches of an RFC 9535 query in the value, such as `[*].gross`: a list.
+        """Return the handle of a list: the matches of an RFC 9535 query in the value, such as `[*].gross`.
 
         Raises:
             PlanInvalid: the query is invalid.
@@ -121,7 +121,7 @@ class Handle(Operand, Generic[T_co]):
         return replace(reference, path=(*reference.path, step))
 
     def cel(self) -> str:
-        """Return the text of the value in a condition.
+        """Return the CEL text with which a condition reads the value.
 
         Raises:
             TypeError: conditions cannot read the value.

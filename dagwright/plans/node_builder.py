@@ -65,7 +65,7 @@ class NodeBuilder:
         """Return a node in the plan format, and its handle.
 
         Args:
-            fields: further fields of the node.
+            fields: fields of the node in addition to the work, the arguments and the options.
 
         Raises:
             PlanInvalid: a field, an argument or a handle is invalid.
@@ -172,7 +172,7 @@ def inspect_added_node(
             for problem in value_problems
         ),
     ]
-    # The checks of handles come first: their messages name the handle.
+    # Of several problems of a value, keep the first: problems of handles come first, because they name the handle.
     return inspection, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
 
 
@@ -224,8 +224,8 @@ def problem_of_option(
         parameters: parameters of the tool, or inputs of the sub-plan.
         arguments: names in the `arguments` option, which are unambiguous.
     """
-    given_names = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
-    name = next((name for name in given_names if name in parameters and name not in arguments), None)
+    passed_options = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
+    name = next((name for name in passed_options if name in parameters and name not in arguments), None)
     if name is None:
         return None
     message = f"{name!r} is an option of the node, and also an argument"

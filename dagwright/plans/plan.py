@@ -302,7 +302,8 @@ class Plan:
             type: a Python type, such as `int` or `list[str]`, or the name of a JSON type.
             prompt: question to a person if the value is missing.
             default: value if none is given.
-            schema: JSON Schema in addition to, or instead of, the type: `{"minimum": 0}`.
+            schema: JSON Schema that is added to the type, such as `{"minimum": 0}`; if it has a `type`, it replaces the
+                type.
 
         Raises:
             PlanInvalid: the name is invalid or already used, the default has another type, the schema is invalid, or
@@ -406,10 +407,10 @@ class Plan:
     ) -> NodeHandle[Any]:
         """Add a node, and return its handle, a placeholder for its result.
 
-        All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects
-        and f-strings with handles. Names and types are checked when the program builds the
-        plan, because Python's types cannot express "this parameter's type, or a handle". With `call`, type checkers
-        check the arguments.
+        Keywords that are not listed below are arguments of the tool, or inputs of the sub-plan: values, handles, or
+        lists, objects and f-strings with handles. Names and types are checked when the program builds the plan, because
+        Python's types cannot express "this parameter's type, or a handle". With `call`, type checkers check the
+        arguments.
 
         Args:
             target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a
@@ -428,15 +429,15 @@ class Plan:
             on_error: effect of a failure on dependents: `block`, `skip`, `ask`, or `{"value": ...}`.
             approval: `required` requests the approval of a person first; `ask_human(...)` configures the request.
             priority: from 1 (first) to 5.
-            effects: `idempotent` declares a call idempotent whose effects depend on its arguments.
+            effects: `idempotent` declares this call idempotent, for tools whose effects depend on the arguments.
             cache: how long the result of an identical call may be reused; `off` disables the cache.
             metadata: additional data of the node, for programs.
-            arguments: arguments whose names are options of this method.
-            more_arguments: all other arguments.
+            arguments: arguments of the tool that have the name of an option of this method.
+            more_arguments: all other arguments of the tool.
 
         Raises:
             PlanInvalid: a name, a value or a handle is invalid; for an unknown name, the hint is the most similar name.
-            TypeError: the function is not a tool, or a value is not allowed there.
+            TypeError: the function is not a tool, or a value has the wrong type.
             ToolLoadError: another tool of the plan has the name of the function.
         """
         options = NodeOptions(
@@ -500,7 +501,8 @@ class Plan:
 
         Args:
             objective: task of the agent; it may contain handles.
-            agent: name of an agent that the run knows; not allowed with `prompt` to `feedback_policy`.
+            agent: name of an agent that the run knows. The arguments from `prompt` to `feedback_policy` define a new
+                agent instead.
             prompt: instructions of a new agent, which belongs to this plan.
             tools: functions with `@tool`, or names of tools.
             max_turns: maximum number of model calls.

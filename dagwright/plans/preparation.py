@@ -156,7 +156,7 @@ def unknown_tools(
 ) -> list[str]:
     """Return the tools of a plan and its sub-plans that are not among `tools`, in the order of their nodes.
 
-    An unknown agent is returned under two names: as a tool of its own name, and with `AGENT_PREFIX`.
+    An unknown agent is returned as two names: its own name, and its name with `AGENT_PREFIX`.
 
     Raises:
         PlanInvalid: the plan has other problems.
@@ -216,16 +216,17 @@ def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
 
 
 def unused_input_problems(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
-    """Return a problem for each input name that the plan neither declares nor reads; of many names, only the first."""
+    """Return a problem for each of the first unused input names, which the plan neither declares nor reads."""
     unused = unused_names(checked, names)
     used_inputs = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
     return unknown_input_problems(unused, used_inputs)
 
 
 def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -> list[Problem]:
-    """Return a problem for each name that is not an input of the plan; of many names, only the first.
+    """Return a problem for each of the first unknown input names.
 
     Args:
+        names: names that are not inputs of the plan.
         known_names: names of the inputs, for hints.
     """
     hints = NameHints(HINT_BUDGET)
@@ -245,7 +246,7 @@ def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
     """Return a note for each session name that the plan does not use.
 
     Args:
-        names: given session names, without `@`.
+        names: session names in the context of the plan, without `@`.
     """
     used_names = list(dict.fromkeys(_session_names(checked.document)))
     names_text = (
@@ -289,7 +290,7 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
     """Return a problem for each missing input and for each invalid input value.
 
     Args:
-        given_names: names of the given inputs, including those with unknown values.
+        given_names: names of the inputs that will have a value, even if the value is not known yet.
     """
     missing_problems = problems_of_missing_inputs(checked.inputs, dict.fromkeys(given_names))
     if missing_problems:

@@ -138,7 +138,7 @@ class PublishedTemplates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _File:
+class _ParsedFile:
     """A parsed file, and the stamps of all files that it includes."""
 
     stamps: Mapping[Path, FileStamp]
@@ -158,7 +158,7 @@ class TemplateFolder:
 
     Args:
         folder: each `.json`, `.yaml` or `.yml` file directly in the folder is a template. Subfolders and files whose
-            names start with a dot are ignored, so they can have the files of sub-plans.
+            names start with a dot are ignored, so they can contain the files of sub-plans.
         tools: tools that plans are checked with.
     """
 
@@ -166,7 +166,7 @@ class TemplateFolder:
         self._folder = folder
         self._tools = tools
         self._lock = threading.Lock()
-        self._files: dict[Path, _File] = {}
+        self._files: dict[Path, _ParsedFile] = {}
         self._published = PublishedTemplates({}, {})
 
     def read(self) -> PublishedTemplates:
@@ -186,7 +186,7 @@ class TemplateFolder:
                 self._publish(_collect_templates(files))
             return self._published
 
-    def _current_file(self, path: Path) -> _File:
+    def _current_file(self, path: Path) -> _ParsedFile:
         cached_file = self._files.get(path)
         return cached_file if cached_file is not None and cached_file.is_current else _read_file(path, self._tools)
 
@@ -210,7 +210,7 @@ def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
     return template_folder
 
 
-def _collect_templates(files: Mapping[Path, _File]) -> PublishedTemplates:
+def _collect_templates(files: Mapping[Path, _ParsedFile]) -> PublishedTemplates:
     """Return templates and problems by name; for several files with the same name, the first file is used."""
     templates: dict[str, Template] = {}
     problems: dict[str, list[str]] = {}
@@ -233,20 +233,22 @@ def _files_in(folder: Path) -> list[Path]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         reason = error.strerror or str(error)
-        raise TemplatesUnreadable(f"the folder of plans, {folder}, cannot be read: {reason}") from None
+        raise TemplatesUnreadable(f"the template folder {folder} cannot be read: {reason}") from None
     files = [path for path in entries if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(".")]
     if not files:
-        raise TemplatesUnreadable(f"the folder of plans, {folder}, has no file that ends with {', '.join(_SUFFIXES)}")
+        raise TemplatesUnreadable(f"the template folder {folder} has no file that ends with {', '.join(_SUFFIXES)}")
     return files
 
 
-def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
+def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _ParsedFile:
     # The stamp is read before the file, so that a concurrent change is detected.
     stamps: dict[Path, FileStamp] = {path: stamp_of(path)}
     try:
-        return _File(stamps, _load_template(path, tools, stamps), [])
+        return _ParsedFile(stamps, _load_template(path, tools, stamps), [])
     except PlanInvalid as invalid:
-        return _File(stamps, None, [_with_relative_paths(line, path, stamps) for line in _problem_lines(path, invalid)])
+        return _ParsedFile(
+            stamps, None, [_with_relative_paths(line, path, stamps) for line in _problem_lines(path, invalid)]
+        )
 
 
 def _with_relative_paths(line: str, path: Path, read_files: Iterable[Path]) -> str:

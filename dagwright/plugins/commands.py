@@ -1,6 +1,6 @@
 """Commands of an application: options, output, and errors with an exit code."""
 
-from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.command_dispatch import call_command
 from dagwright.interfaces.cli.error_boundary import end_process, run_guarded
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line
@@ -18,7 +18,7 @@ __all__ = [
     "Json",
     "NoColor",
     "Output",
-    "call",
+    "call_command",
     "end_process",
     "end_process_at_once",
     "exit_code_of",

@@ -1,4 +1,4 @@
-"""Background processes of an application in the state folder, and the private files that describe them."""
+"""Background processes of an application, and the private files in the state folder that describe them."""
 
 from dagwright.server.binary import print_progress
 from dagwright.server.daemon import Daemon

@@ -33,7 +33,7 @@ def drain_s(remaining_s: float, *, limit_s: float | None) -> float:
     return max(0.0, min(remaining_s, limit_s - grace_s(limit_s)))
 
 
-class WritesInFlight:
+class WriteCallCounter:
     """Thread-safe counter of the running calls of `write` tools in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,5 +65,5 @@ class WritesInFlight:
             return 0.0 if self._count else self._clock() - self._ended_at
 
 
-writes_in_flight = WritesInFlight()
-"""The counter of the process, which waits for these calls before it exits."""
+writes_in_flight = WriteCallCounter()
+"""The counter of this process. The process waits for the counted calls before it exits."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a busy thread may delay the event loop; Python's own 5 ms add up over a workflow task.
+"""How long a busy thread may delay the event loop; Python's default of 5 ms adds up over a workflow task.
 
 docs/decisions/0023 describes the effect of this setting and of the thresholds in `GARBAGE_THRESHOLDS`.
 """
@@ -50,8 +50,8 @@ def fewer_garbage_collections() -> Iterator[None]:
 class _ShortSwitchInterval:
     """A short switch interval while threads of this process are busy, so that the event loop waits less.
 
-    The switch interval is changed only during this time: switching every 0.5 ms costs a worker of ordinary steps 2
-    to 5 %.
+    The switch interval is changed only during this time: switching every 0.5 ms costs a worker 2 to 5 % of its
+    CPU time for ordinary steps.
     """
 
     def __init__(self) -> None:

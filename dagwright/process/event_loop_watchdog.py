@@ -17,7 +17,7 @@ import structlog
 
 CHECK_INTERVAL_S = 1.0
 BLOCKED_AFTER_S = 2.0
-"""A loop that is blocked this long is logged at the next check, after at most 3 s: the shortest heartbeat timeout.
+"""A loop that is blocked this long is logged at the next check. After 3 s, the shortest heartbeat timeout expires.
 A call whose last heartbeat was sent some time before the loop was blocked may time out before the log line.
 """
 

@@ -29,11 +29,11 @@ DEFAULT_PROCESS_COUNT = 2
 """Default number of processes, each for one function. More processes would only take CPU time from runs."""
 MEMORY_BYTES = 2 * 1024**3
 """Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
-_OUT_OF_MEMORY = 71
+_OUT_OF_MEMORY_EXIT_CODE = 71
 _NICENESS = 5
 """Runs and requests have priority."""
 _LENGTH_HEADER = struct.Struct(">Q")
-"""Header of each message: its length in bytes. A message is a pickle; this program runs on both sides."""
+"""Header of each message: its length in bytes. Messages are pickles, because both processes run this module."""
 _CHILD = (
     "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
     "from dagwright.process.process_pool import serve; serve()"
@@ -167,7 +167,7 @@ def _execute(request: bytes, results: BinaryIO) -> None:
         response = pickle.dumps((True, function(*args, **kwargs)))
     except MemoryError:
         # The process is no longer usable: the caller receives ProcessLost.
-        os._exit(_OUT_OF_MEMORY)
+        os._exit(_OUT_OF_MEMORY_EXIT_CODE)
     # The outermost handler of the process: each error is returned to the caller.
     except Exception as error:
         response = _encode_error(error)

@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; later signals go to the earlier handlers.
+    """Yield an event that the first SIGINT or SIGTERM sets; later signals go to the handlers that were set before.
 
     Only the main thread can handle signals. In another thread the event is never set: cancel the waiting task instead.
     """

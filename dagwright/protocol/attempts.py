@@ -1,4 +1,4 @@
-"""The attempt of a call: in the metadata of the payload of its result, or in the details of its failure."""
+"""The attempt of a call, encoded in the payload metadata of its result or in the details of its failure."""
 
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
 def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
     """Return the attempt in the metadata of a result.
 
-    The metadata of a worker of another program may be missing or invalid: each invalid part counts as missing.
+    Workers of other programs may send no metadata, or invalid metadata. Each invalid part counts as missing.
     """
     usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
     cached, encoded = _json(metadata, wire.METADATA_CACHED), metadata.get(wire.METADATA_ATTEMPT, b"")

@@ -52,7 +52,7 @@ class CallBatchInput:
 
     Args:
         calls: calls that may start at once.
-        plan: plan of the dependents as for a region batch; it contains the calls as unfinished nodes.
+        plan: plan with the dependents, and with the calls as unfinished nodes; encoded as for a region batch.
         keys: id of each dependent -> its idempotency key.
         max_parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.
@@ -116,7 +116,8 @@ def encode_call_batch(
 
     Args:
         headers: headers of each of `calls`.
-        plan: plan of the dependents.
+        plan: encoded plan, as in `CallBatchInput`.
+        parallel: maximum number of concurrent calls.
     """
     encoded_calls = [_encode_call(call, call_headers) for call, call_headers in zip(calls, headers, strict=True)]
     other_fields = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
@@ -134,7 +135,7 @@ def read_call_batch(message: Any) -> CallBatchInput:
     """Decode the input of a call batch.
 
     Raises:
-        ValueError: the message has another form than that of `encode_call_batch`.
+        ValueError: the message was not written by `encode_call_batch`.
     """
     try:
         calls = [
@@ -151,7 +152,7 @@ def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
     """Decode the JSON form of `CallBatchResult`.
 
     Raises:
-        ValueError: the value has another form.
+        ValueError: the JSON is invalid.
     """
     try:
         call_ends = [

@@ -24,7 +24,7 @@ class LimitSettings:
     Args:
         declared_limit: limit that workers declare, with a tool or in their settings.
         override: limit that was set at run time; overrides `declared_limit`.
-        by: name of the person who set it, if given.
+        by: name of the person who set the override, if it is known.
     """
 
     subject: Subject
@@ -77,7 +77,7 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 
 MAX_LEAD_S = 10.0
-"""Maximum `lead_s`. A later answer of the limit counts as missing (`call_limits.RESPONSE_TIMEOUT_S`)."""
+"""Maximum `lead_s`: as long as a worker waits for the answer of a limit (`call_limits.RESPONSE_TIMEOUT_S`)."""
 _MAX_USAGE = 10**15
 """Largest number of tokens, calls or units of money in one message."""
 
@@ -105,7 +105,8 @@ class LimitMessage:
         renewals: running calls, whose leases are renewed.
         tokens: tokens that model calls have used, one number for each call.
         usage: usage of model calls for the daily budget.
-        hold_s, held_by: seconds for which no call may start, and the service that requested the pause.
+        hold_s: seconds for which no call may start.
+        held_by: service that requested this pause.
     """
 
     requests: Mapping[str, CallRequest] = field(default_factory=dict)

@@ -31,7 +31,8 @@ MAX_ACTOR_NAME_CHARACTERS = 200
 COMMAND_ID = "command_id"
 """Field with an ID of the command.
 
-A client whose update is not answered in time sends the same message as a signal; the server may deliver both messages.
+A client whose update is not answered in time sends the same message as a signal. The server may deliver both; the run
+applies the command once.
 """
 MAX_REASON_CHARACTERS = 4_000
 """Longest reason or note; it is part of the state of the run."""
@@ -322,6 +323,6 @@ RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {
     wire.SET_POLICY: _set_policy,
     wire.SET_LIMITS: _set_limits,
 }
-"""Name of a signal and update -> decoder of its message, which has the keyword argument `source`."""
+"""Name of a signal and update -> function (message, *, source) that decodes its message."""
 LENIENT_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
 """Commands that accept any payload, even a payload that is not JSON."""

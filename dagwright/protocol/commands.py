@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 CommandFunction = Callable[["RunScheduler", float], str | None]
-"""Function of the scheduler and the time that checks or applies a command; it returns the rejection, or `None`."""
+"""Function (scheduler, time) -> rejection or `None`. It checks or applies a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class RoutedCommand:
         rejection_of: returns why the command is rejected, without side effects.
         apply: applies the command, or returns why it is rejected.
         confirmation_of: returns the confirmation for the sender; it must be called before `apply`.
-        forwarded_signal_of: returns the signal that forwards the command, if it belongs to a running sub-plan.
+        forwarded_signal_of: returns the signal that forwards the command, if the command is for a running sub-plan.
         stored_confirmation_of: returns the confirmation if the command was only stored for a later request.
         note: code and text of the note about the applied command.
         broadcast: signal to all sub-plans after the command was applied.
@@ -256,7 +256,7 @@ class CommandHandler:
         self._has_ended = False
 
     def end(self) -> None:
-        """Reject all commands from now on, because the run has ended and only reports its end.
+        """Reject all commands from now on, because the run has ended and only its end remains to be reported.
 
         It must be called in the workflow task in which the run ended, after all messages of that task.
         """
@@ -319,7 +319,7 @@ class CommandHandler:
         # The process edge: an exception in a handler would be retried without end, and stop every history reader.
         except Exception as error:
             result = CommandResult(bug_message(error), error=error)
-        self._note(result)
+        self._add_note(result)
         if result.rejection is None:
             self._record_accepted_id(command_id)
         elif source == "signal":
@@ -343,7 +343,7 @@ class CommandHandler:
             # The process edge, as in `handle`.
             except Exception as error:
                 result = CommandResult(bug_message(error), error=error)
-            self._note(result)
+            self._add_note(result)
             self._notes.add_rejection(name, result.rejection)
             results.append(result)
         return results
@@ -360,7 +360,7 @@ class CommandHandler:
             self._notes.add_rejection(name, bug_message(error))
             return PLAIN_CANCEL
 
-    def _note(self, result: CommandResult) -> None:
+    def _add_note(self, result: CommandResult) -> None:
         if result.note is not None:
             self._notes.add(*result.note)
 

@@ -21,33 +21,35 @@ _FIELDS_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
 
 
 def first_failed_node(failed_nodes: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
-    """Return the field of `nodes_ref` that names the first failed node, for lists, which show no other details of
-    nodes.
-    """
+    """Return the field of `nodes_ref` that names the first failed node. Lists of runs show no other node."""
     first_failed = next(iter(failed_nodes), None)
     return {} if first_failed is None else {FIRST_FAILED: {"node_id": first_failed[0], "message": first_failed[1]}}
 
 
-def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
+def compact_document(document: Mapping[str, Any], *, node_count: int) -> dict[str, Any]:
     """Return the result document of a run in short form: large values by reference, many nodes as counts.
 
     The values stay in the history of the run under the id of their node, where clients load them.
 
     Args:
-        steps: number of nodes in the plan as written.
+        node_count: number of nodes in the plan as written.
     """
     short_document = dict(document)
     short_document["output"] = compact_value(document["output"], ref="output")
-    if steps > MAX_DOCUMENT_NODES:
-        return counted_document(short_document)
+    if node_count > MAX_DOCUMENT_NODES:
+        return replace_nodes_by_counts(short_document)
     short_document["nodes"] = {
         name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
         for name, node in document["nodes"].items()
     }
-    return counted_document(short_document) if encoded_size(short_document) > DOCUMENT_LIMIT_BYTES else short_document
+    return (
+        replace_nodes_by_counts(short_document)
+        if encoded_size(short_document) > DOCUMENT_LIMIT_BYTES
+        else short_document
+    )
 
 
-def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
+def replace_nodes_by_counts(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document with counts by state instead of its nodes.
 
     The rounds of a question are shortened if they are too large.
@@ -74,7 +76,7 @@ def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
     Readers have the nodes from earlier events, and `full_closing_document` adds the empty fields.
     """
     has_nodes = bool(document["nodes"]) or "nodes_ref" in document
-    short_document = counted_document(document) if has_nodes else document
+    short_document = replace_nodes_by_counts(document) if has_nodes else document
     short_document = {**short_document, "output": compact_value(short_document["output"], ref="output")}
     return {
         name: value
@@ -90,7 +92,7 @@ def full_closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a map batch: only counts, because the parent's history has hundreds of such documents."""
-    short_document = counted_document(document)
+    short_document = replace_nodes_by_counts(document)
     reference = {name: part for name, part in short_document["nodes_ref"].items() if name != FIRST_FAILED}
     return {**short_document, "nodes_ref": reference}
 
@@ -98,7 +100,7 @@ def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:
 def compact_value(value: Any, *, ref: str) -> Any:
     """Return a value, or `{"ref", "bytes", "preview"}` if it exceeds 8 KiB.
 
-    Its parts in the payload store are returned in the same form.
+    Parts of the value that are in the payload store become such references, too.
     """
 
     def format_ref(part: ValueRef) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
     """Return the reference to a value in the payload store, as documents show it.
 
     Args:
-        ref: reference of a text that is made of several values.
+        ref: reference that is returned for a text made of several values.
     """
     if isinstance(part, WorkerText):
         preview = ref_for_display(part)[:PREVIEW_CHARACTERS]

@@ -100,8 +100,8 @@ class TolerantPayloadConverter(_RawIfUndecodable, CompositePayloadConverter):
 class _ContextFreeDataConverter(DataConverter):
     """Data converter that ignores the serialization context.
 
-    The SDK requests a converter for each command and three times for each payload in it; the search for parts that
-    depend on the context is a tenth of the cost of a command.
+    The SDK requests a converter once for each command, and three times for each payload of the command. Each time, it
+    would search for parts that depend on the context, which is a tenth of the cost of a command.
     """
 
     def with_context(self, context: SerializationContext) -> Self:  # noqa: ARG002 - the SDK's signature
@@ -116,13 +116,13 @@ data_converter: DataConverter = _ContextFreeDataConverter(
 
 
 def compose_converter(converter: DataConverter | None) -> DataConverter:
-    """Return a data converter for both Dagwright and the owner of another converter.
+    """Return a data converter that Dagwright can use and that behaves as `converter`.
 
-    The classes, the codec and the external storage of the other converter stay, but they no longer raise for payloads
-    and failures that they cannot decode. Default classes of the SDK are replaced by Dagwright's classes.
+    The classes, the codec and the external storage of `converter` are kept, but they no longer raise for payloads and
+    failures that they cannot decode. Default classes of the SDK are replaced by Dagwright's classes.
 
     Raises:
-        ConverterUnusable: the other converter does not encode JSON values as `json/plain`.
+        ConverterUnusable: `converter` does not encode JSON values as `json/plain`.
     """
     if converter is None or converter == DataConverter.default or isinstance(converter, _ContextFreeDataConverter):
         return converter if isinstance(converter, _ContextFreeDataConverter) else data_converter

@@ -55,8 +55,10 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
     return document
 
 
-def counted_result_document(scheduler: "RunScheduler", facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
-    """Return `counted_document(result_document(...))`, without building the documents of the nodes."""
+def result_document_with_counts(
+    scheduler: "RunScheduler", facts: RunFacts, *, status: str | None = None
+) -> dict[str, Any]:
+    """Return `replace_nodes_by_counts(result_document(...))`, without building the documents of the nodes."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.update(item.record.status for _, record in scheduler.state.visible_nodes() for item in listed_items(record))
     shown_counts = {status.value: count for status, count in sorted(counts.items()) if count}

@@ -11,7 +11,7 @@ NOTHING_COMPLETED = FailureCode.NOTHING_COMPLETED.value
 DERIVED_ERROR_CODES = frozenset({NODE_FAILED, NOTHING_COMPLETED})
 """Codes of errors that are derived from the nodes of a run, because the run itself recorded no error."""
 FIRST_FAILED = "first_failed"
-"""Field of `nodes_ref`: the first failed node of a document that only counts its nodes, with its message."""
+"""Field of `nodes_ref` in documents with counts instead of nodes: ID and message of the first failed node."""
 NOTHING_COMPLETED_MESSAGE = "no required node was completed"
 """Message of a failed run that has no other error, in runs and in documents."""
 

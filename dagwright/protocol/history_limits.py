@@ -1,7 +1,7 @@
 """Limits of the history of one execution, after which the run continues as new.
 
 A call in flight does not survive continue-as-new, so a run that reaches a drain limit starts no more tasks and waits
-for the calls in flight. A call may run for hours, or wait a day for its next attempt: after a while the run starts
+for the calls in flight. A call may run for hours, or wait a day for its next attempt, so after a while the run starts
 tasks again, up to the next drain limit. At the hard limit no task starts, however long the wait.
 
 The engine and the history reader both use this module, so the reader knows which tasks the engine has started.

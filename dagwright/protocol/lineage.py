@@ -25,7 +25,7 @@ def lineage_of_locations(locations: Iterable[str]) -> LineageEntries:
 
 
 def lineage_of_run(scheduler: "RunScheduler") -> LineageEntries:
-    """Return the files and addresses that a run has read; for an agent also the models and tools that it called."""
+    """Return the files and URLs that a run has read. The run of an agent also has its model calls and tool calls."""
     lineage = scheduler.state.totals.lineage.files_and_urls()
     extender = scheduler.plan.extender
     if extender is None or extender.get("kind") != AGENT_KIND:

@@ -32,7 +32,12 @@ RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
 
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
-    """Number of nodes that have run and ended, and of all nodes, without compensation nodes."""
+    """Progress of a run, without compensation nodes.
+
+    Args:
+        done: number of nodes that have run and ended.
+        total: number of nodes.
+    """
 
     done: int
     total: int

@@ -37,7 +37,7 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
     """Decode the result of `map_batch_input_to_json`.
 
     Raises:
-        ValueError: `encoded` has another form.
+        ValueError: `encoded` is invalid.
     """
     try:
         ends = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["node_ends"]]
@@ -54,7 +54,7 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
 
 
 def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:
-    """Return the input for the next execution of the run of a map batch; the snapshot contains the rest."""
+    """Return the input for the next execution of the run of a map batch. Its snapshot has the results and the items."""
     return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.node_ends])
 
 

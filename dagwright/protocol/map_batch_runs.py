@@ -153,8 +153,8 @@ def record_of_map(scheduler: "RunScheduler") -> Record:
 
 
 def pieces_of_results(record: Record) -> list[tuple[str, int]]:
-    """Return (JSON, count) of each part of the results that has to be stored; an empty list if they fit into the
-    report.
+    """Return (JSON, count) of each piece of the results that has to be stored; an empty list if all results fit
+    into the report.
 
     Values that are in the store already are encoded as references.
     """

@@ -47,7 +47,7 @@ def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
     if map_batch is not None:
         return map_batch.count > 0
-    # A node with items ends only when its items have ended.
+    # Of a node with `for_each`, only the items have child runs.
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 

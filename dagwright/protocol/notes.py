@@ -17,7 +17,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
-        self.omitted = 0
+        self.omitted_count = 0
 
     def add(self, code: str, message: str) -> None:
         """Add a note."""
@@ -32,25 +32,25 @@ class Notes:
         if reason is not None:
             self.add("message_rejected", f"{message_name}: {reason}")
 
-    def prepend(self, notes: Sequence[Mapping[str, Any]], omitted: int) -> None:
-        """Insert the notes of the previous executions at the front. They are loaded after the first messages."""
-        newer_notes, newer_omitted = self.entries, self.omitted
-        self.entries, self.omitted = [dict(note) for note in notes], omitted + newer_omitted
+    def prepend(self, notes: Sequence[Mapping[str, Any]], omitted_count: int) -> None:
+        """Insert the notes of the previous executions, which are loaded after the first messages, at the front."""
+        newer_notes, newer_omitted_count = self.entries, self.omitted_count
+        self.entries, self.omitted_count = [dict(note) for note in notes], omitted_count + newer_omitted_count
         for note in newer_notes:
             self._append(note)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the notes as documents show them. The last note has the number of omitted notes."""
-        if not self.omitted:
+        if not self.omitted_count:
             return list(self.entries)
-        message = f"{self.omitted} more notes are omitted"
+        message = f"{self.omitted_count} more notes are omitted"
         return [*self.entries, {"code": "omitted", "node_id": None, "message": message}]
 
     def _append(self, note: dict[str, Any]) -> None:
         if len(self.entries) < limits.MAX_NOTES:
             self.entries.append(note)
         else:
-            self.omitted += 1
+            self.omitted_count += 1
 
 
 def notes_from_json(encoded: Any) -> tuple[dict[str, Any], ...]:

@@ -16,7 +16,7 @@ from dagwright.features.feedback.feedback_state import Notification
 from dagwright.protocol.listings import shortened_request
 
 NOTE_CODE = "notify"
-"""Code of the note that the webhook did not accept a notification."""
+"""Code of a note about a notification that the webhook did not accept."""
 
 
 def notification_to_json(

@@ -203,7 +203,8 @@ def store_wait_of(
 ) -> StoreWait | None:
     """Return the wait before the repetition of a call that ended because the payload store did not respond.
 
-    Usage and lineage of the call are recorded. `None` if the call ended for another reason, or was repeated too often.
+    Usage and lineage of the call are recorded. `None` if the call ended for another reason, must not be
+    repeated, or was repeated too often.
     """
     size_bytes = _unstored_bytes(error)
     cause = error.__cause__ if isinstance(error, ActivityError) else error
@@ -273,7 +274,8 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
         return None
     node = scheduler.state.node_of(task_id)
     if node.kind == "region":
-        # The failure may concern only the batch. If the run has its nodes, each of them may still fail or succeed.
+        # The failure may concern only the batch. If the run has the nodes of the region, each of them may still fail
+        # or succeed.
         failure, _ = read_failure(error, node, Effects.PURE)
         scheduler.features.regions.handle_batch_end(task_id, at=at, has_progress=False, error=failure)
         return failure if node.inner is not None else None
@@ -348,7 +350,7 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
     )
 
 
-def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
+def sub_plan_ends_from_payload(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
     """Return the ends that the activity `find_ended_sub_plans` found.
 
     Args:
@@ -368,7 +370,7 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
 
 
 def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:
-    """Handle the end of a sub-plan. A second end for the same call, or an end for another call, has no effect."""
+    """Handle the end of a sub-plan. It is ignored if its call has ended, or is not the last call of the task."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return

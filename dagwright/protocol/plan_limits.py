@@ -90,7 +90,7 @@ _SHORTEN_BYTES = "move long values to files that tools read, or split the plan i
 _SHORTEN_HEAD = "shorten its output, its metadata or the defaults of its inputs"
 _SHORTEN_NODE = "load long values with a tool such as read_file"
 _SHORTEN_SUB_PLAN = "split it into several sub-plans"
-_NOT_INLINE = "send the plan as written, in 'plan'"
+_SEND_AS_WRITTEN = "send the plan as written, in 'plan'"
 
 
 class PlanTooLarge(DagwrightError, ValueError):
@@ -159,7 +159,8 @@ def _reject_counts(plan_of_run: CompiledPlan) -> None:
 def reject_too_large_inline(encoded: Any) -> None:
     """Reject a compiled plan in its JSON form that is too large for the input of a run.
 
-    It must be called before the plan is decoded: workflow code has two seconds (docs/contributing/guards.md F6).
+    It must be called before the plan is decoded, because decoding a larger plan could take the two seconds that
+    workflow code has (docs/contributing/guards.md F6).
 
     Raises:
         PlanTooLarge: the plan exceeds a limit.
@@ -170,8 +171,8 @@ def reject_too_large_inline(encoded: Any) -> None:
         nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
         if plan is not encoded and not isinstance(nodes, list):
             continue
-        own_count, children = encoded_sub_plans(nodes)
-        count += own_count
+        node_count, children = encoded_sub_plans(nodes)
+        count += node_count
         for sub_plan in children if plan is encoded else ():
             # The input of a sub-plan's run may have 2 MB too, with other values besides the plan.
             if (size := encoded_size(sub_plan)) > MAX_PLAN_PART_BYTES:
@@ -180,7 +181,7 @@ def reject_too_large_inline(encoded: Any) -> None:
         plans_to_visit += children
     if count > MAX_INPUT_PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
-        raise PlanTooLarge(problem, size=count, limit=MAX_INPUT_PLAN_NODES, advice=_NOT_INLINE)
+        raise PlanTooLarge(problem, size=count, limit=MAX_INPUT_PLAN_NODES, advice=_SEND_AS_WRITTEN)
 
 
 def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> str | None:

@@ -37,7 +37,7 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
             pairs.append(SearchAttributePair(key, keyword(text)))
     tags = list(tags_in(memo, key=wire.MEMO_TAGS).items())[:MAX_TAGS]
     if tags:
-        # Other programs may start runs with larger tags; tags that do not fit cannot be filtered.
+        # Other programs may start runs with larger tags. Runs cannot be filtered by tags that do not fit.
         pairs.append(SearchAttributePair(TAGS, fitting_keywords(keyword(keyword_of_tag(*tag)) for tag in tags)))
     return pairs
 

@@ -55,8 +55,8 @@ class RunInput:
         snapshot: state of the previous execution; `None` for the first execution of a run.
         map_batch: additional input of the run of a map batch.
         policy: which calls need approval; `None` means the default of the plan.
-        needs_approval: a model wrote the plan, and a person must approve it as a whole before it runs.
-        approved_by: person who has approved the plan; the policy does not request approval of its nodes.
+        needs_approval: whether a person must approve the whole plan before it runs, because a model wrote it.
+        approved_by: person who has approved the plan. If set, the nodes of the plan need no approval.
         approved_tools: tool that needs no further approval in the parent run -> person who allowed it.
         notes: notes about the plan before the run, such as repairs of a model's answer; shown with the run's notes.
         budget: limits of the use of models, as for `budget_from_json`; `None` means no limits.
@@ -329,7 +329,7 @@ def _parent_session(value: Any) -> ParentSession | None:
 
 
 def _report_target(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[str, str]:
-    """Return the ids of the workflow and its part to which a run reports."""
+    """Return the id of the workflow to which a run reports, and the id of its task or turn in the workflow."""
     ids = [value.get(part) for part in parts] if isinstance(value, Mapping) else []
     if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
         # Temporal would reject every report to an id of another form, and the run would never end.

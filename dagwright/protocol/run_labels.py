@@ -17,7 +17,7 @@ _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 
 def is_owner_name(text: str) -> bool:
-    """Return whether a text is the name of one owner, which may also be the name of a folder."""
+    """Return whether a text is the name of one owner. Such a name is also a valid name of a folder."""
     return _OWNER.fullmatch(text) is not None
 
 
@@ -111,7 +111,7 @@ https://github.com/temporalio/temporal/blob/v1.29.1/common/sqlquery/query.go
 https://github.com/temporalio/temporal/blob/v1.29.1/common/persistence/sql/sqlplugin/postgresql/visibility.go
 https://github.com/temporalio/temporal/blob/v1.29.1/common/persistence/sql/sqlplugin/sqlite/visibility.go
 """
-_UNQUERYABLE = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
+_UNQUERYABLE_CHARACTERS = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
 
 
 def keyword(text: str) -> str:
@@ -125,12 +125,12 @@ def keyword(text: str) -> str:
 
 def is_queryable(text: str) -> bool:
     """Return whether a visibility query can contain a text unchanged, in quotes."""
-    return "'" not in text and _UNQUERYABLE.search(text) is None
+    return "'" not in text and _UNQUERYABLE_CHARACTERS.search(text) is None
 
 
 def queryable_prefix(text: str) -> str:
-    """Return the longest prefix of an ID that a visibility query can contain; IDs are compared unchanged."""
-    prefix = _UNQUERYABLE.split(text, maxsplit=1)[0]
+    """Return the longest prefix of an ID that a visibility query can contain unchanged."""
+    prefix = _UNQUERYABLE_CHARACTERS.split(text, maxsplit=1)[0]
     return "" if prefix.startswith("'") else prefix.rstrip("'")
 
 

@@ -33,8 +33,8 @@ class RunSnapshot:
         refs: references of the pieces of a long state text, in order; empty if `state` is set.
         notes: notes so far.
         omitted_notes: number of omitted notes.
-        deadline_s: deadline in seconds from `started_at`; infinite means no deadline, `None` means the deadline of the
-            plan and the starter.
+        deadline_s: deadline in seconds from `started_at`; infinite means no deadline, `None` means the deadlines of the
+            plan and of the input.
         origin: workflow id of the source run of a fork; `started_at` has no meaning then.
     """
 
@@ -65,7 +65,7 @@ def state_from_text(text: str) -> Mapping[str, Any]:
     """Decode the result of `state_to_text`.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text is not an encoded state.
     """
     try:
         state = json_from_packed_text(text)

@@ -103,7 +103,7 @@ class Turn:
         status: `running`, or the final status of the run.
         outcome: outcome on one line.
         response: answer of the turn, if `outcome` does not contain the whole answer.
-        response_ref: reference of the full answer in the payload store, if it is too long for a run.
+        response_ref: reference of the full answer, if the answer is in the payload store.
         names: names that the turn set.
         started_at, ended_at: RFC 3339.
     """
@@ -243,7 +243,7 @@ class SessionRecord:
         return replace(self, turns=turns)
 
     def with_short_responses(self) -> "SessionRecord":
-        """Return the session with its answers cut to the length that requests include."""
+        """Return the session with its answers cut to the lengths that a session stores."""
         responses = shorten_responses([turn.response for turn in self.turns])
         turns = [replace(turn, response=response) for turn, response in zip(self.turns, responses, strict=True)]
         return replace(self, turns=turns)
@@ -391,7 +391,7 @@ def session_from_json(encoded: Any, *, name: str) -> SessionRecord:
         name: name of the session, from its workflow id.
 
     Raises:
-        ValueError: `encoded` has another form.
+        ValueError: `encoded` is not the JSON of a session.
     """
     try:
         end = turn_end_from_json({"status": "completed", "names": encoded["context"], "bindings": encoded["lookups"]})

@@ -86,7 +86,7 @@ def response_of(output: Any) -> str | None:
         output = part.value if part.state == "whole" else f"{part.shape.preview}{CUT_MARK}"
     if not isinstance(output, str) or not output.strip():
         return None
-    return cut_inside(output.strip(), max_bytes=MAX_RESPONSE_BYTES)
+    return cut_middle(output.strip(), max_bytes=MAX_RESPONSE_BYTES)
 
 
 def answer_ref_of(output: Any) -> dict[str, Any] | None:
@@ -111,7 +111,7 @@ def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
     return ref if ref is not None and encoded_size(ref) <= MAX_ANSWER_REF_BYTES else None
 
 
-def cut_inside(text: str, *, max_bytes: int) -> str:
+def cut_middle(text: str, *, max_bytes: int) -> str:
     """Return a text with at most `max_bytes` as JSON.
 
     A longer text is cut in the middle: the start that remains is twice as long as the end.
@@ -139,7 +139,7 @@ def shorten_responses(responses: Sequence[str | None]) -> list[str | None]:
     short_responses: list[str | None] = []
     remaining_bytes, max_bytes = MAX_RESPONSES_BYTES, MAX_RESPONSE_BYTES
     for response in reversed(responses):
-        text = None if response is None else cut_inside(response, max_bytes=max_bytes)
+        text = None if response is None else cut_middle(response, max_bytes=max_bytes)
         if text is not None:
             max_bytes = MAX_OLDER_RESPONSE_BYTES
             remaining_bytes -= encoded_size(text)

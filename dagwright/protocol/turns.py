@@ -155,7 +155,7 @@ class TurnEnd:
     Args:
         outcome: outcome on one line.
         response: answer of the run, if `outcome` does not contain the whole answer.
-        response_ref: reference of the full answer, `{"ref", "paths"}`, if it is too long for a run.
+        response_ref: reference of the full answer, `{"ref", "paths"}`, if the answer is in the payload store.
         names: names that the run set -> `{"id", "name", "kind"}`.
         resolved_lookups: entities found by lookups of the run.
         has_failed_lookup: whether the run failed because of a lookup, whose entity may no longer exist.

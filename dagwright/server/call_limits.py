@@ -115,9 +115,9 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     if workflow is None or settings is None or settings.limit is None:
         return None
     field = "declared_limit" if settings.override is None else "override"
-    earlier_settings = await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
+    previous_settings = await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
     # Another client may have removed the limit meanwhile.
-    return None if earlier_settings.limit is None else earlier_settings
+    return None if previous_settings.limit is None else previous_settings
 
 
 async def exchange(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
@@ -131,10 +131,10 @@ async def exchange(client: Client, subject: Subject, message: LimitMessage) -> L
 
 
 async def hold_calls(client: Client, subject: Subject, *, hold_s: float, reason: str, task_queue: str) -> None:
-    """Hold the calls of a subject for some time; the subject needs no limit.
+    """Let no call of a subject start for `hold_s` seconds, even if the subject has no limit.
 
     Args:
-        reason: the response that requested the wait, such as `429 from api.example.org`.
+        reason: the response that requested the pause, such as `429 from api.example.org`.
 
     Raises:
         LimitUnreachable: the limit does not respond.
@@ -208,14 +208,14 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
             raise
         # No worker responds, so no call runs, or the limit has ended meanwhile: start it again with the new settings.
         workflow = await find_open_workflow(client, _workflow_id(subject))
-        earlier_settings = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
-    new_settings = earlier_settings.apply_change(change)
+        previous_settings = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
+    new_settings = previous_settings.apply_change(change)
     if new_settings.limit is None:
         await terminate_if_open(client, _workflow_id(subject), reason="removed")
     else:
         terminate_existing = WorkflowIDConflictPolicy.TERMINATE_EXISTING
         await _start(client, new_settings, task_queue=task_queue, conflict_policy=terminate_existing)
-    return earlier_settings
+    return previous_settings
 
 
 async def _start(

@@ -1,4 +1,4 @@
-"""A background process that outlives its starting command. Later commands can find and stop it.
+"""A background process that outlives the command that starts it. Later commands can find and stop it.
 
 The process inherits a file lock, which shows reliably whether the process is running; a PID may be reused. The process
 has its own process group and is adopted by init, so Ctrl-C in the terminal does not reach it.

@@ -1,9 +1,11 @@
-"""The server of one state folder: reused if it is running, otherwise started, and stopped when its last user exits.
+"""The server of one state folder: reused if it is running, otherwise started, and stopped when its last holder exits.
+
+A holder is a command that needs the server.
 
 Files in the state folder: `server.lock` (owned by the server process itself, so that no two servers open one
 database), `server.json` (address, UI, PID, version), `server.pid`, `server.log`, `temporal.db`, `start.lock` (owned
-by the command that changes any of these files), `holders/` (a locked file for each command that needs the server),
-`kept` (the PID of a server that continues without a command) and `workers/` (background workers).
+by the command that changes any of these files), `holders/` (a locked file for each holder),
+`kept` (the PID of a server that continues without holders) and `workers/` (background workers).
 """
 
 import asyncio
@@ -121,7 +123,9 @@ class LocalServer:
 
     @asynccontextmanager
     async def hold(self, namespace: str = "default") -> AsyncIterator[Server]:
-        """Start the server if it is not running, and keep it running during the block. The last user stops the server.
+        """Start the server if it is not running, and keep it running during the block.
+
+        The last holder stops the server.
 
         Raises:
             ServerUnreachable: the server cannot be started.
@@ -155,14 +159,14 @@ class LocalServer:
                 await self._release(holder, descriptor=descriptor)
 
     def keep_running(self) -> None:
-        """Let the running server continue without a user until `stop`."""
+        """Let the running server continue without holders until `stop`."""
         with self._report_unusable_files():
             pid = self._daemon.pid()
             if pid is not None:
                 write_private(self._keep_file, str(pid))
 
     def find(self, namespace: str = "default") -> Server | None:
-        """Return the server if its process is running; start nothing and register no user."""
+        """Return the server if its process is running. This does not hold the server."""
         with self._report_unusable_files():
             record = self._read_record()
             if record is None or not self._daemon.is_running():
@@ -253,7 +257,7 @@ class LocalServer:
             await self._daemon.stop()
 
     def is_persistent(self) -> bool:
-        """Return whether the running server continues without a user."""
+        """Return whether the running server continues without holders."""
         try:
             return self._keep_file.read_text(encoding="ascii") == str(self._daemon.pid())
         except FileNotFoundError:

@@ -88,4 +88,4 @@ def _run(scheduler: RunScheduler, random_source: random.Random) -> None:
             scheduler.fail(task.id, NodeError("tool_failed", "no"), at=now)
         else:
             scheduler.complete(task.id, {"n": 2, "rows": [{"k": "p", "n": 1}, {"k": "q", "n": 2}]}, at=now)
-    compact_document(result_document(scheduler, RunFacts("w", "r")), steps=1)
+    compact_document(result_document(scheduler, RunFacts("w", "r")), node_count=1)

@@ -12,7 +12,7 @@ from temporalio.workflow import NondeterminismError
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import recorded_document
 from dagwright.history.replay import HistoryReplay
-from dagwright.protocol.compact_documents import compact_value, counted_document
+from dagwright.protocol.compact_documents import compact_value, replace_nodes_by_counts
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.run_snapshot import state_from_text
@@ -71,7 +71,7 @@ async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) 
     result = await replayed_document(history)
     if result.get("nodes_ref", {}).get("ref") == "history":
         # The items of a map count as nodes, so the states of the records are not enough.
-        reader_document = counted_document(result_document(scheduler, RunFacts("run", "1")))
+        reader_document = replace_nodes_by_counts(result_document(scheduler, RunFacts("run", "1")))
         return reader_document["nodes_ref"]["counts"], result["nodes_ref"]["counts"]
     expected_states = {name: (node["status"], node["result"], node["error"]) for name, node in result["nodes"].items()}
     return _states_of(scheduler, expected_states), expected_states

@@ -62,7 +62,7 @@ async def test_only_calls_with_an_event_are_shown_as_running(cached_runs: Runs, 
     assert counts == {"running": scheduled_count, "ready": _CALL_COUNT - scheduled_count}
 
     document = await document_of(handle)
-    assert compact_document((await view_of(cached_runs, handle)).document(), steps=_CALL_COUNT) == document
+    assert compact_document((await view_of(cached_runs, handle)).document(), node_count=_CALL_COUNT) == document
 
 
 async def test_reader_has_every_node_status_before_the_last_event(cached_runs: Runs, client: Client) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dagwright.plugins.commands import DocumentedCommand, DocumentedGroup, Json, NoColor, Output, call
+from dagwright.plugins.commands import DocumentedCommand, DocumentedGroup, Json, NoColor, Output, call_command
 
 _ACTIONS = "dagwright_onboarding.party_commands"
 entities = typer.Typer(
@@ -22,7 +22,7 @@ def load_entities(
     no_color: NoColor = False,
 ) -> int:
     """Load parties from a CSV file."""
-    return call(_ACTIONS, "load", file, Output(is_json=json, has_color=not no_color))
+    return call_command(_ACTIONS, "load", file, Output(is_json=json, has_color=not no_color))
 
 
 @entities.command("find", cls=DocumentedCommand)
@@ -44,10 +44,12 @@ def find_entities(
     no_color: NoColor = False,
 ) -> int:
     """Show which parties a lookup finds, and why."""
-    return call(_ACTIONS, "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color))
+    return call_command(
+        _ACTIONS, "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color)
+    )
 
 
 @entities.command("migrate", cls=DocumentedCommand)
 def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
     """Migrate the database and the search index to this version."""
-    return call(_ACTIONS, "migrate", None, Output(is_json=json, has_color=not no_color))
+    return call_command(_ACTIONS, "migrate", None, Output(is_json=json, has_color=not no_color))

@@ -1,7 +1,7 @@
 """Call the module that implements a command.
 
-`call` imports the module only when the command is called: `check` must not import Temporal, and `run` must start its
-first node within 1.5 s.
+`call_command` imports the module only when the command is called: `check` must not import Temporal, and `run` must
+start its first node within 1.5 s.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.shared_options import Json, NoColor
 _OUTPUT_OPTIONS = {"json": Json, "no_color": NoColor}
 
 
-def call(module: str, function: str, arguments: object, output: Output, *, extra: str | None = None) -> int:
+def call_command(module: str, function: str, arguments: object, output: Output, *, extra: str | None = None) -> int:
     """Import the module of a command and call its function, which returns the exit code.
 
     Args:
@@ -55,7 +55,7 @@ def command(
     Args:
         arguments_type: dataclass whose annotations contain the typer arguments and options. The type of a repeatable
             option is `Sequence`.
-        module, function, extra: as in `call`.
+        module, function, extra: as in `call_command`.
         summary: help of the command.
         output_options: any of `json` and `no_color`.
     """
@@ -65,7 +65,7 @@ def command(
 
     def run(*, json: bool = False, no_color: bool = False, **values: Any) -> int:
         arguments = arguments_type(**{name: value for name, value in values.items() if value is not None})
-        return call(module, function, arguments, Output(is_json=json, has_color=not no_color), extra=extra)
+        return call_command(module, function, arguments, Output(is_json=json, has_color=not no_color), extra=extra)
 
     run.__doc__ = summary
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.command_dispatch import call_command
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import DocumentedCommand, DocumentedGroup, Json, NoColor
 
@@ -19,7 +19,7 @@ AgentName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agen
 @store.command("show", cls=DocumentedCommand)
 def show_store(*, json: Json = False) -> int:
     """Show the content of the store and how much can be removed."""
-    return call("store_command", "show", None, Output(is_json=json))
+    return call_command("store_command", "show", None, Output(is_json=json))
 
 
 @store.command("prune", cls=DocumentedCommand)
@@ -29,7 +29,7 @@ def prune_store(
     json: Json = False,
 ) -> int:
     """Remove the values that no run can need any more."""
-    return call("store_command", "prune", yes, Output(is_json=json))
+    return call_command("store_command", "prune", yes, Output(is_json=json))
 
 
 @store.command("adopt", cls=DocumentedCommand)
@@ -39,7 +39,7 @@ def adopt_store(
     json: Json = False,
 ) -> int:
     """Make this store the store of the task queue."""
-    return call("store_command", "adopt", yes, Output(is_json=json))
+    return call_command("store_command", "adopt", yes, Output(is_json=json))
 
 
 @store.callback()
@@ -54,13 +54,15 @@ def add_agents(
     json: Json = False,
 ) -> int:
     """Add the agents of a file. Changed agents become new versions."""
-    return call("agents_command", "add", file, Output(is_json=json), extra="database")
+    return call_command("agents_command", "add", file, Output(is_json=json), extra="database")
 
 
 @agents.command("list", cls=DocumentedCommand)
 def list_agents(*, json: Json = False, no_color: NoColor = False) -> int:
     """List the agents."""
-    return call("agents_command", "list_agents", None, Output(is_json=json, has_color=not no_color), extra="database")
+    return call_command(
+        "agents_command", "list_agents", None, Output(is_json=json, has_color=not no_color), extra="database"
+    )
 
 
 @agents.command("show", cls=DocumentedCommand)
@@ -70,7 +72,7 @@ def show_agent(
     json: Json = False,
 ) -> int:
     """Show the card and the versions of an agent."""
-    return call("agents_command", "show", name, Output(is_json=json), extra="database")
+    return call_command("agents_command", "show", name, Output(is_json=json), extra="database")
 
 
 @agents.command("remove", cls=DocumentedCommand)
@@ -80,7 +82,7 @@ def remove_agent(
     json: Json = False,
 ) -> int:
     """Remove an agent for new plans; running plans keep its card."""
-    return call("agents_command", "remove", name, Output(is_json=json), extra="database")
+    return call_command("agents_command", "remove", name, Output(is_json=json), extra="database")
 
 
 @agents.callback()
@@ -95,7 +97,7 @@ def new_worker(
     json: Json = False,
 ) -> int:
     """Create a worker tool and its test in this folder."""
-    return call("new_command", "write_worker", name, Output(is_json=json))
+    return call_command("new_command", "write_worker", name, Output(is_json=json))
 
 
 @new.callback()
@@ -126,13 +128,15 @@ def add_key(
     json: Json = False,
 ) -> int:
     """Create a key and show it once."""
-    return call("keys_command", "add", (owner, scopes or [], weight), Output(is_json=json), extra="gateway")
+    return call_command("keys_command", "add", (owner, scopes or [], weight), Output(is_json=json), extra="gateway")
 
 
 @keys.command("list", cls=DocumentedCommand)
 def list_keys(*, json: Json = False, no_color: NoColor = False) -> int:
     """List the keys without their secrets."""
-    return call("keys_command", "list_keys", None, Output(is_json=json, has_color=not no_color), extra="gateway")
+    return call_command(
+        "keys_command", "list_keys", None, Output(is_json=json, has_color=not no_color), extra="gateway"
+    )
 
 
 @keys.command("remove", cls=DocumentedCommand)
@@ -142,7 +146,7 @@ def remove_key(
     json: Json = False,
 ) -> int:
     """Remove a key."""
-    return call("keys_command", "remove", id, Output(is_json=json), extra="gateway")
+    return call_command("keys_command", "remove", id, Output(is_json=json), extra="gateway")
 
 
 @keys.callback()

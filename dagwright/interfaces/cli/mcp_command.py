@@ -28,7 +28,7 @@ def mcp(arguments: McpArguments, output: Output) -> int:
 
     Raises:
         CommandError: the address is not available, or `--host` or `--port` is given without `--http`.
-        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+        TemplatesUnreadable: the template folder cannot be read or has no plan.
     """
     if not arguments.is_http and (arguments.host is not None or arguments.port is not None):
         raise CommandError("--host and --port need --http; without --http, the MCP client starts this command itself")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from dagwright.interfaces.cli.command_arguments import ShowArguments
-from dagwright.interfaces.cli.command_dispatch import call, command
+from dagwright.interfaces.cli.command_dispatch import call_command, command
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import (
@@ -184,7 +184,7 @@ def status(
 ) -> int:
     """Show the state of a run and its nodes."""
     arguments = ShowArguments(workflow_id, lists_all_items=all_items)
-    return call("show_commands", "status", arguments, Output(is_json=json, has_color=not no_color))
+    return call_command("show_commands", "status", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def watch(
@@ -196,7 +196,7 @@ def watch(
 ) -> int:
     """Follow a run until it ends, with a worker for its tools."""
     arguments = ShowArguments(workflow_id, has_worker=not no_worker)
-    return call("run_and_watch", "watch", arguments, Output(is_json=json, has_color=not no_color))
+    return call_command("run_and_watch", "watch", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def result(
@@ -208,7 +208,7 @@ def result(
 ) -> int:
     """Show the output of a run."""
     arguments = ShowArguments(workflow_id, is_full=full)
-    return call("show_commands", "result", arguments, Output(is_json=json, has_color=not no_color))
+    return call_command("show_commands", "result", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def graph(
@@ -224,7 +224,7 @@ def graph(
     if json and format not in (None, "json"):
         raise CommandError(f"--json and --format {format} contradict each other; give one of them")
     arguments = ShowArguments(workflow_id, format="json" if json else format or "mermaid")
-    return call("show_commands", "graph", arguments, Output(is_json=json))
+    return call_command("show_commands", "graph", arguments, Output(is_json=json))
 
 
 def node(
@@ -237,7 +237,7 @@ def node(
 ) -> int:
     """Show the details of a node."""
     arguments = ShowArguments(workflow_id, is_full=full, node=node_id)
-    return call("show_commands", "node", arguments, Output(is_json=json, has_color=not no_color))
+    return call_command("show_commands", "node", arguments, Output(is_json=json, has_color=not no_color))
 
 
 def explain(
@@ -252,4 +252,4 @@ def explain(
     json: Json = False,
 ) -> int:
     """Explain why a run or node waits, or why it ended."""
-    return call("explain_command", "explain", ShowArguments(workflow_id, node=node or ""), Output(is_json=json))
+    return call_command("explain_command", "explain", ShowArguments(workflow_id, node=node or ""), Output(is_json=json))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.command_dispatch import call, command
+from dagwright.interfaces.cli.command_dispatch import call_command, command
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Agents, Json, NoWorker, Plans, Tools, ToolsQueue
 
@@ -145,7 +145,7 @@ mcp = command(
 
 def down(*, json: Json = False) -> int:
     """Stop the background processes of this folder."""
-    return call("up_command", "down", None, Output(is_json=json))
+    return call_command("up_command", "down", None, Output(is_json=json))
 
 
 def temporal(
@@ -157,4 +157,4 @@ def temporal(
 
     If `TEMPORAL_ADDRESS` is set, the server at this address is used.
     """
-    return call("temporal_command", "temporal", arguments or [], Output())
+    return call_command("temporal_command", "temporal", arguments or [], Output())

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.command_arguments import (
     NodeActionArguments,
     RunActionArguments,
 )
-from dagwright.interfaces.cli.command_dispatch import call, command
+from dagwright.interfaces.cli.command_dispatch import call_command, command
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import (
@@ -95,20 +95,20 @@ def cancel(
     """Cancel a run or one of its nodes; finished results are kept."""
     if node is not None:
         arguments = NodeActionArguments(workflow_id, node, includes_branch=branch, reason=reason, by=by)
-        return call("run_changes", "cancel_node", arguments, Output(is_json=json))
+        return call_command("run_changes", "cancel_node", arguments, Output(is_json=json))
     if branch:
         raise CommandError("--branch needs --node")
-    return call("run_changes", "cancel", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
+    return call_command("run_changes", "cancel", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
 
 
 def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Pause a run: running nodes finish, no new nodes start."""
-    return call("run_changes", "pause", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
+    return call_command("run_changes", "pause", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
 
 
 def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Resume a paused run."""
-    return call("run_changes", "resume", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
+    return call_command("run_changes", "resume", RunActionArguments(workflow_id, reason, by), Output(is_json=json))
 
 
 def limits(
@@ -133,7 +133,7 @@ def limits(
 ) -> int:
     """Show or change the parallelism, deadline and budget of a run."""
     arguments = LimitsArguments(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
-    return call("limits_command", "limits", arguments, Output(is_json=json))
+    return call_command("limits_command", "limits", arguments, Output(is_json=json))
 
 
 def policy(
@@ -146,7 +146,9 @@ def policy(
     json: Json = False,
 ) -> int:
     """Show or change which calls of a run need approval."""
-    return call("limits_command", "policy", LimitsArguments(workflow_id, policy_file=file, by=by), Output(is_json=json))
+    return call_command(
+        "limits_command", "policy", LimitsArguments(workflow_id, policy_file=file, by=by), Output(is_json=json)
+    )
 
 
 def retry(
@@ -160,7 +162,9 @@ def retry(
     json: Json = False,
 ) -> int:
     """Retry a failed or cancelled node of an open run."""
-    return call("run_changes", "retry", NodeActionArguments(workflow_id, node, arguments, by=by), Output(is_json=json))
+    return call_command(
+        "run_changes", "retry", NodeActionArguments(workflow_id, node, arguments, by=by), Output(is_json=json)
+    )
 
 
 def set_result(
@@ -174,7 +178,7 @@ def set_result(
 ) -> int:
     """Set the result of a node manually and unblock its dependents."""
     arguments = NodeActionArguments(workflow_id, node, result=result, reason=reason, by=by)
-    return call("run_changes", "set_result", arguments, Output(is_json=json))
+    return call_command("run_changes", "set_result", arguments, Output(is_json=json))
 
 
 def add_nodes(
@@ -185,7 +189,7 @@ def add_nodes(
     json: Json = False,
 ) -> int:
     """Add nodes to the plan of an open run."""
-    return call("run_changes", "add_nodes", AddNodesArguments(workflow_id, file, by), Output(is_json=json))
+    return call_command("run_changes", "add_nodes", AddNodesArguments(workflow_id, file, by), Output(is_json=json))
 
 
 tool.command("pause", cls=DocumentedCommand)(
@@ -211,7 +215,7 @@ tool.command("resume", cls=DocumentedCommand)(
 @tool.command("list", cls=DocumentedCommand)
 def list_paused_tools(*, json: Json = False) -> int:
     """List the paused tools."""
-    return call("tool_command", "list_pauses", None, Output(is_json=json))
+    return call_command("tool_command", "list_pauses", None, Output(is_json=json))
 
 
 @tool.callback()
@@ -233,13 +237,13 @@ call_limits.command("set", cls=DocumentedCommand)(
 @call_limits.command("remove", cls=DocumentedCommand)
 def remove_limit(subject: Subject, *, json: Json = False) -> int:
     """Remove a limit that was set at run time; a declared limit applies again."""
-    return call("call_limit_command", "remove_call_limit", subject, Output(is_json=json))
+    return call_command("call_limit_command", "remove_call_limit", subject, Output(is_json=json))
 
 
 @call_limits.command("list", cls=DocumentedCommand)
 def list_limits(*, json: Json = False) -> int:
     """List the limits, and how many calls run and wait."""
-    return call("call_limit_command", "list_call_limits", None, Output(is_json=json))
+    return call_command("call_limit_command", "list_call_limits", None, Output(is_json=json))
 
 
 @call_limits.callback()

@@ -12,7 +12,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatMessage, parse_json
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
-from dagwright.protocol.turn_summaries import MAX_OLDER_RESPONSE_BYTES, cut_inside, shorten_responses
+from dagwright.protocol.turn_summaries import MAX_OLDER_RESPONSE_BYTES, cut_middle, shorten_responses
 
 ANSWER_FUNCTION = "answer_feedback"
 """The function whose calls represent questions to people."""
@@ -120,7 +120,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
     return [
         TurnSummary(
             number,
-            cut_inside("\n".join(question), max_bytes=MAX_OLDER_RESPONSE_BYTES) or "(nothing)",
+            cut_middle("\n".join(question), max_bytes=MAX_OLDER_RESPONSE_BYTES) or "(nothing)",
             answer or ("(omitted)" if answer_texts else "(no answer)"),
         )
         for number, ((question, answer_texts), answer) in enumerate(zip(newest_pairs, answers, strict=True), start=1)

@@ -34,7 +34,13 @@ from dagwright.interfaces.http.run_models import (
 )
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.targets import reject_unusable
-from dagwright.plans.posted import PreparedPlan, RejectedPlan, check_response, compile_for_requests, prepare_posted_plan
+from dagwright.plans.posted_plans import (
+    PreparedPlan,
+    RejectedPlan,
+    check_response,
+    compile_for_requests,
+    prepare_posted_plan,
+)
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
 

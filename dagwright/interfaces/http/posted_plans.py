@@ -11,7 +11,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.disconnects import await_unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
-from dagwright.plans.posted import PostedPlan, include_published_plans, posted_plan
+from dagwright.plans.posted_plans import PostedPlan, include_published_plans, posted_plan
 
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext

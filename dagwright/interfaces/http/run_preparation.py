@@ -28,11 +28,11 @@ from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
-from dagwright.plans.posted import compile_for_requests
+from dagwright.plans.posted_plans import compile_for_requests
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import SessionRecord
-from dagwright.protocol.turn_summaries import cut_inside
+from dagwright.protocol.turn_summaries import cut_middle
 from dagwright.protocol.turns import MAX_TURN_REQUEST_BYTES
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def prepare_run_start(
     if target.kind == "plan":
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
-        excerpt = cut_inside(input_text, max_bytes=MAX_TURN_REQUEST_BYTES - _TITLE_BYTES)
+        excerpt = cut_middle(input_text, max_bytes=MAX_TURN_REQUEST_BYTES - _TITLE_BYTES)
         request_text, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file_name
     # Errors of the request do not depend on the session, so they are raised here, before anything starts.
     prepare(None)

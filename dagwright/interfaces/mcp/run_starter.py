@@ -22,7 +22,7 @@ from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
-from dagwright.plans.posted import check_posted_plan, posted_plan
+from dagwright.plans.posted_plans import check_posted_plan, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compile_template
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_name

@@ -45,9 +45,10 @@ def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
 
 
 def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
-    """Return the numbers of the nodes from which the graph shows an edge to a node of a question in rounds.
+    """Return the numbers of the nodes from which the graph of a run in rounds draws an edge to `node`.
 
-    A sub-goal has edges from the nodes whose slots it receives, and a call of the planner from the previous call.
+    A sub-goal has edges from the nodes whose slots it receives. A planner call has an edge from the previous planner
+    call.
     """
     nodes = scheduler.plan.nodes
     dependencies = scheduler.state.visible_dependencies(node)
@@ -61,13 +62,16 @@ def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequenc
 MAX_SUB_GOALS_BYTES = 192 * 1024
 """Limit for all `sub_goals`. Over the limit, the fields of the oldest sub-goals are cut to 200 bytes each."""
 MAX_ROUNDS_BYTES = 96 * 1024
-"""Limit for all `rounds`. Over the limit, the oldest rounds have `omitted_results`, a number, and no `results`."""
+"""Limit for all `rounds`. Over the limit, the oldest rounds have the number `omitted_results` and empty `results`."""
 MAX_RESULT_BYTES = 8 * 1024
-"""Limit for the `result` of a sub-goal; many sub-goals share `MAX_RESULTS_BYTES` equally."""
+"""Limit for the `result` of each sub-goal. With many sub-goals, it is an equal share of `MAX_RESULTS_BYTES`."""
 MAX_RESULTS_BYTES = 128 * 1024
 """Limit for the `result` of all sub-goals."""
 MAX_OUTPUT_BYTES = 2 * 1024
-"""Limit for each of `completed_outputs`, and for the `outputs` of each result; many share `MAX_OUTPUTS_BYTES`."""
+"""Limit for each of `completed_outputs`, and for the `outputs` of each result.
+
+With many of them, the limit is an equal share of `MAX_OUTPUTS_BYTES`.
+"""
 MAX_OUTPUTS_BYTES = 48 * 1024
 """Limit for all `completed_outputs`, and for the `outputs` of all `results`."""
 MAX_DESCRIPTION_BYTES = 8 * 1024
@@ -75,7 +79,7 @@ MAX_DESCRIPTION_BYTES = 8 * 1024
 MAX_INPUTS_BYTES = 1024
 """Limit for the `params` of a sub-goal, and for its `inputs`."""
 MAX_ERROR_BYTES = 1_000
-"""Limit for `error`, `message` and `plan_problems`, each."""
+"""Limit for each of `error`, `message` and `plan_problems`."""
 MAX_MESSAGES = 60
 """Maximum number of `messages` in addition to the question. The oldest messages are omitted."""
 MAX_MESSAGE_BYTES = 300
@@ -85,7 +89,7 @@ _PREVIEW_CHARACTERS = 200
 RoundsPhase = Literal["idle", "planning", "executing", "joining", "done", "failed"]
 """Phase of a question; `joining` is the time between the end of all sub-goals and the next call of the planner."""
 Compact = Callable[[Any, str], Any]
-"""Value and its reference -> value for a document of bounded size."""
+"""Function (value, its reference) -> the value, shortened for a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,8 @@ class _SizeLimits:
     """Size limits in bytes for the parts of a sub-goal.
 
     Args:
-        inputs: JSON of its params, and JSON of its inputs.
-        result: JSON of its outputs.
+        inputs: limit for the JSON of its params, and for the JSON of its inputs.
+        result: limit for the JSON of its outputs.
     """
 
     description: int
@@ -215,7 +219,7 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
-    """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
+    """Return id of a completed sub-goal -> its slots, which inputs of other sub-goals and the answer may use."""
     completed_goals = [progress for progress in run.sub_goals.values() if progress.is_done]
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed_goals)))
     return {
@@ -227,7 +231,7 @@ def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
 def _messages(
     question: str, intention: str | None, rounds: Sequence[Mapping[str, Any]], response: Any
 ) -> list[dict[str, Any]]:
-    """Return the messages of the run, shortened, oldest first: of the person, the models and the worker tools."""
+    """Return the shortened messages of the person, the models and the worker tools, oldest first."""
     entries = [_message("user", "question", question)]
     if intention is not None:
         entries.append(_message("assistant", INTENTION, intention))

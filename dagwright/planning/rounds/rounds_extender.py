@@ -92,7 +92,7 @@ class Rounds:
         return self._plan_next(run) if run.is_joined else None
 
     def goal_error(self, state: "RunState") -> NodeError | None:
-        """Return why the planner did not finish, for a run that answers with the available deliverables."""
+        """Return why the planner did not finish; `None` if it finished, or if the run has no answer yet."""
         if not is_answered(state):
             return None
         try:
@@ -105,7 +105,10 @@ class Rounds:
         return is_reserved(node_id)
 
     def rejection_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
-        """Return why a person may not set the result of a node: only a model may write it."""
+        """Return why a person may not set the result of a node; `None` if a person may.
+
+        Only a model may write the results of the intention node, the planner calls and the answer node.
+        """
         if not is_reserved(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
         return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
@@ -182,7 +185,7 @@ class Rounds:
         return self._extension(run, node)
 
     def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None) -> Extension | None:
-        """Create the nodes that produce the answer. Support sub-goals that failed are abandoned."""
+        """Create the answer node, or the assembled output. Support sub-goals that failed are abandoned."""
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
         if missing_ids := [source for source in sources if source not in run.sub_goals]:
             raise GoalUnreachable(

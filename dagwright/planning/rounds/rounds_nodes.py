@@ -36,14 +36,14 @@ FINDINGS_CHARACTERS = 120_000
 MAX_FINDING_CHARACTERS = 40_000
 MIN_FINDING_CHARACTERS = 1_000
 _INTENTION_INDEX = 2
-"""Index of the message with the intention, in the calls of the planner."""
+"""Index of the message with the intention, in the calls of the planner and of the answer."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
 """Fields of a WorkerResult that the run reads."""
 
 Output = tuple[Any, Sequence[Binding]]
 """Output of a run: JSON with null at every binding, and its bindings."""
 UNANSWERED_OUTPUT: Output = (None, (((), (Placeholder(ANSWER),)),))
-"""Output of a run without an answer: an input that no request sets, which evaluates to null."""
+"""Output of a run without an answer. It refers to an input that no request sets, so it evaluates to null."""
 
 
 def rounds_plan(spec: RoundsSpec, messages: Sequence[Message], *, title: str) -> CompiledPlan:
@@ -117,7 +117,7 @@ def _planner_request(
     call = ModelCall(
         tuple(messages),
         config=spec.config,
-        # Answers that do not fit the schema are accepted too, in the forms that models write.
+        # Not enforced: the parser also accepts common deviations from the schema.
         output=OutputSchema(ROUNDS_KIND, spec.schema, is_enforced=False),
         labels=CallLabels(purpose=purpose),
     )
@@ -187,7 +187,7 @@ def _slot_reference(ref: InputRef) -> ResultOf:
 def answer_node(
     spec: RoundsSpec, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
 ) -> CompiledNode:
-    """Create the call in which a model answers the question from slots, each cut to the size that fits.
+    """Create the call in which a model answers the question from slots. Long slots are cut to fit into the prompt.
 
     Args:
         inputs: name -> its slots.
@@ -227,7 +227,8 @@ def output_of_answer() -> Output:
 def assembled_output(inputs: Mapping[str, Input], run: "RoundsState", gaps: Sequence[str]) -> Output:
     """Return the output of a run whose answer is assembled: the slots in order, followed by missing information.
 
-    A single slot is the output itself. With several slots, texts stay as they are, and other values follow their names.
+    A single slot is the output itself. With several slots, texts stay as they are, and each other value is preceded by
+    its name.
 
     Args:
         gaps: missing information, as lines of Markdown.
@@ -268,7 +269,7 @@ def _join_texts(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
 
 
 def is_answered(state: "RunState") -> bool:
-    """Return whether a run has its answer, or the call that writes it."""
+    """Return whether the answer of a run was assembled, or the node that writes the answer was added."""
     return state.number_of(ANSWER) is not None or tuple(state.plan.output_bindings) != tuple(UNANSWERED_OUTPUT[1])
 
 

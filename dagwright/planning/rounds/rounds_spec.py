@@ -73,14 +73,14 @@ class RoundsSpec:
 
     Args:
         question: as the user wrote it.
-        workers: worker tools that a plan may use, as `dagwright.planner.plan_parser` serializes tools.
+        workers: worker tools that a plan may use, as `planner.plan_parser.encode_tools` serializes them.
         registry: text about the worker tools in the planner's prompt.
         schema: response format of the planner.
         planner_prompt, answer_prompt: system messages.
         config: settings of the model calls.
         max_rounds: maximum planner calls, not counting repairs.
         worker_timeout_s: seconds per call of a worker tool that declares no timeout.
-        turns: earlier turns, for documents; models see the turns only in the prompt of the intention.
+        turns: earlier turns of the session, for run documents. Models see them only in the prompt of the intention.
         synthesis: how the slots become the answer.
     """
 
@@ -97,7 +97,7 @@ class RoundsSpec:
     synthesis: Synthesis = DEFAULT_SYNTHESIS
 
     def to_json(self) -> dict[str, Any]:
-        """Serialize the question as the extender of a plan."""
+        """Serialize the specification as the `extender` of a plan."""
         encoded: dict[str, Any] = {
             "kind": ROUNDS_KIND,
             "question": self.question,

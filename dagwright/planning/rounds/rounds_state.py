@@ -216,7 +216,7 @@ class RoundsState:
 
     @cached_property
     def attempts(self) -> Sequence[tuple[int, CompiledNode, Record]]:
-        """Nodes of all attempts of sub-goals with their round, in plan order, including superseded attempts.
+        """Round, node and record of each attempt of a sub-goal, in plan order, including superseded attempts.
 
         The round of an attempt is the latest round in which the attempt or one of its dependencies was started.
         """
@@ -240,10 +240,9 @@ class RoundsState:
         return rounds[number]
 
     def has_started(self, call: PlannerCall) -> bool:
-        """Return whether the nodes that the planner requested are part of the run.
+        """Return whether the sub-goals that a planner call requested were added to the run.
 
-        These nodes depend on the call. A node retried by a person in the meantime depends on the call that first
-        started it.
+        Their nodes depend on the call. If people have already retried all of the sub-goals, no node is added.
         """
         node_ids = [sub_goal.node_id for sub_goal in call.sub_goals]
         is_started = any(
@@ -266,7 +265,7 @@ class RoundsState:
 
     @property
     def is_joined(self) -> bool:
-        """Whether no node of the run can continue by itself, including nodes that people added."""
+        """Whether each node except the answer has a final status, including nodes that people added."""
         return all(
             record.status.is_final for node, record in self.state.visible_nodes() if node.id.partition("#")[0] != ANSWER
         )
@@ -281,7 +280,10 @@ class RoundsState:
         }
 
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
-        """Return the gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
+        """Return the gaps of an answer made of `inputs`.
+
+        These are the partial sub-goals that the inputs depend on, and the deliverables that failed or did not start.
+        """
         used_ids: dict[int, None] = {}
         ids_to_visit = [ref.from_sub_goal for value in inputs.values() for ref in refs_of(value)]
         while ids_to_visit:

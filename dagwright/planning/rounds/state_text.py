@@ -1,7 +1,7 @@
 """State of the rounds as text for the planner: a line for each sub-goal, in a limited size.
 
-The text is a message of the call, and its size does not grow with the number of rounds. Long values are shortened;
-worker tools receive whole values, by reference. Values are JSON without line breaks, so they cannot add
+The text is one message of a planner call, and its size does not grow with the number of rounds. Long values are
+shortened; worker tools receive whole values, by reference. Values are JSON without line breaks, so they cannot add
 lines with instructions.
 """
 

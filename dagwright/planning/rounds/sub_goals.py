@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagwright.core.validation.worker_tools import WorkerTool
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
-"""`pending`: waits for slots that are not available yet, or for its turn."""
+"""`pending`: waits for input slots, or has not started yet."""
 _NON_WORDS = re.compile(r"\W+")
 DONE_STATUSES: Sequence[SubGoalStatus] = ("success", "partial")
 
@@ -46,7 +46,7 @@ class PlannedSubGoal:
     """Work for one worker tool, as the planner requests it; the worker tool receives `tools.SubGoal`.
 
     Args:
-        inputs: argument of the worker tool -> its slots.
+        inputs: argument of the worker tool -> the slots that it receives.
         params: arguments with literal values.
         outputs: slots that the worker tool fills.
     """
@@ -74,7 +74,7 @@ class PlannedSubGoal:
 class KnownSubGoal:
     """The part of the outcome of a sub-goal that the planner's next answer is checked against.
 
-    Arguments are omitted, because each planner call contains all known sub-goals.
+    Arguments are omitted, because they could be large, and each planner call contains all known sub-goals.
 
     Args:
         sources: ids of the sub-goals that provide its inputs.
@@ -93,7 +93,7 @@ class KnownSubGoal:
 
 
 def work_digest(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
-    """Return a digest of the work. The description counts only if the worker tool reads it."""
+    """Return a digest of the work of a sub-goal. It includes the description only if the worker tool reads it."""
     reads_description = worker is None or worker.card.takes_sub_goal
     text = _NON_WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads_description else ""
     parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), text]
@@ -106,7 +106,7 @@ class RoundContext:
     """Marks a model call as a planner call, and contains everything that its answer is checked against.
 
     Args:
-        workers: worker tools that the planner may use, as `planning.plan_and_execute.goal_spec` serializes tools.
+        workers: worker tools that the planner may use, as `planner.plan_parser.encode_tools` serializes them.
         known: the known sub-goals, in the order in which they were first requested.
     """
 

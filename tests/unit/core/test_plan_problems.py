@@ -16,7 +16,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, find_nearest_names, suggestion
 from dagwright.core.validation.inputs import problems_of_inputs
-from dagwright.plans.posted import PostedPlan, check_response
+from dagwright.plans.posted_plans import PostedPlan, check_response
 from dagwright.plans.preparation import check_plan, unused_input_problems
 from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 

@@ -45,8 +45,8 @@ def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, 
     assert sorted((route.source, route.target) for route in layout.routes) == sorted(set(edges))
     for route in layout.routes:
         source, target = layout.boxes[route.source], layout.boxes[route.target]
-        assert route.points[0] == (source.x + source.width, source.middle)
-        assert route.points[-1] == (target.x, target.middle)
+        assert route.points[0] == (source.x + source.width, source.vertical_centre)
+        assert route.points[-1] == (target.x, target.vertical_centre)
         _assert_route_is_clear(layout, route.points)
     assert layout_graph(boxes, edges) == layout
     assert all(0 <= box.x <= layout.width - box.width and box.y >= -1e-6 for box in layout.boxes)

@@ -34,10 +34,10 @@ from dagwright.protocol.compact_documents import (
     closing_document,
     compact_document,
     compact_value,
-    counted_document,
     full_closing_document,
+    replace_nodes_by_counts,
 )
-from dagwright.protocol.documents import RunFacts, counted_result_document, graph_document, result_document
+from dagwright.protocol.documents import RunFacts, graph_document, result_document, result_document_with_counts
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.idempotency import derived_key, idempotency_key
 from dagwright.protocol.messages import MessageInvalid, Parent, SubPlanEnd, sub_plan_end_from_json
@@ -118,7 +118,7 @@ def test_invalid_cache_metadata_of_another_worker_is_ignored(metadata: bytes) ->
 
 def test_large_values_are_compacted() -> None:
     document = ended_run_document()
-    compact_run_document = compact_document(document, steps=1)
+    compact_run_document = compact_document(document, node_count=1)
     reference = {"ref": "output", "bytes": encoded_size(document["output"])}
     assert {**compact_run_document["output"], "preview": ""} == {**reference, "preview": ""}
     assert compact_run_document["nodes"]["m[0]"]["result"] == {
@@ -128,7 +128,7 @@ def test_large_values_are_compacted() -> None:
     }
     assert compact_run_document["nodes"]["a"] == document["nodes"]["a"]
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
-    document_with_counts = compact_document({"output": None, "nodes": nodes}, steps=1)
+    document_with_counts = compact_document({"output": None, "nodes": nodes}, node_count=1)
     assert (document_with_counts["nodes"], document_with_counts["nodes_ref"]) == (
         {},
         {"ref": "history", "counts": {"completed": 300}},
@@ -144,22 +144,22 @@ def test_large_values_are_compacted() -> None:
 
 def test_counted_document_has_the_error_of_the_first_failed_node() -> None:
     scheduler = ended_scheduler()
-    document = counted_result_document(scheduler, FACTS)
-    assert document == counted_document(result_document(scheduler, FACTS)) == counted_document(document)
+    document = result_document_with_counts(scheduler, FACTS)
+    assert document == replace_nodes_by_counts(result_document(scheduler, FACTS)) == replace_nodes_by_counts(document)
     reference = document["nodes_ref"]
     assert (reference["ref"], reference["counts"]) == ("history", {"completed": 3, "failed": 1})
     nodes = {
         name: {"status": status, "result": None, "error": error and {"code": "tool_failed", "message": error}}
         for name, status, error in (("a", "completed", None), ("b", "failed", "no"), ("c", "failed", "nor this"))
     }
-    document_with_counts = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
+    document_with_counts = replace_nodes_by_counts({"status": "failed", "error": None, "output": None, "nodes": nodes})
     fields = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node_id": "b"}
-    assert run_error_of(document_with_counts) == run_error_of(counted_document(document_with_counts)) == fields
+    assert run_error_of(document_with_counts) == run_error_of(replace_nodes_by_counts(document_with_counts)) == fields
 
 
 def test_closing_document_omits_fields_that_readers_restore() -> None:
     scheduler = ended_scheduler()
-    document = counted_result_document(scheduler, FACTS)
+    document = result_document_with_counts(scheduler, FACTS)
     closing_fields = closing_document(document)
     assert [*closing_fields] == ["status", "title", "output", "nodes_ref"]
     assert closing_fields["output"] == compact_value(document["output"], ref="output")
@@ -389,13 +389,16 @@ def test_all_problems_of_the_options_are_reported() -> None:
 def test_rounds_are_shortened_in_a_too_large_document() -> None:
     short_rounds = {"phase": "done", "round": 3, "final_response": "So."}
     rounds = {**short_rounds, "sub_goals": ["x" * 600_000], "rounds": []}
-    assert counted_document({**ended_run_document(), "rounds": rounds})["rounds"] == rounds
+    assert replace_nodes_by_counts({**ended_run_document(), "rounds": rounds})["rounds"] == rounds
     page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
     documented_fields = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
     all_fields = dict.fromkeys([*documented_fields[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
-    assert [*counted_document({**ended_run_document(), "rounds": all_fields})["rounds"]] == documented_fields
+    assert [*replace_nodes_by_counts({**ended_run_document(), "rounds": all_fields})["rounds"]] == documented_fields
     large_document = {**ended_run_document(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
-    assert counted_document(large_document)["rounds"] == {**short_rounds, "omitted": "sub-goals and rounds: too large"}
+    assert replace_nodes_by_counts(large_document)["rounds"] == {
+        **short_rounds,
+        "omitted": "sub-goals and rounds: too large",
+    }
 
 
 def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:

@@ -21,7 +21,7 @@ from dagwright.planning.session_names import identity_of, is_session_name, sessi
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
-from dagwright.protocol.turn_summaries import CUT_MARK, MAX_OLDER_RESPONSE_BYTES, cut_inside
+from dagwright.protocol.turn_summaries import CUT_MARK, MAX_OLDER_RESPONSE_BYTES, cut_middle
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from tests.support.plan_building import started_scheduler
 
@@ -244,7 +244,7 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
 @settings(deadline=None)
 @given(st.text(), st.integers(min_value=100, max_value=3_000))
 def test_cut_text_is_within_the_limit_and_marked(text: str, limit_bytes: int) -> None:
-    actual = cut_inside(text * 50, max_bytes=limit_bytes)
+    actual = cut_middle(text * 50, max_bytes=limit_bytes)
     assert encoded_size(actual) <= limit_bytes
     if actual != (text * 50).encode(errors="replace").decode():
         assert CUT_MARK in actual

@@ -92,4 +92,4 @@ async def test_problems_of_files_do_not_name_folders_of_the_machine(published_fo
     assert "syntax.json" in problems[0]
     assert "there is no file parts/lost.json" in problems[1]
     assert "the --plans folder has no file other.json, other.yaml or other.yml" in problems[2]
-    assert "the folder of plans, plans, has no file that ends with .json, .yaml, .yml" in problems[3]
+    assert "the template folder plans has no file that ends with .json, .yaml, .yml" in problems[3]

@@ -1,7 +1,7 @@
 """Plans sent by programs: parse, complete with published sub-plans, check and compile.
 
 All functions of this module accept and return plain data that can be pickled, so they can run in a separate process
-(`dagwright.process.process_pool`). No file is read on behalf of a caller: a sub-plan given by name is a published
+(`dagwright.process.process_pool`). Files of callers are never read: a sub-plan that a node names is a published
 plan.
 """
 
@@ -50,7 +50,7 @@ class PostedPlan:
     Args:
         plan: a JSON value, or a text in JSON, YAML or a text dialect.
         dialect: its dialect; `None` detects it.
-        published: name or file name of each published plan that this plan can name -> unchanged document.
+        published: the published plans that this plan can use as sub-plans: name or file name -> unchanged document.
         names: names of all published plans that can be sub-plans, for hints.
     """
 
@@ -65,7 +65,7 @@ class PreparedPlan:
     """A plan that is ready to run.
 
     Args:
-        source: identifies the plan: the same source with the same run ID is the same run.
+        source: identifies the plan. A second start with the same source and run ID is recognized as the same run.
     """
 
     compiled: CompiledPlan
@@ -78,7 +78,7 @@ class RejectedPlan:
 
     Args:
         invalid: the error with its problems.
-        errors: the problems in the response format; problems in a text have their line.
+        errors: the problems in the response format. If the plan is a text, each problem has its line.
     """
 
     invalid: PlanInvalid
@@ -130,7 +130,7 @@ def check_posted_plan(posted: PostedPlan, tools: ToolDeclarations) -> tuple[Chec
 
 
 def check_response(posted: PostedPlan, tools: ToolDeclarations) -> dict[str, Any]:
-    """Return the response body of `POST /v1/plans/check`; problems in a text have their line."""
+    """Return the response body of `POST /v1/plans/check`. If the plan is a text, each problem has its line."""
     try:
         checked, _ = check_posted_plan(posted, tools)
         check_size(checked)
