@@ -238,7 +238,7 @@ _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Ac
 _CLARIFICATION_SCRIPT = (
     "Shipments from Acme Corp to Houston.",
     continue_with(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
-    done_response(reasoning="Only the person can send_message.", answer=ref(1, "clarification")),
+    done_response(reasoning="Only the person can say.", answer=ref(1, "clarification")),
 )
 _TABLE_SCRIPT = (
     "Shipments from Acme Corp LLC to Houston.",

@@ -1,4 +1,4 @@
-"""Runs and sessions through the gateway: reading, events after a reconnect, answers, commands and forks."""
+"""Runs and sessions through the gateway: documents, events after a reconnect, answers and cancellation."""
 
 import asyncio
 from typing import Any
@@ -37,7 +37,10 @@ def node_states(stream_events: list[Any]) -> list[tuple[str, str]]:
 
 
 def last_id(stream_events: list[Any]) -> str:
-    """Return the ID from which a client continues; only the last of several simultaneous events has an ID."""
+    """Return the last event ID, from which a client continues.
+
+    Of several simultaneous events, only the last has an ID.
+    """
     return str(next(each.id for each in reversed(stream_events) if each.id))
 
 
@@ -184,7 +187,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         first_run, repeated_run = new_response.json(), repeated_response.json()
         document = (await gateway.http.get(new_response.headers["location"])).json()
         listed_runs = await wait_for_runs_with_metadata(gateway, [f"order={key}", "team=blue"])
-        no_runs = await gateway.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
+        unmatched_response = await gateway.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
         invalid_filter = await gateway.http.get("/v1/runs", params={"metadata": "order"})
         await gateway.post(f"/v1/runs/{first_run['run_id']}/cancel", {})
         await read_events(gateway, f"/v1/runs/{first_run['run_id']}/events")
@@ -206,7 +209,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
     )
     assert (document["run_id"], document["metadata"]) == (first_run["run_id"], {"order": key, "team": "blue"})
     assert [(each["run_id"], each["metadata"]) for each in listed_runs] == [(first_run["run_id"], document["metadata"])]
-    assert (no_runs.json()["data"], no_runs.json()["has_more"]) == ([], False)
+    assert (unmatched_response.json()["data"], unmatched_response.json()["has_more"]) == ([], False)
     assert (invalid_filter.status_code, invalid_filter.json()["error"]["param"]) == (400, "metadata")
     assert (ended_run["run_id"], ended_run["created"], ended_run["status"]) == (first_run["run_id"], False, "cancelled")
     assert (different_response.status_code, ambiguous_response.status_code, unknown_template.status_code) == (
@@ -222,10 +225,10 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
     plans = {"long": {"plan": 1, "nodes": [node], "output": "done {{wait.result}}"}}
     async with serve(plans=plans) as gateway:
         chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session))
-        reason = {"reason": "enough", "by": "ann"}
+        cancel_body = {"reason": "enough", "by": "ann"}
 
         async def is_cancelled() -> bool:
-            return (await gateway.post(f"/v1/sessions/{session}/cancel", reason)).is_success
+            return (await gateway.post(f"/v1/sessions/{session}/cancel", cancel_body)).is_success
 
         await eventually(is_cancelled)
         response = await chat_task

@@ -42,7 +42,7 @@ def event_types_and_nodes(events: list[Event]) -> list[tuple[str, str | None]]:
 
 def progress_of(events: list[Event]) -> list[dict[str, Any]]:
     contents = [event.content for event in events if isinstance(event.content, dict)]
-    return [result for content in contents for result in content.get("dagwright", {}).get("events", [])]
+    return [progress_event for content in contents for progress_event in content.get("dagwright", {}).get("events", [])]
 
 
 def content_of(events: list[Event]) -> str:
@@ -217,20 +217,20 @@ async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(se
         fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather_tool]}}
         response = await gateway.openai.responses.create(**fields)
         fetched_response = await gateway.openai.responses.retrieve(response.id)
-        runs = [
+        run_ids = [
             first_response["dagwright"]["run_id"],
             chunks[-1]["dagwright"]["run_id"],
-            response.model_dump()["dagwright"],
+            response.model_dump()["dagwright"]["run_id"],
         ]
-        for run_id in (*runs[:2], runs[2]["run_id"]):
+        for run_id in run_ids:
             await gateway.context.steering.cancel(run_id)
     (choice,) = first_response["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
     requests = first_response["dagwright"]["waiting_for"]
     assert [(each["request_id"], each["type"], each["run_id"]) for each in requests] == [
-        ("check", "APPROVAL", runs[0]),
-        ("name", "CLARIFICATION", runs[0]),
+        ("check", "APPROVAL", run_ids[0]),
+        ("name", "CLARIFICATION", run_ids[0]),
     ]
     assert requests[0]["answer_schema"]["required"] == ["approved"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"

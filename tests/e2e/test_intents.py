@@ -1,4 +1,4 @@
-"""`ask --profile intents`: from a request in words to parties, with the scripted model."""
+"""`ask --profile intents` executes the intents that the scripted model writes for a request in words."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.support.intents import fund_intent, intents_response_text, product_in
 pytestmark = pytest.mark.server
 
 REQUEST = "Create Apex in Luxembourg with custody."
-APEX_ANSWER = intents_response_text(
+APEX_RESPONSE = intents_response_text(
     fund_intent("Apex"),
     product_intent("CUSTODY", "@result_1"),
     explanation="Makes Apex,\nwith custody.",
@@ -20,7 +20,7 @@ APEX_ANSWER = intents_response_text(
 
 
 async def test_ask_prints_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER) as model_server:
+    async with ModelServer(APEX_RESPONSE) as model_server:
         result = await with_model(command_line, model_server)(
             "ask", REQUEST, "--profile", "intents", "--id", "intents-reported"
         )
@@ -35,7 +35,7 @@ async def test_ask_prints_the_explanation_and_the_result_of_each_intent(command_
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER, intents_response_text(product_intent("DEPOSITARY", "@cbu"))) as model_server:
+    async with ModelServer(APEX_RESPONSE, intents_response_text(product_intent("DEPOSITARY", "@cbu"))) as model_server:
         commands = with_model(command_line, model_server)
         first_result = await commands("ask", REQUEST, "--profile", "intents", "--id", "intents-first", "--json")
         cbu_id = first_result.document["nodes"]["@result_1"]["result"]["id"]
@@ -63,17 +63,17 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
 
 
 async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER) as model_server:
+    async with ModelServer(APEX_RESPONSE) as model_server:
         commands = with_model(command_line, model_server)
         result = await commands("ask", REQUEST, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
-    assert result.document == json.loads(APEX_ANSWER)
+    assert result.document == json.loads(APEX_RESPONSE)
     run_result = await command_line("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
     assert (run_result.code, [*run_result.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 
 async def test_plan_below_the_confidence_limit_is_approved_on_the_terminal(command_line: CommandLine) -> None:
-    async with ModelServer(APEX_ANSWER) as model_server:
+    async with ModelServer(APEX_RESPONSE) as model_server:
         code, screen = await with_model(command_line, model_server).run_on_terminal(
             "ask", REQUEST, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
         )

@@ -1,4 +1,4 @@
-"""The model client through LiteLLM's real proxy, in front of the scripted server."""
+"""The model client calls the scripted server through LiteLLM's real proxy."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ async def test_parallel_tool_calls_are_read_with_and_without_streaming(proxy: Pr
         async with model_client.stream(call) as stream:
             assert [piece async for piece in stream] == []
     for answer in (complete_answer, stream.answer):
-        assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
+        assert [(tool_call.name, tool_call.arguments) for tool_call in answer.message.tool_calls] == [
             ("look.up", '{"at": 1}'),
             ("look.up", '{"at": 2}'),
         ]

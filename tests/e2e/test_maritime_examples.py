@@ -1,4 +1,4 @@
-"""Each question of `examples/maritime` is answered without a key by the two commands on the page."""
+"""The two commands for each question in `examples/maritime/README.md` print the documented answer, without a key."""
 
 import asyncio
 import os

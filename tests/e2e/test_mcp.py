@@ -1,4 +1,4 @@
-"""MCP servers from a file on the command line: runs call them, and they end with their worker."""
+"""Runs call the MCP servers of a file on the command line, and the servers end with the worker."""
 
 import json
 import os

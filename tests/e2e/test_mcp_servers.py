@@ -123,7 +123,7 @@ async def test_image_and_structured_content_are_unchanged(mcp_runs: Runs) -> Non
 
 
 async def test_time_is_converted_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
-    with _page("<html><body><h1>Hello</h1><p>from a page</p></body></html>") as address:
+    with _serve_page("<html><body><h1>Hello</h1><p>from a page</p></body></html>") as address:
         zone_arguments = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
         clock = _node("clock", "time.convert_time", time="12:00", **zone_arguments)
         document = await mcp_runs.run(_plan(clock, _node("page", "fetch.fetch", url=address)))
@@ -134,7 +134,7 @@ async def test_time_is_converted_and_a_local_page_is_fetched(mcp_runs: Runs) -> 
 
 
 @contextmanager
-def _page(text: str) -> Iterator[str]:
+def _serve_page(text: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             exists = self.path == "/"
@@ -151,7 +151,7 @@ def _page(text: str) -> Iterator[str]:
         yield f"{address}/"
 
 
-async def test_nodejs_server_is_reached_by_its_address(tmp_path: Path) -> None:
+async def test_nodejs_server_over_http_reports_progress_and_survives_a_cancelled_call(tmp_path: Path) -> None:
     port = free_port()
     file = write_servers(tmp_path, web={"type": "http", "url": f"http://127.0.0.1:{port}/mcp"})
     program = node_server("mcp-server-everything")

@@ -1,4 +1,4 @@
-"""`mcp` as a program: clients of the official SDK over stdio and HTTP, the content of stdout, and the exit."""
+"""The command `mcp` as a process: clients of the official SDK over stdio and HTTP, stdout, and the exit."""
 
 import asyncio
 import json
@@ -113,7 +113,7 @@ def _tool_call_message(number: int, tool: str, **arguments: Any) -> dict[str, An
 
 
 @pytest.mark.parametrize("ending", ["stdin", "SIGTERM"])
-async def test_stdout_has_only_protocol_messages_until_the_client_ends(commands: CommandLine, ending: str) -> None:
+async def test_stdout_has_only_protocol_messages_until_the_server_ends(commands: CommandLine, ending: str) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "starter.py"),
@@ -156,7 +156,7 @@ async def test_stdout_has_only_protocol_messages_until_the_client_ends(commands:
     assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
     assert b"printed while imported" in errors
     assert b"printed while called" in errors
-    # The processes that the server started are in its process group.
+    # No process of the server's process group is left, which includes the processes that the server started.
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 

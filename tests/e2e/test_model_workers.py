@@ -1,4 +1,4 @@
-"""Worker tools that call a model, on a real search server; only the model is scripted."""
+"""Worker tools that call a scripted model and a real search server."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +73,7 @@ async def test_names_are_resolved_to_values_of_the_data(maritime: Maritime) -> N
     assert (analysis["intent_type"], analysis["question"]) == ("search", "Show me Maersk shipments to LA")
     expected = [("carrier_name", "is", "MAERSK"), ("destination_port", "is", "Los Angeles")]
     assert [(each["field"], each["op"], each["value"]) for each in analysis["filters"]] == expected
-    assert [result["value"] for result in result.outputs["value_results"]] == ["MAERSK", "Los Angeles"]
+    assert [each["value"] for each in result.outputs["value_results"]] == ["MAERSK", "Los Angeles"]
     metadata = result.outputs["metadata_results"]
     fields = [(field["name"], field["type"]) for field in metadata["fields"]]
     assert metadata["index"] == maritime.indices.shipments
@@ -321,14 +321,14 @@ async def carrier_results(maritime: Maritime, carrier: str) -> Any:
     return result.outputs["es_results"]
 
 
-def volumes(maritime: Maritime) -> Iterator[int]:
+def expected_volumes(maritime: Maritime) -> Iterator[int]:
     for carrier in ("MAERSK", "EVERGREEN"):
         carrier_shipments = (shipment for shipment in maritime.shipments() if shipment["carrier_name"] == carrier)
         yield sum(each["teu"] for each in carrier_shipments if each["destination_port_code"] == "USLAX")
 
 
 async def test_results_are_compared_with_figures_of_the_data(maritime: Maritime) -> None:
-    maersk_teu, evergreen_teu = volumes(maritime)
+    maersk_teu, evergreen_teu = expected_volumes(maritime)
     results = [await carrier_results(maritime, carrier) for carrier in ("MAERSK", "EVERGREEN")]
     difference, ratio = maersk_teu - evergreen_teu, maersk_teu / evergreen_teu
     text = f"MAERSK carried {maersk_teu:,} TEU, {difference:,} more than EVERGREEN ({100 * ratio:.1f} %)."

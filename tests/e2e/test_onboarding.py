@@ -1,4 +1,4 @@
-"""Onboarding from the command line: problems of a request are reported before anything starts."""
+"""Onboarding from the command line: a plan without its context, and an answer that names an unknown party."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SEEDS = ROOT / "examples" / "seeds"
 EXAMPLES = ROOT / "examples" / "onboarding"
 
 
-async def test_invalid_request_starts_no_run(command_line: CommandLine) -> None:
+async def test_plan_without_its_context_starts_no_run(command_line: CommandLine) -> None:
     plan = SEEDS / "intents_session.json"
     run_result = await command_line("run", str(plan), "--id", "wrong-session")
     status_result = await command_line("status", "wrong-session", "--json")

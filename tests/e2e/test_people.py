@@ -1,4 +1,4 @@
-"""People answer a run: `feedback`, `inbox` and the output of commands while the run waits."""
+"""People answer requests of a run: `feedback`, `inbox` and the output of commands while the run waits."""
 
 import json
 import re
@@ -38,7 +38,7 @@ async def _wait_for_requests(command_line: CommandLine, workflow_id: str, count:
     return requests
 
 
-async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: CommandLine, write_plan: WritePlan) -> None:
+async def test_run_waits_for_an_answer_and_has_it_as_result(command_line: CommandLine, write_plan: WritePlan) -> None:
     plan = write_plan(
         calculation("sum", "2 + 3"),
         _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),

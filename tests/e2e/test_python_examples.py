@@ -54,7 +54,7 @@ async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: Co
     assert result.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
 
 
-async def test_application_starts_runs_streams_events_and_accepts_answers(command_line: CommandLine) -> None:
+async def test_fastapi_example_starts_runs_streams_events_and_accepts_answers(command_line: CommandLine) -> None:
     port = free_port()
     options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
     server = await command_line.start(*options, program=("-m", "uvicorn"))

@@ -1,4 +1,4 @@
-"""Worker tools that query shipments, on a real search server; only the model is scripted."""
+"""Worker tools that query shipments on a real search server, with a scripted model."""
 
 import json
 from collections import Counter
@@ -80,7 +80,7 @@ async def test_query_that_the_server_rejects_fails_with_the_reason_of_the_server
 
 
 async def pages_of(maritime: Maritime, query: EsQuery, page_size: int, offset: Any = None) -> list[dict[str, Any]]:
-    """Return the outputs of all pages from an offset on; each offset is serialized as JSON."""
+    """Return the outputs of all pages, starting at an offset. Each offset passes through JSON, as between nodes."""
     pages = []
     for _ in range(50):
         async with maritime.call(node="sg4"):
@@ -124,7 +124,7 @@ async def test_page_starts_at_a_numeric_offset_and_its_documents_are_shown(marit
     assert summary in table
 
 
-async def test_page_query_allows_the_helpdesk_and_rejects_groups_and_names(maritime: Maritime) -> None:
+async def test_page_query_allows_the_helpdesk_and_rejects_aggregations_and_names(maritime: Maritime) -> None:
     pages = await pages_of(maritime, EsQuery(index=maritime.indices.helpdesk, body={}), page_size=15)
     assert len({hit["article_id"] for page in pages for hit in page["page_results"]["hits"]}) > 15
     groups = query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}})
@@ -147,7 +147,7 @@ def metadata_of(maritime: Maritime) -> MetadataResults:
 
 
 def query_answer(body: Any, ambiguity: Any = None) -> Any:
-    """Return a response of the model; its body is a JSON string, as the strict schema requires."""
+    """Return a response of the model. Its field `body` is a JSON string, as the strict schema requires."""
     return json_text({"body": json.dumps(body), "ambiguity": ambiguity})
 
 

@@ -1,4 +1,4 @@
-"""Queues without a worker are reported with the command that starts a worker; then the run continues."""
+"""Task queues of tool files: runs with different files share no calls, and a queue without a worker is reported."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def _status_when_waiting(command_line: CommandLine, run_id: str) -> dict[s
 async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
     command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
 ) -> None:
-    # The same tool name with different code: on a shared queue, each worker would execute calls of the other run.
+    # The tools have the same name and different code. On a shared queue, a worker would execute calls of the other run.
     left_tools, right_tools = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
     right_tools.write_text(right_tools.read_text().replace("mark of", "the other of"), encoding="utf-8")
     nodes = [{"id": f"n{number}", "tool": "mark", "arguments": {"name": f"{number}"}} for number in range(20)]
@@ -69,13 +69,13 @@ async def test_runs_with_different_tools_of_the_same_name_do_not_share_calls(
         for number, tools in enumerate((left_tools, right_tools))
     ]
 
-    async def are_running() -> bool:
+    async def are_all_nodes_running() -> bool:
         results = [await command_line("status", f"two-{number}", "--json") for number in range(2)]
         if any(each.document.get("status") != "running" for each in results):
             return False
         return all(node["status"] == "running" for each in results for node in each.document["nodes"].values())
 
-    await eventually(are_running)
+    await eventually(are_all_nodes_running)
     for tools in (left_tools, right_tools):
         (tools.parent / "hold").unlink()
     first_result, second_result = await asyncio.gather(*(wait_for_exit(process) for process in processes))
@@ -94,7 +94,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         _write_tools(tmp_path / "served", "mark"),
         _write_tools(tmp_path / "my tools", "stamp"),
     )
-    # The queue of the run belongs to the file of most calls, so a worker with only this file continues the run.
+    # A run uses the queue of the file with the most calls. So a worker with only `served_tools` continues the run.
     plan = write_plan(
         {"id": "start", "tool": "mark", "arguments": {"name": "x"}},
         pause("first", "2s", depends_on=["start"]),

@@ -1,4 +1,4 @@
-"""`list`, `status`, `result`, `graph`: their output for an existing run, and for an unknown run."""
+"""The output of `list`, `status`, `result`, `graph` and `node` for a run, and for an unknown run or node."""
 
 import asyncio
 import xml.etree.ElementTree as ET

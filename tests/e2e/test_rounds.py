@@ -1,4 +1,4 @@
-"""`ask --profile rounds`: a question answered by worker tools of a file, with the scripted model."""
+"""`ask --profile rounds` answers a question with worker tools of a file and a scripted model."""
 
 import pytest
 

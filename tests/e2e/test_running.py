@@ -1,4 +1,4 @@
-"""`run`: its output, its exit code, and ids that belong to another plan."""
+"""`run`: the output, the exit code, batches, and IDs that belong to a run with another plan."""
 
 import json
 import re

@@ -115,7 +115,9 @@ async def test_plan_reads_and_adds_names_of_a_session(commands_with_private_serv
     assert [(turn["request"], turn["status"]) for turn in session_result.document["turns"]] == expected
 
 
-async def test_second_request_waits_or_is_rejected_with_detach(commands_with_private_server: CommandLine) -> None:
+async def test_request_during_a_turn_waits_or_is_rejected_with_detach(
+    commands_with_private_server: CommandLine,
+) -> None:
     first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(first_plan, "One.", second_plan, "Two.") as model_server:
         commands = with_model(commands_with_private_server, model_server)
@@ -128,7 +130,7 @@ async def test_second_request_waits_or_is_rejected_with_detach(commands_with_pri
         )
         rejected_result = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (rejected_result.code, rejected_result.document["status"]) == (2, "session_busy")
-        # With other tools the command would start another worker, which other commands would not find.
+        # With `--tools`, the command would start a second worker, unknown to commands without `--tools`.
         tool_options = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other_tools_result = await commands("ask", "--session", "s", "Second.", *tool_options)
         assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")

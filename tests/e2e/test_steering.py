@@ -142,7 +142,9 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     assert (missing_node_result.code, missing_node_result.document) == (2, {"status": "not_found", "message": message})
 
 
-async def test_running_run_is_steered(command_line: CommandLine, write_plan: WritePlan, tmp_path: Path) -> None:
+async def test_run_is_paused_limited_and_cancelled_while_it_runs(
+    command_line: CommandLine, write_plan: WritePlan, tmp_path: Path
+) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
     run_process = await command_line.start("run", plan, "--id", "steered-while-running", "--deadline", "2h")
     await _wait_for_states(command_line, "steered-while-running", long="running")

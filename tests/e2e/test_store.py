@@ -109,7 +109,7 @@ async def test_unusable_store_starts_no_run(command_line: CommandLine, write_pla
     assert (show_result.code, show_result.document["status"]) == (1, "no_store")
 
 
-async def test_processes_with_another_store_are_rejected(
+async def test_processes_with_another_store_are_rejected_until_it_is_adopted(
     commands_with_private_server: CommandLine, write_plan: WritePlan
 ) -> None:
     plan = write_plan(calculation("a", "1 + 1"))

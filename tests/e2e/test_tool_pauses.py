@@ -1,4 +1,4 @@
-"""`tool pause` and `tool resume`: their messages, and a pause that survives a kill of worker and server."""
+"""`tool pause` and `tool resume`: the messages, and a pause that survives kills of the worker and the server."""
 
 import asyncio
 import signal
@@ -79,7 +79,7 @@ async def test_commands_show_the_paused_tool(command_line: CommandLine, write_pl
         assert hint in text
     assert f"{tool_name} paused by ann since " in list_result.stdout
     assert f"`dagwright tool resume {tool_name}`" in list_result.stdout
-    # The worker of the run has published its tools.
+    # The second `tool pause` needs no `--tools`, because the worker of the run has published its tools.
     assert second_pause_result.document["message"].startswith(
         f"{tool_name} is already paused: tool paused by ann at 20"
     )

@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [--minutes N] [--seed S] [--only N] [--case FILE]`: random runs for N minutes.
 
-Every failure is printed with its seed and written to `fuzz-<seed>-<position>.json`, which `--case` runs again.
+Every failure is printed with its seed. Its case is written to `fuzz-<seed>-<position>.json`, which `--case` repeats.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from tests.support.server import live_server
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("--minutes", type=float, default=60.0, help="duration")
-    parser.add_argument("--seed", type=int, help="the first seed; a random one by default")
+    parser.add_argument("--minutes", type=float, default=60.0, help="minutes in which new cases are started")
+    parser.add_argument("--seed", type=int, help="first seed (default: random)")
     parser.add_argument("--only", type=int, help="run only the case at this position in the batch of the seed")
     parser.add_argument("--case", type=Path, help="run only the case of a file")
     return parser.parse_args()
@@ -52,7 +52,7 @@ async def _run_cases(session: Session, options: argparse.Namespace) -> Tally:
         return tally
     started_at, saved_count = time.monotonic(), 0
 
-    def print_tally(tally: Tally, batch_seed: int) -> None:
+    def report_progress(tally: Tally, batch_seed: int) -> None:
         nonlocal saved_count
         for failure in tally.failures[saved_count:]:
             _report_and_save(failure)
@@ -61,7 +61,7 @@ async def _run_cases(session: Session, options: argparse.Namespace) -> Tally:
         sys.stdout.write(f"{minutes:.1f} min, seed {batch_seed}: {tally.count} cases, {saved_count} failed\n")
         sys.stdout.flush()
 
-    return await run_for(session, seconds=options.minutes * 60, first_seed=first_seed, report=print_tally)
+    return await run_for(session, seconds=options.minutes * 60, first_seed=first_seed, report=report_progress)
 
 
 async def _main(options: argparse.Namespace) -> int:

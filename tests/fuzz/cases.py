@@ -1,4 +1,4 @@
-"""A case of the fuzzer: the start of a run and the messages to the run, as JSON, so that a case can be saved."""
+"""A case of the fuzzer: the start of a run and the messages to the run. A case can be saved as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -48,6 +48,7 @@ class Case:
         content: the plan. `compiled`: `{"plan", "changes": [[fraction, value]]}`, where the fraction, from 0 to 1, is
             the position of the replaced value in the compiled plan. `payloads`: a list of payloads.
         fields: fields of the run input besides the plan: inputs, context, options and unknown fields.
+        uses_workflow_cache: whether the worker of the run caches workflows.
     """
 
     form: str

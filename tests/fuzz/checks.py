@@ -35,8 +35,8 @@ async def check_run(client: Client, handle: Handle, *, may_have_internal_error: 
     """Check all invariants of a started run; return the final status, or the error type `InternalError`.
 
     Args:
-        may_have_internal_error: whether the run may fail with the error type `InternalError`, because no client sends
-            such an input.
+        may_have_internal_error: whether the run may fail with the error type `InternalError`. This is allowed for
+            inputs that no client sends.
 
     Raises:
         AssertionError: an invariant is violated.
@@ -112,10 +112,10 @@ def _check_error(error: Any, *, required_keys: Set[str]) -> None:
 def check_status_query(response: Document, document: Document) -> None:
     """Check that the status query and the result document of an ended run agree."""
     assert response["status"] == document["status"], (response["status"], document["status"])
-    _check_same(response, document, source="the query")
+    _check_same_node_states(response, document, source="the query")
 
 
-def _check_same(report: Document, document: Document, *, source: str) -> None:
+def _check_same_node_states(report: Document, document: Document, *, source: str) -> None:
     actual, expected = _states(report), _states(document)
     pairs = {name: (actual.get(name), expected.get(name)) for name in {**actual, **expected}}
     differences = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -141,7 +141,7 @@ async def check_replay(history: WorkflowHistory, document: Document) -> None:
             differences[name] = ("nothing", node["status"])
             continue
         error = record.error.to_json() if record.error else None
-        # A call that is cancelled in the workflow task that started it leaves no event.
+        # A call that is cancelled in the workflow task of its start leaves no event, so its attempts are not compared.
         attempts = None if record.status == "cancelled" else record.attempts
         replayed_fields = (record.status.value, error, attempts, record.partial)
         document_fields = (
@@ -174,7 +174,7 @@ async def check_reader(client: Client, handle: Handle, document: Document) -> No
     assert view.is_closed
     assert document_of_view["status"] == document["status"], (document_of_view["status"], document["status"])
     if document["nodes"]:
-        _check_same(document_of_view, document, source="the reader")
+        _check_same_node_states(document_of_view, document, source="the reader")
     check_document(document_of_view)
     graph = view.graph()
     assert svg(graph)

@@ -42,7 +42,7 @@ _durations = usual_or_rare(st.sampled_from(DURATIONS), rare=st.sampled_from(ODD_
 
 @st.composite
 def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
-    """Return a plan in Dagwright's own dialect; about two of three plans are valid."""
+    """Return a plan in Dagwright's own dialect. About two of three plans are valid."""
     node_count = draw(st.integers(1, 8 if depth == 0 else 3))
     node_ids = draw(st.lists(ids, min_size=node_count, max_size=node_count, unique=True))
     nodes = [draw(_nodes(name, node_ids[:number], depth=depth)) for number, name in enumerate(node_ids)]

@@ -30,7 +30,7 @@ MAX_CONCURRENT_CASES = 12
 BATCH_SIZE = 40
 """Maximum number of cases of one seed."""
 _CASE_TIMEOUT_S = 90.0
-"""Much longer than a run and its checks take on a busy machine; the deadline of a run is 4 s."""
+"""Timeout of a run and its checks. The deadline of a run is 4 s, and the checks take longer on a busy machine."""
 
 REJECTED = "rejected"
 
@@ -90,7 +90,11 @@ class Session:
     async def run_batch(
         self, batch_seed: int, tally: Tally, *, is_selected: Callable[[int], bool] = lambda _: True
     ) -> None:
-        """Run the selected cases of a seed concurrently; `is_selected` gets the position of a case."""
+        """Run the cases of a seed concurrently.
+
+        Args:
+            is_selected: return whether to run the case at a position.
+        """
         slots = asyncio.Semaphore(MAX_CONCURRENT_CASES)
 
         async def run(position: int, case: Case) -> None:
@@ -106,7 +110,7 @@ class Session:
 
 
 def cases_of(batch_seed: int) -> list[Case]:
-    """Return the cases of a seed; they change only if the strategies change."""
+    """Return the cases of a seed. The same seed gives other cases only if the strategies change."""
     generated_cases: list[Case] = []
 
     @seed(batch_seed)

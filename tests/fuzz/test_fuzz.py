@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _SECONDS = 60.0
 _FIRST_SEED = 1
 _LAST_SEED = 14
-"""A limit, so that a faster machine does not run other cases."""
+"""Last seed for a fast machine, so that no session has cases that are not in this list of seeds."""
 
 
 async def test_random_runs_end_in_a_valid_state(client: Client, tmp_path: Path) -> None:

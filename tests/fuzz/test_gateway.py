@@ -65,7 +65,7 @@ MODELS = ["small", "plan/ask", "profile/plan", "agent/none"]
 
 @dataclass(frozen=True, slots=True)
 class FuzzedGateway:
-    """A gateway, a run that waits, an ended run and a session, whose IDs the requests use."""
+    """A gateway, and the IDs of a waiting run, an ended run and a session, for use in requests."""
 
     gateway: Gateway
     waiting_run: str

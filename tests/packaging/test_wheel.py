@@ -144,7 +144,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 @pytest.fixture(scope="module")
 def installation(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """The wheel with the locked packages of the base install."""
+    """A virtual environment with the wheel and the locked packages of the base install, and a user's project."""
     folder = tmp_path_factory.mktemp("installed")
     _run_command(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
@@ -159,7 +159,7 @@ def installation(distributions: Distributions, tmp_path_factory: pytest.TempPath
         "--disable-pip-version-check",
     ]
     _run_command(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
-    # Without an index: the locked packages must satisfy the requirements of the wheel.
+    # No package index is used, because the locked packages must satisfy the requirements of the wheel.
     _run_command(*pip, "--no-index", distributions.wheel)
     for name, text in USER_PROJECT.items():
         file = folder / "project" / name

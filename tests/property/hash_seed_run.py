@@ -1,4 +1,7 @@
-"""Print the results of the core for fixed valid and invalid plans; `test_hash_seeds.py` runs this module."""
+"""Print the results of the core for random plans that are the same in every process.
+
+`test_hash_seeds.py` runs this module with different hash seeds.
+"""
 
 import json
 import random

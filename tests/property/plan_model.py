@@ -96,8 +96,8 @@ class PlanModel:
         blocking_needs = [name for name in needs if name not in done_needs and name not in skipping_needs]
         required_count = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
         assert isinstance(required_count, int)
-        runs = len(done_needs) >= required_count and not (step.join == "all" and skipping_needs)
-        if not runs:
+        may_run = len(done_needs) >= required_count and not (step.join == "all" and skipping_needs)
+        if not may_run:
             return "blocked" if blocking_needs else "skipped"
         return self._run(step)
 

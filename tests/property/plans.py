@@ -23,9 +23,9 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
     drawn_steps: list[Step] = []
     for number, name in enumerate(ids):
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
-        kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
-        join = draw(st.sampled_from(kinds))
-        # With other joins, a node may start before its inputs have ended, and read values that depend on the order.
+        joins: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
+        join = draw(st.sampled_from(joins))
+        # With other joins than `all`, a node may start before its inputs have ended, so that its values depend on time.
         reads = (
             draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if number and join == "all" else []
         )
@@ -56,7 +56,7 @@ def without_times(value: Any) -> Any:
 
 
 class Driver:
-    """Run a plan as the engine does, and check the rules at every step.
+    """Run a plan as the engine does, and check the rules whenever a task starts or ends.
 
     Args:
         choose_position: return the position of the task that ends next; the argument is the number of running tasks.
@@ -70,8 +70,8 @@ class Driver:
         self.max_in_flight = max_in_flight
         self.plan = compiled_plan(plan_of(*(step.to_json() for step in plan), **fields))
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=max_in_flight)
-        self.running: list[Task] = []
-        self.order: list[str] = []
+        self.running_tasks: list[Task] = []
+        self.started_ids: list[str] = []
         self.arguments: dict[str, Any] = {}
         self.final_statuses: dict[str, str] = {}
 
@@ -80,7 +80,7 @@ class Driver:
         self.scheduler.start(0.0)
         ended_count = 0
         self.start_all()
-        while self.running:
+        while self.running_tasks:
             before_each_end(ended_count)
             self.end_task()
             self.start_all()
@@ -100,20 +100,20 @@ class Driver:
         while (task := self.scheduler.next_task(0.0)) is not None:
             assert not self.scheduler.is_stopped
             self.assert_may_start(task)
-            self.running.append(task)
-            self.order.append(task.id)
+            self.running_tasks.append(task)
+            self.started_ids.append(task.id)
             self.arguments[task.id] = task.arguments
             self.assert_limits()
         self.assert_no_startable_task_waits()
         self.assert_final_statuses_do_not_change()
 
     def end_task(self) -> None:
-        task = self.running.pop(self.choose_position(len(self.running)))
+        task = self.running_tasks.pop(self.choose_position(len(self.running_tasks)))
         if task.id in self.steps[task.node.id].fails:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
-        assert self.scheduler.in_flight == len(self.running)
+        assert self.scheduler.in_flight == len(self.running_tasks)
 
     def status_of(self, name: str) -> NodeStatus:
         record = self.scheduler.record_of(name)
@@ -132,15 +132,15 @@ class Driver:
                 assert not statuses or any(status in DONE for status in statuses)
             case at_least:
                 assert sum(status in DONE for status in statuses) >= at_least
-        assert task.id not in self.order, "a task starts once"
+        assert task.id not in self.started_ids, "a task starts once"
 
     def running_counts(self) -> tuple[Counter[str], Counter[str]]:
-        count_by_tool = Counter(task.node.tool for task in self.running)
-        return count_by_tool, Counter(task.node.id for task in self.running)
+        count_by_tool = Counter(task.node.tool for task in self.running_tasks)
+        return count_by_tool, Counter(task.node.id for task in self.running_tasks)
 
     def assert_limits(self) -> None:
         count_by_tool, count_by_node = self.running_counts()
-        assert len(self.running) <= self.max_in_flight
+        assert len(self.running_tasks) <= self.max_in_flight
         for name, count in count_by_tool.items():
             assert count <= (TOOLS[name].max_parallel or self.max_in_flight)
         for name, count in count_by_node.items():
@@ -148,7 +148,7 @@ class Driver:
 
     def assert_no_startable_task_waits(self) -> None:
         count_by_tool, count_by_node = self.running_counts()
-        if len(self.running) >= self.max_in_flight:
+        if len(self.running_tasks) >= self.max_in_flight:
             return
         for node_id, step in self.steps.items():
             if count_by_tool[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
@@ -172,9 +172,9 @@ class Driver:
             self.scheduler.cancel(1.0, reason="enough")
         else:
             self.scheduler.abort(NodeError("too_large", "history is full"), 1.0)
-        for task in list(self.running):
+        for task in list(self.running_tasks):
             if is_cancelled():
-                self.running.remove(task)
+                self.running_tasks.remove(task)
                 self.scheduler.task_cancelled(task.id, at=1.0, reason="requested")
 
     def node_statuses(self) -> dict[str, str]:

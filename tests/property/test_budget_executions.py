@@ -23,14 +23,14 @@ PLAN = compiled_plan(
 
 
 class BudgetedRun:
-    """A run with a budget and a sub-plan that reports to the run; the run may continue as new at any moment."""
+    """A run with a budget and a sub-plan that reports to the run. The run may continue as new at any moment."""
 
     def __init__(self) -> None:
         self.scheduler = started_scheduler(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
-        self.running: list[str] = []
+        self.running_ids: list[str] = []
         self.child_calls = 0
         """Number of the reported or pending calls of the sub-plan."""
-        self.used, self.reported_by_child = NO_USAGE, NO_USAGE
+        self.used, self.usage_reported_by_child = NO_USAGE, NO_USAGE
         self.at = 0.0
 
     @property
@@ -43,10 +43,10 @@ class BudgetedRun:
         match event:
             case "start":
                 while (task := self.scheduler.next_task(self.at)) is not None:
-                    self.running.append(task.id)
-            case "end" if self.running:
-                self._end(self.running.pop(number % len(self.running)), number)
-            case "report" if "sub" in self.running:
+                    self.running_ids.append(task.id)
+            case "end" if self.running_ids:
+                self._end(self.running_ids.pop(number % len(self.running_ids)), number)
+            case "report" if "sub" in self.running_ids:
                 self._report(number)
             case "raise" if (request := self.scheduler.features.feedback.requests.of_task("~budget")) is not None:
                 limits = {"calls": 1, "tokens": 1_000}
@@ -58,10 +58,10 @@ class BudgetedRun:
         is_call = task_id != "sub" or bool(self._reservations_of_child)
         call_usage = Usage(calls=1, prompt_tokens=number) if is_call else NO_USAGE
         self.used += call_usage
-        usage, self.reported_by_child = (
-            (self.reported_by_child + call_usage, NO_USAGE)
+        usage, self.usage_reported_by_child = (
+            (self.usage_reported_by_child + call_usage, NO_USAGE)
             if task_id == "sub"
-            else (call_usage, self.reported_by_child)
+            else (call_usage, self.usage_reported_by_child)
         )
         self.scheduler.complete(task_id, None, at=self.at, attempt=Attempt(1, self.at, usage=usage))
 
@@ -74,7 +74,7 @@ class BudgetedRun:
         usage_by_call: dict[str, Usage | None] = {}
         if ("sub", last_call) in self.budget.reservations:
             usage_by_call[last_call] = usage = Usage(calls=1, prompt_tokens=number)
-            self.used, self.reported_by_child = self.used + usage, self.reported_by_child + usage
+            self.used, self.usage_reported_by_child = self.used + usage, self.usage_reported_by_child + usage
         if ("sub", last_call) not in self.budget.waiting_calls:
             self.child_calls += 1
             self.scheduler.features.budget.handle_report(
@@ -83,15 +83,15 @@ class BudgetedRun:
 
     def check(self) -> None:
         total = self.scheduler.state.totals.usage.total
-        assert total.calls + self.reported_by_child.calls == self.used.calls
-        assert total.tokens + self.reported_by_child.tokens == self.used.tokens
+        assert total.calls + self.usage_reported_by_child.calls == self.used.calls
+        assert total.tokens + self.usage_reported_by_child.tokens == self.used.tokens
         assert (
             sum((usage for name, usage in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NO_USAGE)
             == total
         )
         # Each running task has a reservation.
-        own_reservations = {key for owner, key in self.budget.reservations if not owner}
-        assert own_reservations >= {name for name in self.running if name != "sub"}
+        reserved_keys = {key for owner, key in self.budget.reservations if not owner}
+        assert reserved_keys >= {name for name in self.running_ids if name != "sub"}
         assert self.used.calls + len(self.budget.reservations) <= self.budget.limits["calls"]
 
 

@@ -30,9 +30,9 @@ class Run:
     parent: "Run | None" = None
     budget: Budget = field(default_factory=lambda: Budget(is_child=True))
     used: Usage = NO_USAGE
-    running: dict[str, int] = field(default_factory=dict)
+    running_calls: dict[str, int] = field(default_factory=dict)
     """Running call -> estimated tokens."""
-    waiting: dict[str, int] = field(default_factory=dict)
+    waiting_calls: dict[str, int] = field(default_factory=dict)
     """Waiting call -> estimated tokens."""
     reports: deque[tuple[str, BudgetReport]] = field(default_factory=deque)
     grants: deque[list[str]] = field(default_factory=deque)
@@ -40,15 +40,15 @@ class Run:
 
     def start(self, key: str) -> None:
         """Start a waiting call; its reservation must still be accepted."""
-        assert self.budget.reserve(("", key), Reservation(self.waiting[key]), run_usage=self.used, added_nodes=0)
-        self.running[key] = self.waiting.pop(key)
+        assert self.budget.reserve(("", key), Reservation(self.waiting_calls[key]), run_usage=self.used, added_nodes=0)
+        self.running_calls[key] = self.waiting_calls.pop(key)
 
     def react(self, tree: "Tree") -> None:
         """Start calls, and send grants and a report, as a run does after every event."""
         for name in self.budget.grant_waiting(run_usage=self.used, added_nodes=0):
             self.start(name)
         for owner, key in [*self.budget.reservations]:
-            if not owner and key in self.waiting:
+            if not owner and key in self.waiting_calls:
                 self.start(key)
         for child, keys in self.budget.next_grants().items():
             if not tree.runs[child].has_ended:
@@ -65,7 +65,7 @@ class Tree:
         root = Run("root", budget=Budget({**limits}))
         left, right = Run("left", root), Run("right", root)
         self.runs = {run.name: run for run in (root, left, right, Run("grandchild", left))}
-        self.ended: dict[str, tuple[int, int]] = {}
+        self.ended_calls: dict[str, tuple[int, int]] = {}
         """Ended call -> estimated tokens and used tokens; for a lost call, the estimate twice."""
         self.expected_totals = UsageTotals()
         """Usage of ended calls as the budget must count it: unreported usage counts as estimated."""
@@ -88,20 +88,20 @@ class Tree:
     def _apply_to_call(self, event: str, run: Run, number: int) -> None:
         match event:
             case "request":
-                key = f"{run.name}.{number}.{len(self.ended)}.{len(run.waiting) + len(run.running)}"
-                if key in run.running or key in run.waiting or key in self.ended:
+                key = f"{run.name}.{number}.{len(self.ended_calls)}.{len(run.waiting_calls) + len(run.running_calls)}"
+                if key in run.running_calls or key in run.waiting_calls or key in self.ended_calls:
                     return
-                run.waiting[key] = number
+                run.waiting_calls[key] = number
                 if run.budget.reserve(("", key), Reservation(number), run_usage=run.used, added_nodes=0):
                     run.start(key)
-            case "cancel" if run.waiting:
-                key = sorted(run.waiting)[number % len(run.waiting)]
-                del run.waiting[key]
+            case "cancel" if run.waiting_calls:
+                key = sorted(run.waiting_calls)[number % len(run.waiting_calls)]
+                del run.waiting_calls[key]
                 run.budget.settle(("", key), NO_USAGE)
-            case "end" if run.running:
-                self._end_call(run, sorted(run.running)[number % len(run.running)], number)
-            case "lose" if run.running and "money" not in self.limits:
-                self._lose_call(run, sorted(run.running)[number % len(run.running)])
+            case "end" if run.running_calls:
+                self._end_call(run, sorted(run.running_calls)[number % len(run.running_calls)], number)
+            case "lose" if run.running_calls and "money" not in self.limits:
+                self._lose_call(run, sorted(run.running_calls)[number % len(run.running_calls)])
 
     def _apply_to_run(self, event: str, run: Run, number: int) -> None:
         match event:
@@ -125,26 +125,26 @@ class Tree:
                 run.budget = budget_from_json(run.budget.to_json())
 
     def _end_call(self, run: Run, key: str, number: int) -> None:
-        estimate = run.running.pop(key)
+        estimate = run.running_calls.pop(key)
         tokens = number % (2 * estimate if number % 3 == 0 else estimate + 1)
         usage = Usage(calls=1, prompt_tokens=tokens, money=PRICE * tokens)
         run.used += usage
-        self.ended[key] = estimate, tokens
+        self.ended_calls[key] = estimate, tokens
         self.expected_totals.add(Reservation(tokens, usage.money))
         run.budget.settle(("", key), usage)
 
     def _lose_call(self, run: Run, key: str) -> None:
-        estimate = run.running.pop(key)
-        self.ended[key] = estimate, estimate
+        estimate = run.running_calls.pop(key)
+        self.ended_calls[key] = estimate, estimate
         self.expected_totals.add(Reservation(estimate))
         run.budget.settle(("", key), None)
 
     def _close(self, run: Run, number: int) -> None:
         """End a child run and all its calls at once; only the end of the run reports the usage of these calls."""
         has_open_child = any(each.parent is run and not each.has_ended for each in self.runs.values())
-        if run.parent is None or has_open_child or run.waiting:
+        if run.parent is None or has_open_child or run.waiting_calls:
             return
-        for key in sorted(run.running):
+        for key in sorted(run.running_calls):
             self._end_call(run, key, number)
         self.end_run(run, run.used)
 
@@ -154,20 +154,20 @@ class Tree:
         if receives_reports:
             self._deliver_reports(run.parent)
         for (owner, key), reservation in run.parent.budget.reservations.items():
-            if owner == run.name and key in self.ended:
-                estimate, tokens = self.ended[key]
+            if owner == run.name and key in self.ended_calls:
+                estimate, tokens = self.ended_calls[key]
                 self.expected_totals.tokens += estimate - tokens
             elif owner == run.name:
                 self.expected_totals.add(reservation)
-        for key, estimate in run.running.items():
-            self.ended[key] = estimate, estimate
-        run.running.clear()
-        run.waiting.clear()
+        for key, estimate in run.running_calls.items():
+            self.ended_calls[key] = estimate, estimate
+        run.running_calls.clear()
+        run.waiting_calls.clear()
         run.has_ended = True
         self.end_run(run, NO_USAGE)
 
     def end_run(self, run: Run, usage: Usage) -> None:
-        """End a child run; unless the run crashed, its earlier reports arrive first."""
+        """End a child run. The parent receives pending reports first, unless the child run crashed."""
         assert run.parent is not None
         if not run.has_ended:
             self._deliver_reports(run.parent)
@@ -195,7 +195,7 @@ class Tree:
 
     def _end_first_call(self) -> bool:
         for run in self.runs.values():
-            if run.running and not run.has_ended:
+            if run.running_calls and not run.has_ended:
                 self.apply("end", run.name, 1)
                 return True
         return False
@@ -203,12 +203,12 @@ class Tree:
     @property
     def running_estimates(self) -> list[int]:
         """Estimates of the running calls."""
-        return [tokens for run in self.runs.values() for tokens in run.running.values()]
+        return [tokens for run in self.runs.values() for tokens in run.running_calls.values()]
 
     @property
     def waiting_estimates(self) -> list[int]:
         """Estimates of the waiting calls."""
-        return [tokens for run in self.runs.values() for tokens in run.waiting.values()]
+        return [tokens for run in self.runs.values() for tokens in run.waiting_calls.values()]
 
     @property
     def remaining(self) -> Mapping[str, Any]:
@@ -222,17 +222,17 @@ class Tree:
 
     def assert_within_limits(self) -> None:
         """Check that spent and reserved budget is within the limits, except for usage above the estimates."""
-        excess = sum(max(tokens - estimate, 0) for estimate, tokens in self.ended.values())
-        tokens = sum(tokens for _, tokens in self.ended.values()) + sum(self.running_estimates)
+        excess = sum(max(tokens - estimate, 0) for estimate, tokens in self.ended_calls.values())
+        tokens = sum(tokens for _, tokens in self.ended_calls.values()) + sum(self.running_estimates)
         if "calls" in self.limits:
-            assert len(self.ended) + len(self.running_estimates) <= self.limits["calls"]
+            assert len(self.ended_calls) + len(self.running_estimates) <= self.limits["calls"]
         if "tokens" in self.limits:
             assert tokens <= self.limits["tokens"] + excess
         if "money" in self.limits and self.root.budget.token_price is None:
             assert len(self.running_estimates) <= 1
         elif "money" in self.limits:
             # The price was unknown until the first call ended.
-            tokens_before_price = next((tokens for _, tokens in self.ended.values() if tokens), 0)
+            tokens_before_price = next((tokens for _, tokens in self.ended_calls.values() if tokens), 0)
             assert PRICE * tokens <= self.limits["money"] + PRICE * (excess + tokens_before_price)
 
     def fits(self, tokens: int) -> bool:
@@ -265,7 +265,7 @@ EVENTS = st.lists(
 )
 
 
-_REQUESTED_AGAIN = [
+_EVENTS_WITH_A_REPEATED_REQUEST = [
     *[("request", "left", 1)] * 2,
     *[("request", "right", 1)] * 4,
     *[("end", "root", 1)] * 3,
@@ -279,7 +279,7 @@ _REQUESTED_AGAIN = [
 @pytest.mark.parametrize("limits", LIMITS, ids="+".join)
 @settings(deadline=None)
 @given(events=EVENTS)
-@example(events=_REQUESTED_AGAIN)
+@example(events=_EVENTS_WITH_A_REPEATED_REQUEST)
 def test_limits_hold_and_every_affordable_call_runs(limits: Limits, events: list[tuple[str, str, int]]) -> None:
     tree = Tree(limits)
     for event, name, number in events:
@@ -295,7 +295,7 @@ def test_limits_hold_and_every_affordable_call_runs(limits: Limits, events: list
     for name in ("grandchild", "left", "right"):
         tree.end_all_calls()
         if not (run := tree.runs[name]).has_ended:
-            run.waiting.clear()
+            run.waiting_calls.clear()
             tree.end_run(run, run.used)
     tree.end_all_calls()
     assert tree.root.budget.reservations == {}

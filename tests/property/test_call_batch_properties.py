@@ -46,7 +46,7 @@ def batchable_steps(draw: st.DrawFn) -> tuple[Step, ...]:
 
 
 class Run:
-    """Run of a plan as in the engine, in a drawn order; without `draw`, the calls run one by one and not in batches.
+    """Run of a plan as in the engine. With `draw`, calls run in a drawn order and in batches; otherwise one by one.
 
     Args:
         draw: return a number from 0 to the argument.
@@ -57,25 +57,25 @@ class Run:
         self._failing_ids, self._draw = failing_ids, draw
         self._returned_ids: set[str] = set()
         """Task IDs of calls that a batch returned without a result."""
-        self.completed: list[str] = []
+        self.completed_ids: list[str] = []
         """Task IDs of completed calls, in order."""
 
     def run(self) -> None:
         self.scheduler.start(0.0)
         running: list[list[ReadyCall]] = []
-        restarted: list[ReadyCall] = []
+        restarted_calls: list[ReadyCall] = []
         while True:
-            ready, restarted = restarted, []
+            ready_calls, restarted_calls = restarted_calls, []
             while (call := next_call(self.scheduler, 0.0)) is not None:
-                ready.append(call)
-            leaders = [call for call in ready if self._may_start_batch(call.task)]
-            running += [[call] for call in ready if not self._may_start_batch(call.task)]
-            running += [leaders] if leaders else []
+                ready_calls.append(call)
+            batch_calls = [call for call in ready_calls if self._may_start_batch(call.task)]
+            running += [[call] for call in ready_calls if not self._may_start_batch(call.task)]
+            running += [batch_calls] if batch_calls else []
             if not running:
                 break
             calls = running.pop(self._draw(len(running) - 1) if self._draw is not None else 0)
             if self._may_start_batch(calls[0].task):
-                restarted = self._run_batch(calls)
+                restarted_calls = self._run_batch(calls)
             else:
                 self._end_task(calls[0].task)
         assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
@@ -88,7 +88,7 @@ class Run:
         if task.id in self._failing_ids:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
-            self.completed.append(task.id)
+            self.completed_ids.append(task.id)
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
 
     def _run_batch(self, calls: list[ReadyCall]) -> list[ReadyCall]:
@@ -101,27 +101,27 @@ class Run:
         batch = read_call_batch(pydantic_core.from_json(encoded))
         followers, waiting_calls = Followers(batch), [*batch.calls]
         call_ends: list[CallEnd] = []
-        returned: dict[str, str | None] = {}
+        returned_failures: dict[str, str | None] = {}
         for _ in range(1 + self._draw(len(calls) + len(follower_ids))):
             if not waiting_calls:
                 break
             call = waiting_calls.pop(self._draw(len(waiting_calls) - 1))
             if call.task_id in self._failing_ids or self._draw(5) == 0:
-                returned[call.task_id] = None
+                returned_failures[call.task_id] = None
                 continue
             call_ends.append(self._complete_call(call))
             followers.apply_result(call.task_id, call_ends[-1].payload)
             waiting_calls += followers.next_calls()
         result = call_batch_result_from_json(
-            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(call_ends, returned).to_json()))
+            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(call_ends, returned_failures).to_json()))
         )
-        self._returned_ids |= returned.keys()
+        self._returned_ids |= returned_failures.keys()
         running = apply_call_batch(self.scheduler, result, calls=[task.id for task in tasks], at=1.0)
         assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in call_ends), "a result was lost"
         return [call for call in calls if call.task.id in running]
 
     def _complete_call(self, call: BatchedCall) -> CallEnd:
-        self.completed.append(call.task_id)
+        self.completed_ids.append(call.task_id)
         data = pydantic_core.to_json(result_of(call.task_id, call.arguments))
         return CallEnd(call.task_id, Payload(metadata={"encoding": b"json/plain"}, data=data))
 
@@ -145,12 +145,12 @@ def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step
     batched = Run(plan, failing_ids, lambda limit: data.draw(st.integers(0, limit)))
     batched.run()
     assert batched.document() == unbatched.document()
-    assert sorted(batched.completed) == sorted(unbatched.completed), "each call completes once"
+    assert sorted(batched.completed_ids) == sorted(unbatched.completed_ids), "each call completes once"
     model = PlanModel(plan_steps)
     nodes = batched.document()["nodes"]
     assert {name: nodes[name]["status"] for name in model.final_statuses} == model.final_statuses
-    order = {task_id: position for position, task_id in enumerate(batched.completed)}
+    order = {task_id: position for position, task_id in enumerate(batched.completed_ids)}
     for step in plan_steps:
         for task_id in step.task_ids:
-            needed = [name for name in step.dependencies if step.join == "all" and name in order]
-            assert task_id not in order or all(order[name] < order[task_id] for name in needed)
+            needed_ids = [name for name in step.dependencies if step.join == "all" and name in order]
+            assert task_id not in order or all(order[name] < order[task_id] for name in needed_ids)

@@ -73,9 +73,10 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
     return [spans[number] for number in sorted(spans)]
 
 
-# If `lead_s` were only the last delay and not the sum, every second start would be late, without an end.
+# `lead_s` is the sum of the delays by which starts of a call were late. With only the last delay, every second start
+# would be late, without an end.
 @example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
-# At a low rate, a missed start that stays booked defers the call. Without the lead, the call also misses the next.
+# At a low rate, a missed start that stays booked defers the call. Without `lead_s`, the next start is missed, too.
 @example(CallLimit(Rate(1, "min")), [_Call(1.0, 0.1, 0.0, 0.3)], (0.0, 0.0))
 @given(
     _LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_CONCURRENT_CALLS, min_size=30, max_size=40), _PAUSES

@@ -1,4 +1,4 @@
-"""Clean-up of the store against a model of a namespace: runs, their executions, sub-plans and payloads."""
+"""The clean-up of the store is compared with a model of a namespace: runs, executions, sub-plans and payloads."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,11 @@ SKEW = st.integers(-11, 11).map(lambda hours: timedelta(hours=hours))
 
 @dataclass(frozen=True)
 class Execution:
-    """One execution as the server lists it, and when it ended; `None` if the execution is open."""
+    """One execution, as the server lists it.
+
+    Args:
+        closed_at: end of the execution; `None` if the execution is open.
+    """
 
     run: ListedRun
     closed_at: datetime | None
@@ -28,7 +32,7 @@ class Tree:
     """A run with its executions and sub-plans, and the put times of their payloads by the clock of the store."""
 
     executions: list[Execution]
-    puts: list[datetime]
+    put_times: list[datetime]
 
 
 @st.composite
@@ -67,8 +71,8 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
         executions += draw(chains(f"{name}/{number}", started=child_start, root_id=name))
     last_end = max(execution.closed_at or end for execution in executions)
     fractions = [0.0, *draw(st.lists(st.floats(0, 1), max_size=3))]
-    puts = [started + (max(last_end, started) - started) * fraction + draw(SKEW) for fraction in fractions]
-    return Tree(executions, puts)
+    put_times = [started + (max(last_end, started) - started) * fraction + draw(SKEW) for fraction in fractions]
+    return Tree(executions, put_times)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -86,14 +90,14 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         )
 
     listed_runs = [execution.run for tree in forest for execution in tree.executions if is_listed(execution)]
-    needed = [
+    needed_put_times = [
         put
         for tree in forest
         if any(
             execution.run.started_at <= now and (execution.closed_at is None or execution.closed_at + retention > now)
             for execution in tree.executions
         )
-        for put in tree.puts
+        for put in tree.put_times
         if put <= now + timedelta(hours=11)
     ]
     try:
@@ -104,7 +108,7 @@ def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
         # This happens only if a listed run depends on a run that is not listed.
         assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
         return
-    assert [put for put in needed if put < bound.renewed_before] == []
+    assert [put for put in needed_put_times if put < bound.renewed_before] == []
     oldest = min((run.earliest_start for run in listed_runs), default=now)
     assert bound.renewed_before == min(now - retention, oldest) - MARGIN
 

@@ -16,12 +16,14 @@ def test_continue_as_new_does_not_change_the_task_order_of_a_plan_without_limits
     plan: tuple[Step, ...], max_in_flight: int, ended_counts: frozenset[int]
 ) -> None:
     unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
-    uninterrupted = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
-    uninterrupted.run()
-    continued = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
-    continued.run(before_each_end=lambda count: continued.continue_as_new() if count in ended_counts else None)
-    assert continued.order == uninterrupted.order
-    assert continued.scheduler.records == uninterrupted.scheduler.records
+    uninterrupted_driver = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
+    uninterrupted_driver.run()
+    continued_driver = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
+    continued_driver.run(
+        before_each_end=lambda count: continued_driver.continue_as_new() if count in ended_counts else None
+    )
+    assert continued_driver.started_ids == uninterrupted_driver.started_ids
+    assert continued_driver.scheduler.records == uninterrupted_driver.scheduler.records
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -33,14 +35,14 @@ def test_stopped_run_ends_cancelled_or_failed_if_it_continues_as_new(
     driver.scheduler.start(0.0)
     driver.start_all()
     for _ in range(stop_after):
-        if driver.running:
+        if driver.running_tasks:
             driver.end_task()
             driver.start_all()
     driver.continue_as_new()
     driver.stop(kind, is_cancelled=lambda: False)
     driver.continue_as_new()
     was_stopped = driver.scheduler.is_stopped
-    while driver.running:
+    while driver.running_tasks:
         driver.end_task()
         driver.start_all()
     assert was_stopped

@@ -1,4 +1,4 @@
-"""After any change of its plan, a fork ends like a new run and repeats no effect of the original run."""
+"""A fork with any change of the plan ends like a new run, and repeats no effect of the original run."""
 
 from dataclasses import replace
 from typing import Any
@@ -58,16 +58,16 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
     original.scheduler.start(0.0)
     original.start_all()
     for _ in range(stop_after):
-        if original.running:
+        if original.running_tasks:
             original.end_task()
             original.start_all()
     if not is_open:
         original.scheduler.cancel(1.0)
-        while original.running:
+        while original.running_tasks:
             original.end_task()
-    arguments_of_completed = {
+    arguments_of_completed_tasks = {
         task: original.arguments[task]
-        for task in original.order
+        for task in original.started_ids
         if (record := original.scheduler.record_of(task)) is not None
         and record.status is NodeStatus.COMPLETED
         and record.error is None
@@ -90,16 +90,19 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
         assert record is not None
         if model.final_statuses[step.id] == "completed":
             assert record.result == model.values[step.id]
-    for task in fork.order:
-        assert arguments_of_completed.get(task) != fork.arguments[task], f"{task} was executed again"
-        has_unfinished_call = task in original.arguments and task not in arguments_of_completed
+    for task in fork.started_ids:
+        assert arguments_of_completed_tasks.get(task) != fork.arguments[task], f"{task} was executed again"
+        has_unfinished_call = task in original.arguments and task not in arguments_of_completed_tasks
         if has_unfinished_call and original.arguments[task] == fork.arguments[task]:
             assert scopes[task] == "scope", f"{task} does not have the key of the unfinished call"
         elif task in original.arguments:
             assert scopes[task] is None, f"{task} is a new effect, but has an earlier key"
     for task in prediction.reused:
-        assert task not in fork.order
-    assert set(prediction.runs) <= {*fork.order, *(task for task in prediction.runs if _is_final(fork.scheduler, task))}
+        assert task not in fork.started_ids
+    assert set(prediction.runs) <= {
+        *fork.started_ids,
+        *(task for task in prediction.runs if _is_final(fork.scheduler, task)),
+    }
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
@@ -110,8 +113,8 @@ def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
     scopes: dict[str, Any] = {}
     while True:
         driver.start_all()
-        scopes |= {task.id: task.scope for task in driver.running}
-        if not driver.running:
+        scopes |= {task.id: task.scope for task in driver.running_tasks}
+        if not driver.running_tasks:
             assert driver.scheduler.is_finished
             return scopes
         driver.end_task()

@@ -24,7 +24,7 @@ def graphs(draw: st.DrawFn, *, limit: int = 7) -> list[list[int]]:
 
 @st.composite
 def acyclic_graphs(draw: st.DrawFn) -> list[list[int]]:
-    """Return dependencies without a cycle; the order of the nodes is random."""
+    """Return dependencies without a cycle, of nodes in a random order."""
     count = draw(st.integers(1, 8))
     numbers = draw(st.permutations(range(count)))
     graph: list[list[int]] = [[] for _ in range(count)]
@@ -46,11 +46,15 @@ def reachable(graph: list[list[int]], start: int) -> set[int]:
 
 def cyclic_components(graph: list[list[int]]) -> list[list[int]]:
     """Return the strongly connected components that have a cycle, by brute force."""
-    reach = [reachable(graph, number) for number in range(len(graph))]
+    reachable_by_node = [reachable(graph, number) for number in range(len(graph))]
     components = {
-        tuple(other for other in range(len(graph)) if other in reach[number] and number in reach[other])
+        tuple(
+            other
+            for other in range(len(graph))
+            if other in reachable_by_node[number] and number in reachable_by_node[other]
+        )
         for number in range(len(graph))
-        if number in reach[number]
+        if number in reachable_by_node[number]
     }
     return sorted(map(list, components))
 
@@ -94,8 +98,8 @@ def test_levels_and_critical_path_come_from_the_longest_chains(graph: list[list[
     levels = levels_of(graph)
     assert levels == [max(map(len, chains_to(number))) - 1 for number in range(len(graph))]
     chains = [chain for number in range(len(graph)) for chain in chains_to(number)]
-    longest = max(map(len, chains))
-    assert critical_path(graph, levels) == min(chain for chain in chains if len(chain) == longest)
+    max_length = max(map(len, chains))
+    assert critical_path(graph, levels) == min(chain for chain in chains if len(chain) == max_length)
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""A handle refers to the value at its path, for any node ID; a schema of a value has exactly the parts of the value."""
+"""A handle refers to the value at its path, for any node ID. The schema of a value has exactly the value's parts."""
 
 from typing import Any
 

@@ -29,9 +29,9 @@ def output_with(seed: int) -> str:
 
 
 def test_results_of_the_core_do_not_depend_on_the_hash_seed() -> None:
-    first, *later = [output_with(seed) for seed in range(SEEDS)]
-    assert later == [first] * (SEEDS - 1)
-    outputs = json.loads(first)
+    first_output, *later_outputs = [output_with(seed) for seed in range(SEEDS)]
+    assert later_outputs == [first_output] * (SEEDS - 1)
+    outputs = json.loads(first_output)
     assert len(outputs) == 60
     # Some outputs are the problems of an invalid plan, the others are of a complete run.
     assert {type(output[0]["code"]) if "code" in output[0] else None for output in outputs} == {str, None}

@@ -1,6 +1,7 @@
 """Search queries: for any input, an accepted query only reads, from permitted indices and within the limits.
 
-The test oracle is independent of the checks: it walks an accepted query, and compares each key with its own lists.
+The test oracle is independent of the checks: it walks an accepted query, and looks up each key in the lists of this
+module.
 """
 
 from collections.abc import Mapping
@@ -69,12 +70,12 @@ FIELD_NAMES = st.sampled_from(list(FIELDS))
 PLAIN_VALUES = st.booleans() | st.integers(0, 100) | st.sampled_from(["Maersk", "a*", "now-1d/d", "2026-01-31"])
 
 
-def conditions(values: st.SearchStrategy[Any], further_conditions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def conditions(values: st.SearchStrategy[Any], extra_conditions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return conditions.
 
     Args:
         values: values that fields are compared with.
-        further_conditions: more conditions, which may be invalid.
+        extra_conditions: more conditions, which may be invalid.
     """
     leaf = st.one_of(
         st.just({"match_all": {}}),
@@ -85,7 +86,7 @@ def conditions(values: st.SearchStrategy[Any], further_conditions: st.SearchStra
         st.builds(
             lambda name, value: {"wildcard": {name: value}}, FIELD_NAMES, st.sampled_from(["a*", "b?c"]) | values
         ),
-        further_conditions,
+        extra_conditions,
     )
     occurrence = st.sampled_from(["must", "filter", "should", "must_not"])
     return st.recursive(
@@ -107,12 +108,12 @@ OMITTING_OR_REPEATING_GROUPINGS: list[dict[str, Any]] = [
 """Groupings that omit documents, or count some documents twice."""
 
 
-def groupings(filters: st.SearchStrategy[Any], further_metrics: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def groupings(filters: st.SearchStrategy[Any], extra_metrics: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return aggregations.
 
     Args:
         filters: conditions of the groups.
-        further_metrics: more metrics, which may be invalid.
+        extra_metrics: more metrics, which may be invalid.
     """
     metric = st.builds(
         lambda kind, name: {kind: {"field": name}}, st.sampled_from(sorted(METRICS - {"top_hits"})), FIELD_NAMES
@@ -127,7 +128,7 @@ def groupings(filters: st.SearchStrategy[Any], further_metrics: st.SearchStrateg
     group_names = st.sampled_from(["a", "by name", "script"])
     leaf = st.dictionaries(
         group_names,
-        metric | st.builds(lambda size: {"top_hits": {"size": size}}, st.integers(1, 3)) | further_metrics,
+        metric | st.builds(lambda size: {"top_hits": {"size": size}}, st.integers(1, 3)) | extra_metrics,
         min_size=1,
         max_size=2,
     )
@@ -191,7 +192,7 @@ def parse_or_none(index: Any, body: Any) -> Any:
 # The test oracle.
 
 
-def depth_of_condition(query: Mapping[str, Any]) -> int:
+def checked_depth_of_condition(query: Mapping[str, Any]) -> int:
     """Check a condition of an accepted query, and return its depth."""
     [(kind, inner)] = query.items()
     assert kind in CONDITIONS
@@ -200,10 +201,10 @@ def depth_of_condition(query: Mapping[str, Any]) -> int:
         clauses = [
             clause for occurrence in ("must", "filter", "should", "must_not") for clause in inner.get(occurrence, [])
         ]
-        return 1 + max(map(depth_of_condition, clauses), default=0)
+        return 1 + max(map(checked_depth_of_condition, clauses), default=0)
     if kind == "constant_score":
         assert inner.keys() == {"filter"}
-        return 1 + depth_of_condition(inner["filter"])
+        return 1 + checked_depth_of_condition(inner["filter"])
     if kind in ("match_all", "match_none"):
         assert inner == {}
     elif kind in ("exists", "multi_match"):
@@ -224,7 +225,7 @@ def depth_of_condition(query: Mapping[str, Any]) -> int:
     return 1
 
 
-def min_bucket_count(groupings: Mapping[str, Any], parent_count: int) -> int:
+def checked_min_bucket_count(groupings: Mapping[str, Any], parent_count: int) -> int:
     """Check the aggregations of an accepted query, and return the minimum number of their buckets."""
     count = 0
     for grouping in groupings.values():
@@ -232,12 +233,12 @@ def min_bucket_count(groupings: Mapping[str, Any], parent_count: int) -> int:
         assert kind in GROUPINGS | METRICS
         bucket_count = 1
         if kind == "filter":
-            depth_of_condition(parameters)
+            checked_depth_of_condition(parameters)
         elif kind == "filters":
             assert parameters.keys() <= {"filters", "other_bucket", "other_bucket_key"}
             bucket_count = len(parameters["filters"])
             for query in parameters["filters"].values():
-                depth_of_condition(query)
+                checked_depth_of_condition(query)
         else:
             assert parameters.keys() <= PARAMETERS
             assert "field" not in parameters or parameters["field"] in FIELDS
@@ -248,7 +249,7 @@ def min_bucket_count(groupings: Mapping[str, Any], parent_count: int) -> int:
             assert "aggs" not in grouping
             continue
         bucket_count *= parent_count
-        count += bucket_count + min_bucket_count(grouping.get("aggs", {}), bucket_count)
+        count += bucket_count + checked_min_bucket_count(grouping.get("aggs", {}), bucket_count)
     return count
 
 
@@ -261,8 +262,8 @@ def assert_only_reads_within_limits(query: Any) -> None:
     assert body["size"] + body.get("from", 0) <= LIMITS.window
     assert body["track_total_hits"] is True
     assert 1 <= int(body["timeout"].removesuffix("ms")) <= LIMITS.timeout_s * 1000
-    assert depth_of_condition(body["query"]) <= LIMITS.depth
-    assert min_bucket_count(body.get("aggs", {}), 1) <= LIMITS.buckets
+    assert checked_depth_of_condition(body["query"]) <= LIMITS.depth
+    assert checked_min_bucket_count(body.get("aggs", {}), 1) <= LIMITS.buckets
     for each in body.get("sort", []):
         [(name, sort_options)] = each.items()
         assert name in {*FIELDS, "_score"}

@@ -26,8 +26,8 @@ SECRETS = st.text(ASCII | PRINTABLE, min_size=MIN_LENGTH_INSIDE_WORDS, max_size=
 )
 
 
-def sent_forms(secret: str) -> dict[str, str]:
-    """Return name of an encoding -> the encoded secret, for each encoding that a request may use."""
+def encoded_forms(secret: str) -> dict[str, str]:
+    """Return name of an encoding -> the encoded secret, for each encoding that a request or a response may use."""
     forms = {
         "plain": secret,
         "quote": quote(secret),
@@ -69,7 +69,7 @@ def httpx_forms(secret: str) -> dict[str, str]:
 @example(secret="a  b&amp;c'd", before="", after="")
 def test_no_encoding_of_a_secret_remains_in_a_text(secret: str, before: str, after: str) -> None:
     redaction = Redaction([secret])
-    for name, form in sent_forms(secret).items():
+    for name, form in encoded_forms(secret).items():
         for redacted_text in (
             redaction.redact_text(f"{before}={form}={after}"),
             redaction.redact_value([f"{before}={form}={after}"])[0],
@@ -127,7 +127,7 @@ def test_text_without_the_secret_is_unchanged(text: str, secret: str) -> None:
     longest_word = max(secret.split() or [""], key=len)
     if not any(each.isalnum() and each.isascii() and each not in text for each in longest_word):
         return
-    if not any(len(form) >= MIN_LENGTH_INSIDE_WORDS and form[1:-1] in text for form in sent_forms(secret).values()):
+    if not any(len(form) >= MIN_LENGTH_INSIDE_WORDS and form[1:-1] in text for form in encoded_forms(secret).values()):
         assert Redaction([secret]).redact_text(text) == text
 
 

@@ -73,11 +73,11 @@ def escape(text: str) -> str:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(node_id=IDS, drawn=values_with_paths())
+@given(node_id=IDS, value_with_path=values_with_paths())
 def test_single_reference_resolves_to_the_typed_value(
-    node_id: str, drawn: tuple[Any, tuple[str | int, ...], Any]
+    node_id: str, value_with_path: tuple[Any, tuple[str | int, ...], Any]
 ) -> None:
-    value, path, expected = drawn
+    value, path, expected = value_with_path
     text = "{{" + f"{node_id}.result{format_path(path)}" + "}}"
     template = parse_template(text, {node_id})
     assert template == (ResultOf(node_id, "result", path),)
@@ -161,9 +161,9 @@ def test_text_from_a_result_is_not_parsed(value: Any) -> None:
 
 
 @settings(deadline=None)
-@given(drawn=values_with_paths())
-def test_formatted_path_parses_to_the_same_path(drawn: tuple[Any, tuple[str | int, ...], Any]) -> None:
-    _, path, _ = drawn
+@given(value_with_path=values_with_paths())
+def test_formatted_path_parses_to_the_same_path(value_with_path: tuple[Any, tuple[str | int, ...], Any]) -> None:
+    _, path, _ = value_with_path
     assert parse_path(format_path(path)) == path
 
 

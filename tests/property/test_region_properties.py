@@ -136,7 +136,8 @@ class Run:
     def run_pure_nodes(self, ordinary_ids: frozenset[str]) -> dict[str, str]:
         """Run all tasks that can run while no ordinary node ends, and return the status of every node.
 
-        A ready ordinary node is returned as running, because a limit of parallel calls may delay the start of the node.
+        Ordinary nodes are nodes that no region contains. A ready ordinary node is returned as running, because a limit
+        of parallel calls may delay the start of the node.
         """
         self.scheduler.start(0.0)
         while (ready_call := next_call(self.scheduler, 0.0)) is not None:

@@ -58,7 +58,7 @@ def test_stop_at_any_moment_ends_every_node(
     for count in itertools.count():
         if count == stop_after and kind != "fail_fast":
             driver.stop(kind, is_cancelled=lambda: data.draw(st.booleans()))
-        if not driver.running:
+        if not driver.running_tasks:
             break
         driver.end_task()
         driver.start_all()
@@ -81,7 +81,7 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
     scheduler = driver.scheduler
 
     def send_unexpected_events(count: int) -> None:
-        running_ids = {task.id for task in driver.running}
+        running_ids = {task.id for task in driver.running_tasks}
         tasks = [task for step in plan for task in {step.id, *step.task_ids} if scheduler.record_of(task) is not None]
         for task in tasks:
             record = scheduler.record_of(task)
@@ -115,11 +115,11 @@ def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], d
     scheduler = driver.scheduler
     scheduler.start(0.0)
     while True:
-        started_count = len(driver.order)
+        started_count = len(driver.started_ids)
         driver.start_all()
-        started_tasks = driver.order[started_count:]
+        started_tasks = driver.started_ids[started_count:]
         assert started_tasks == sorted(started_tasks, key=rank.__getitem__)
-        if not driver.running:
+        if not driver.running_tasks:
             break
         driver.end_task()
     assert scheduler.is_finished
