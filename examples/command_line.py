@@ -1,4 +1,4 @@
-"""Parts shared by the demos: IDs of their runs, and commands of `dagwright` and a scripted model as processes."""
+"""Functions that the demos share: they choose run IDs, run commands of `dagwright`, and serve a scripted model."""
 
 import os
 import signal
@@ -23,9 +23,9 @@ def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
         for run in client.list_runs(title=prefix, limit=1_000)
         if (number := run.run_id.removeprefix(prefix)).isdecimal()
     }
-    newest = max(is_ended_by_number, default=0)
-    is_new = is_ended_by_number.get(newest, True)
-    run_id = f"{prefix}{newest + is_new}"
+    newest_number = max(is_ended_by_number, default=0)
+    is_new = is_ended_by_number.get(newest_number, True)
+    run_id = f"{prefix}{newest_number + is_new}"
     output.print(f"run {run_id} starts" if is_new else f"run {run_id} was interrupted and continues")
     return run_id
 
@@ -61,7 +61,7 @@ def started_command(
 
 
 def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
-    """Wait until a command ends, and return its exit code. On Ctrl-C, the terminal also signals the command."""
+    """Wait until a command ends, and return its exit code. Ctrl-C does not end the wait: the command gets it too."""
     while True:
         try:
             return process.wait()

@@ -66,10 +66,10 @@ text {{ font: 14px ui-monospace, Menlo, Consolas, monospace; fill: #c9d1d9; whit
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the demo; `shown_s` is the time at which the recording shows it."""
+    """A line of the demo; `appears_at_s` is the time at which the recording shows it."""
 
     text: str
-    shown_s: float
+    appears_at_s: float
 
 
 def record_lines(state_dir: Path) -> Iterator[Line]:
@@ -79,16 +79,16 @@ def record_lines(state_dir: Path) -> Iterator[Line]:
     with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         previous_line_at = time.monotonic()
-        shown_s = 0.0
+        appears_at_s = 0.0
         is_recording = False
         for line in process.stdout:
             line_at = time.monotonic()
             min_pause_s, max_pause_s = PAUSES_S[line.startswith("$")]
-            shown_s += max(min_pause_s, min(line_at - previous_line_at, max_pause_s)) if is_recording else 0
+            appears_at_s += max(min_pause_s, min(line_at - previous_line_at, max_pause_s)) if is_recording else 0
             previous_line_at = line_at
             is_recording = is_recording or line.startswith(FIRST_LINE)
             if is_recording and not line.startswith("Temporal UI"):
-                yield Line(line.rstrip(), shown_s)
+                yield Line(line.rstrip(), appears_at_s)
             if line.startswith(LAST_LINE):
                 is_recording = False
     if process.returncode:
@@ -108,7 +108,7 @@ def draw(lines: Iterable[Line]) -> str:
 
 
 def _draw_line(line: Line, *, y: int) -> str:
-    style = f"animation-delay: {line.shown_s:.1f}s"
+    style = f"animation-delay: {line.appears_at_s:.1f}s"
     return f'<text class="line" x="{MARGIN_PX}" y="{y}" style="{style}">{_add_colour(line.text)}</text>'
 
 

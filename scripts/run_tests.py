@@ -1,8 +1,8 @@
 """Run the tests in stages, starting with the stage that fails fastest; report durations, slowest files and failures.
 
 `python scripts/run_tests.py [--stages NAMES] [--minutes N] [PATHS]`: stages are fast, server, alone, slow, slow-alone
-and foreign. A failed stage does not stop the next one. The environment variable PROCESSES sets the processes of the
-stages `server` and `slow`.
+and foreign. A failed stage does not stop the next one. The environment variable PROCESSES sets the number of
+processes of the stages `server` and `slow`.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Stage:
     expression: str
     process_count: int
     may_retry: bool = False
-    """Whether failed tests may be retried: they measure time, so other programs of the machine may disturb them."""
+    """Whether failed tests are retried, because they measure time: other programs on the machine may disturb them."""
     duration_s: float = 0.0
     exit_code: int | None = None
     failed_tests: list[str] = field(default_factory=list)
@@ -82,13 +82,13 @@ class Stage:
 def all_stages() -> dict[str, Stage]:
     """Return the stages in the order in which they run."""
     foreign = " or ".join(FOREIGN_MARKERS)
-    # With two processes per core these stages use less than half of the CPU time: they wait for servers and processes.
-    waiting_processes = int(os.environ.get("PROCESSES", 3 * _CORES))
+    # Tests of the stages `server` and `slow` mostly wait: two processes per core use less than half of the CPU time.
+    waiting_process_count = int(os.environ.get("PROCESSES", 3 * _CORES))
     stages = (
         Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
-        Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting_processes),
+        Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting_process_count),
         Stage("alone", f"alone and not (slow or {foreign})", 1, may_retry=True),
-        Stage("slow", f"slow and not (alone or {foreign})", waiting_processes),
+        Stage("slow", f"slow and not (alone or {foreign})", waiting_process_count),
         Stage("slow-alone", f"slow and alone and not ({foreign})", 1, may_retry=True),
         Stage("foreign", foreign, 2 * _CORES),
     )
@@ -96,7 +96,7 @@ def all_stages() -> dict[str, Stage]:
 
 
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
-    """Yield the files that may have tests of a stage; importing all files is most of the work of a short stage."""
+    """Yield the files that may have tests of a stage: importing all files would dominate a short stage."""
     for path in paths:
         target = ROOT / path.partition("::")[0]
         files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))
@@ -105,14 +105,14 @@ def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
                 yield path if "::" in path else file.relative_to(ROOT).as_posix()
 
 
-def _may_belong(stage: str, file: Path) -> bool:
+def _may_belong(stage_name: str, file: Path) -> bool:
     text = file.read_text(encoding="utf-8")
-    # A marker of the whole file keeps all its tests out of the other stages.
+    # A marker of the whole file excludes all tests of the file from other stages.
     file_markers = _markers_in(" ".join(_FILE_MARKERS.findall(text)))
     # Parameters of fixtures have markers too.
     fixtures = file.with_name("conftest.py")
     markers = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
-    required_sets, excluded_markers = _MARKERS_OF_STAGE[stage]
+    required_sets, excluded_markers = _MARKERS_OF_STAGE[stage_name]
     return not file_markers & excluded_markers and all(markers & marker_set for marker_set in required_sets)
 
 
@@ -153,7 +153,7 @@ def _retry(stage: Stage, ends_at: float) -> None:
 
 
 def _run_pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
-    """Run files or tests in the processes of a stage, which share them; see `tests/support/shared_files.py`."""
+    """Run files or tests in the processes of a stage, which take them from a list (`tests/support/shared_files.py`)."""
     list_file = REPORTS / f"{stage.name}.txt"
     list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
     shutil.rmtree(claims_folder := list_file.with_suffix(".claimed"), ignore_errors=True)
@@ -320,7 +320,7 @@ def main() -> int:
         signal.signal(stop_signal, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", default="fast,server,alone", help="names, separated by commas")
-    parser.add_argument("--minutes", type=float, default=75, help="give up after this time, with a summary")
+    parser.add_argument("--minutes", type=float, default=75, help="interrupt the tests after this many minutes")
     parser.add_argument("paths", nargs="*", default=["tests"])
     options = parser.parse_args()
     for path in options.paths:

@@ -1,4 +1,4 @@
-"""Computed answers of the scripts: queries, and names from the results of worker tools.
+"""Functions that compute answers for the scripts from the results of worker tools: queries, and a question.
 
 No script contains figures, days or names of the data, so an error in a worker tool is visible in the answer.
 """

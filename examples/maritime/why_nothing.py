@@ -1,4 +1,7 @@
-"""A tenth worker tool, which sends its own queries; pass `--tools examples/maritime/why_nothing.py` in addition."""
+"""A worker tool of your own beside those of `dagwright_maritime`: it explains why a query found nothing.
+
+Serve it with `--tools dagwright_maritime --tools examples/maritime/why_nothing.py`.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -40,7 +43,7 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
 
 
 def _conditions(query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the conditions that must all hold; a query of another form is one condition."""
+    """Yield the conditions of a query that are combined by AND; any other query is one condition."""
     if query.keys() == {"bool"} and query["bool"].keys() <= {"filter", "must"}:
         for parts in query["bool"].values():
             yield from parts if isinstance(parts, list) else [parts]

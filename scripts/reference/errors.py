@@ -1,4 +1,4 @@
-"""The tables of exceptions, and of codes of problems, responses and rejected commands; the codes in the source code."""
+"""The tables of exceptions and of error codes, and the codes that the source code uses."""
 
 from dagwright import errors
 from dagwright.core.error_codes import ProblemCode

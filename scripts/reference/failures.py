@@ -1,7 +1,7 @@
 """The tables of the failures of nodes and runs, and of failed model calls.
 
-The tables derive from the source code whether a failure is retryable: from `retry_decision` for errors of tool calls,
-from the `ApplicationError`s of activities, and from the `NodeError`s that the engine creates.
+Whether a failure is retryable follows from the source code: from `retry_decision` for errors of tool calls, from the
+`ApplicationError`s of activities, and from the `NodeError`s that the engine creates.
 """
 
 import ast

@@ -30,7 +30,7 @@ def run_states_table() -> str:
 def _execution_statuses(status: RunStatus) -> list[str]:
     run_status_by_execution_status = {WorkflowExecutionStatus.RUNNING: RunStatus.RUNNING, **STATUS_OF_EXECUTION}
     return [
-        execution.name.replace("_", " ").capitalize()
-        for execution, run_status in run_status_by_execution_status.items()
+        execution_status.name.replace("_", " ").capitalize()
+        for execution_status, run_status in run_status_by_execution_status.items()
         if status in (run_status, *REFINED_STATUSES.get(run_status, ()))
     ]

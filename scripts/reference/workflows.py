@@ -61,15 +61,15 @@ def run_messages_table() -> str:
         KeyError: a message has no payload in `_PAYLOADS`.
         ValueError: a handler has no description.
     """
-    return _messages(RunPlanWorkflow)
+    return _messages_table(RunPlanWorkflow)
 
 
 def session_messages_table() -> str:
     """Return a row for each message to a session; raises like `run_messages_table`."""
-    return _messages(SessionWorkflow)
+    return _messages_table(SessionWorkflow)
 
 
-def _messages(workflow_class: type) -> str:
+def _messages_table(workflow_class: type) -> str:
     return table(("Message", "Kind", "Payload", "Meaning"), _rows(workflow_class))
 
 

@@ -124,7 +124,7 @@ def test_only_programs_load_the_settings() -> None:
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }
-    # Tools get their settings from the environment of a call; Python programs, from a client or `dagwright.run`.
+    # Tools get settings from the environment of a call. Python programs get them from a client or `dagwright.run`.
     assert loaders == programs | {"dagwright/client/client.py", "dagwright/client/run_script.py"}
 
 
@@ -169,7 +169,7 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
     assert _lines_with(needles) == []
 
 
-def test_every_test_is_of_a_known_kind() -> None:
+def test_every_folder_of_tests_has_a_known_name() -> None:
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders <= _TEST_KINDS
 

@@ -1,4 +1,4 @@
-"""Comments name the sources of their rules, and these are in the repository."""
+"""Pages and guards that comments name exist in the repository."""
 
 import re
 
@@ -6,7 +6,8 @@ from tests.architecture.source_files import ROOT, code_files, python_files, rela
 
 _PAGE = re.compile(r"(?<![\w/.-])(docs/[\w/.-]+\.md)")
 _GUARD = re.compile(r"(?:docs/contributing/guards\.md|Guard) ([SF]\d+)(?:, ([SF]\d+))?(?:, ([SF]\d+))?")
-_SECTION_OF_OTHER_PAGE = re.compile(r"\b(?!docs/|README|CONTRIBUTING|CHANGELOG)[\w-]+\.md section \d")
+_SECTION_OF_UNKNOWN_PAGE = re.compile(r"\b(?!docs/|README|CONTRIBUTING|CHANGELOG)[\w-]+\.md section \d")
+"""Section of a page that is not in the repository."""
 
 
 def test_pages_and_guards_that_comments_name_exist() -> None:
@@ -22,6 +23,6 @@ def test_pages_and_guards_that_comments_name_exist() -> None:
             reference_count += 1
             if f"| {guard} |" not in guards:
                 missing.append(f"{relative_path(path)}: guard {guard}")
-        missing += [f"{relative_path(path)}: {match[0]}" for match in _SECTION_OF_OTHER_PAGE.finditer(text)]
+        missing += [f"{relative_path(path)}: {match[0]}" for match in _SECTION_OF_UNKNOWN_PAGE.finditer(text)]
     assert reference_count > 60
     assert missing == []

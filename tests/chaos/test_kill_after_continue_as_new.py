@@ -42,12 +42,12 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
 
 async def _next_execution(client: Client, handle: Handle, run_id: str) -> str:
     """Wait until the run is in another execution than `run_id`, and return the run ID of that execution."""
-    current = run_id
+    current_run_id = run_id
 
     async def has_changed() -> bool:
-        nonlocal current
-        current = (await client.get_workflow_handle(handle.id).describe()).run_id
-        return current != run_id
+        nonlocal current_run_id
+        current_run_id = (await client.get_workflow_handle(handle.id).describe()).run_id
+        return current_run_id != run_id
 
     await eventually(has_changed)
-    return current
+    return current_run_id

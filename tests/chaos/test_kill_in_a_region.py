@@ -67,11 +67,11 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):
-        name, predecessors = f"n{number}", [f"n{earlier}" for earlier in range(max(0, number - 2), number)]
-        values[name] = value_of(name, [values[earlier] for earlier in predecessors])
+        name, predecessors = f"n{number}", [f"n{index}" for index in range(max(0, number - 2), number)]
+        values[name] = value_of(name, [values[predecessor] for predecessor in predecessors])
         arguments = {
             "name": name,
-            "values": [f"{{{{{earlier}.result}}}}" for earlier in predecessors],
+            "values": [f"{{{{{predecessor}.result}}}}" for predecessor in predecessors],
             "pause_ms": pause_ms,
         }
         nodes.append({"id": name, "tool": "pure_compute", "arguments": arguments, "timeout": "60s"})
@@ -95,7 +95,7 @@ async def _batch_results(handle: Handle) -> list[dict[str, Any]]:
     ]
 
 
-def _retry_wait_s(history: WorkflowHistory, kind: str) -> float:
+def _retry_wait_s(history: WorkflowHistory, activity_type: str) -> float:
     """Return how long the server waits for a lost attempt before it schedules the next attempt.
 
     The time is computed from the options in the history and not measured, because the machine may be busy.
@@ -107,7 +107,7 @@ def _retry_wait_s(history: WorkflowHistory, kind: str) -> float:
     for event in retries:
         attributes = event.activity_task_started_event_attributes
         call = events_by_id[attributes.scheduled_event_id].activity_task_scheduled_event_attributes
-        assert call.activity_type.name == kind
+        assert call.activity_type.name == activity_type
         assert attributes.last_failure.timeout_failure_info.timeout_type, "the attempt did not time out"
         wait = call.heartbeat_timeout.ToTimedelta() + call.retry_policy.initial_interval.ToTimedelta()
         waits_s.append(wait.total_seconds())

@@ -1,4 +1,4 @@
-"""A worker is killed while a model writes a plan: nodes of the partial plan are kept; the next attempt completes it."""
+"""A worker is killed while a model writes a plan: its nodes are kept, and the next attempt completes the plan."""
 
 import asyncio
 import json
@@ -27,6 +27,7 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     first_node = call("a", "compute", name="a", values=[])
     plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
     rest_of_plan = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
+    # The model stops in the chunk of 8 characters in which the first node ends.
     chunk_count = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
     held_response = slow(text(plan), held_after_chunks=chunk_count, release_event=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()

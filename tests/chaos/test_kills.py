@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 
 def _plan_of_steps(run: str) -> dict[str, Any]:
-    """Return a plan with a chain of three steps and one independent step; the second step may be killed."""
+    """Return a plan with a chain of three steps and one independent step. The worker is killed in the second step."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
     long_heartbeat_step = partial(effect_node, heartbeat="10s")
     return {

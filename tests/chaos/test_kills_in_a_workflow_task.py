@@ -23,16 +23,16 @@ from tests.support.server import live_server
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_LENGTH = 14
+_CHAIN_LENGTH = 14
 _FATAL_NODES = [f"{chain}{step}" for chain in "xy" for step in (2, 6, 11)]
 _MAX_TIMER_DELAY_S = 3.0
-"""Maximum delay of the server's timer on a busy machine; the default timeout of 10 s would exceed the limit."""
+"""Maximum delay of the server's timer on a busy machine. The default workflow task timeout, 10 s, fails the test."""
 
 
 async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
     tmp_path: Path, folder: Path, points: FaultPoints
 ) -> None:
-    child = {"id": "child", "plan": {"nodes": _chain("y")}, "depends_on": [f"x{_LENGTH - 1}"]}
+    child = {"id": "child", "plan": {"nodes": _chain("y")}, "depends_on": [f"x{_CHAIN_LENGTH - 1}"]}
     for name in _FATAL_NODES:
         points.hold(name)
     # Both runs also continue in new executions, which inherit the workflow task timeout.
@@ -57,7 +57,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
             histories = await histories_of(client, handle)
 
     assert document["status"] == "completed"
-    assert effects_of(folder) == sorted(f"{chain}{step}" for chain in "xy" for step in range(_LENGTH))
+    assert effects_of(folder) == sorted(f"{chain}{step}" for chain in "xy" for step in range(_CHAIN_LENGTH))
     start_events = [history.events[0].workflow_execution_started_event_attributes for history in histories]
     assert {
         (event.HasField("parent_workflow_execution"), bool(event.continued_execution_run_id)) for event in start_events
@@ -72,7 +72,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
 
 
 def _chain(name: str) -> list[dict[str, Any]]:
-    return [effect_node(f"{name}{step}", *([f"{name}{step - 1}"] if step else [])) for step in range(_LENGTH)]
+    return [effect_node(f"{name}{step}", *([f"{name}{step - 1}"] if step else [])) for step in range(_CHAIN_LENGTH)]
 
 
 def _timed_out_waits_s(events: Sequence[HistoryEvent]) -> list[float]:

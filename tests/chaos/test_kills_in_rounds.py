@@ -62,7 +62,7 @@ async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_t
 async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_call(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    releases = {number: asyncio.Event() for number in (0, 2, 4, 8)}
+    release_events = {number: asyncio.Event() for number in (0, 2, 4, 8)}
     script = [
         "Make them.",
         "Make them.",
@@ -76,7 +76,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         "All made.",
     ]
     steps = [
-        step(_LOST_RESPONSE, release_event=releases[number]) if number in releases else words
+        step(_LOST_RESPONSE, release_event=release_events[number]) if number in release_events else words
         for number, words in enumerate(script)
     ]
     points.hold("b")
@@ -91,7 +91,7 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         async def kill_during_call(number: int) -> None:
             await eventually(lambda: len(model.calls) == number + 1)
             await worker.kill()
-            releases[number].set()
+            release_events[number].set()
             await worker.start()
 
         # Kill the worker during the calls of the intention, the planner and the repair.
@@ -100,11 +100,11 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
         # Kill the worker while one sub-goal of a round is done and the other sub-goal is in flight.
         await points.wait_for_point("b")
 
-        async def is_first_done() -> bool:
+        async def is_first_sub_goal_done() -> bool:
             result = await handle.query(wire.QUERY_STATUS)
             return bool(result["nodes"]["sg1"]["status"] == "completed")
 
-        await eventually(is_first_done)
+        await eventually(is_first_sub_goal_done)
         await worker.kill()
         points.release("b")
         await worker.start()

@@ -69,10 +69,10 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         await gateway.kill()
         await gateway.start()
         await wait_until_all(answer_clients, lambda client: client.stream_count > 1 and bool(client.answer))
-        calls_before = count_answer_calls(model)
+        call_count_before_kill = count_answer_calls(model)
         await worker.kill()
         await worker.start_and_wait_until_ready()
-        await eventually(lambda: count_answer_calls(model) >= calls_before + RUN_COUNT, timeout_s=90)
+        await eventually(lambda: count_answer_calls(model) >= call_count_before_kill + RUN_COUNT, timeout_s=90)
         await restart(own_server)
         release_event.set()
         await streams

@@ -56,12 +56,12 @@ class ForkCommand:
     def __init__(self, server: LiveServer, folder: Path, run_id: str) -> None:
         self._server = server
         self._folder = folder
-        self._run = run_id
+        self._run_id = run_id
 
     async def start(self) -> RunningProcess:
         return await start_program(
             (str(HELD_STARTER),),
-            ("fork", self._run, "--yes", "--json"),
+            ("fork", self._run_id, "--yes", "--json"),
             # The folder of the worker: a command in another folder would be rejected.
             folder=ROOT,
             environment=environment_of(self._server.address, self._folder),
@@ -137,12 +137,12 @@ async def test_two_commands_after_kills_before_the_start_make_one_fork(
 
     points.release(FORK_READ)
     points.release("cut")
-    first, second = await asyncio.gather(fork.run(), fork.run())
-    assert first["fork_run_id"] == second["fork_run_id"]
-    assert first["difference"] == second["difference"]
+    first_output, second_output = await asyncio.gather(fork.run(), fork.run())
+    assert first_output["fork_run_id"] == second_output["fork_run_id"]
+    assert first_output["difference"] == second_output["difference"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, first["fork_run_id"])
-    assert await _forks_of(own_server, "cut-before-the-start") == [first["fork_run_id"]]
+    await _assert_fork_finishes_the_run(own_server, folder, first_output["fork_run_id"])
+    assert await _forks_of(own_server, "cut-before-the-start") == [first_output["fork_run_id"]]
 
 
 async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
@@ -151,17 +151,17 @@ async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
     await _cancel_after_effect(own_server, points, "cut-during-the-command")
     fork = ForkCommand(own_server, folder, "cut-during-the-command")
     points.hold(FORK_READ)
-    commands = [await fork.start() for _ in range(2)]
-    await eventually(lambda: all((folder / f"{FORK_READ}-{command.pid}").exists() for command in commands))
+    processes = [await fork.start() for _ in range(2)]
+    await eventually(lambda: all((folder / f"{FORK_READ}-{process.pid}").exists() for process in processes))
     await worker.kill()
     await restart(own_server)
     points.release("cut")
     points.release(FORK_READ)
-    results = [await output_of(command) for command in commands]
-    assert results[0]["fork_run_id"] == results[1]["fork_run_id"]
-    assert sorted("already" in result["message"] for result in results) == [False, True]
+    outputs = [await output_of(process) for process in processes]
+    assert outputs[0]["fork_run_id"] == outputs[1]["fork_run_id"]
+    assert sorted("already" in output["message"] for output in outputs) == [False, True]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, results[0]["fork_run_id"])
+    await _assert_fork_finishes_the_run(own_server, folder, outputs[0]["fork_run_id"])
 
 
 async def test_command_after_kills_finds_the_fork_that_was_started(
@@ -177,11 +177,11 @@ async def test_command_after_kills_finds_the_fork_that_was_started(
     await restart(own_server)
     points.release(FORK_STARTED)
     points.release("cut")
-    second_result = await fork.run()
-    assert "was already forked" in second_result["message"]
+    output = await fork.run()
+    assert "was already forked" in output["message"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, second_result["fork_run_id"])
-    assert await _forks_of(own_server, "cut-after-the-start") == [second_result["fork_run_id"]]
+    await _assert_fork_finishes_the_run(own_server, folder, output["fork_run_id"])
+    assert await _forks_of(own_server, "cut-after-the-start") == [output["fork_run_id"]]
 
 
 async def test_command_after_kills_during_an_effect_finds_the_running_fork(
@@ -189,15 +189,15 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-in-the-fork")
     fork = ForkCommand(own_server, folder, "cut-in-the-fork")
-    first = await fork.run()
+    first_output = await fork.run()
     await points.wait_for_point("cut")
     await worker.kill()
     await restart(own_server)
     points.release("cut")
-    second = await fork.run()
-    assert second["fork_run_id"] == first["fork_run_id"]
+    second_output = await fork.run()
+    assert second_output["fork_run_id"] == first_output["fork_run_id"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, first["fork_run_id"])
+    await _assert_fork_finishes_the_run(own_server, folder, first_output["fork_run_id"])
 
 
 async def test_run_and_its_fork_complete_after_kills_before_their_answers(

@@ -116,18 +116,18 @@ async def test_director_is_created_once_if_the_worker_is_killed_around_the_answe
     client = await own_server.start()
     text = json.dumps(seed("onboarding")).replace("John Smith", NEW_PERSON)
     plan = plan_with_retries(json.loads(text), store.settings)
-    binding = plan.nodes[-1].id
+    bind_node_id = plan.nodes[-1].id
     for phase in (INSIDE, AFTER):
-        points.hold(f"{binding}-{phase}")
+        points.hold(f"{bind_node_id}-{phase}")
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         handle = await start(client, plan, workflow_id="director-created")
         await wait_for_requests(client, handle.id, f"lookup:person:{NEW_PERSON}")
         await worker.restart()
         await answer(handle, f"lookup:person:{NEW_PERSON}", {"text": "create new"})
-        async with killed_at(f"{binding}-{INSIDE}", points, worker):
+        async with killed_at(f"{bind_node_id}-{INSIDE}", points, worker):
             store.assert_has(effects=0)
         person = f"{NEW_PERSON}: jurisdiction unknown, active"
-        async with killed_at(f"{binding}-{AFTER}", points, worker):
+        async with killed_at(f"{bind_node_id}-{AFTER}", points, worker):
             store.assert_has(person, effects=1)
         document = await result_within(handle, 240)
     assert document["status"] == "completed"

@@ -30,7 +30,7 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-_RATE, _CALLS = 50, 150
+_RATE, _CALL_COUNT = 50, 150
 _OWNER_MEMO, _TEMPLATE_MEMO = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
 _SHORT_HEARTBEAT: dict[str, Any] = {"heartbeat": "1s"}
 """Call options with which the server soon detects a dead worker."""
@@ -114,7 +114,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         )
         await points.wait_for_point("held0")
         shared_run = await _start_run(client, "shared", _plan_of_calls("shared", 12, pause_ms=150), _OWNER_MEMO)
-        paced_run = await _start_run(client, "paced", _plan_of_calls("paced", _CALLS), _TEMPLATE_MEMO)
+        paced_run = await _start_run(client, "paced", _plan_of_calls("paced", _CALL_COUNT), _TEMPLATE_MEMO)
         slow_run = await _start_run(client, "slow", _plan_of_calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
         unserved_run = await _start_run(client, "unserved", _plan_of_calls("unserved", 3), _UNSERVED_MEMO)
         await asyncio.gather(
@@ -129,8 +129,9 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         assert outcomes == [("completed", {1})] * 3
         _check_shared_limits(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
-        # The held call fails with its worker, so the waiting calls start only when its lease expires.
-        waiting_run = await _start_run(client, "others", _plan_of_calls("others", 4, **_SHORT_HEARTBEAT), _HELD_MEMO)
+        # The held call fails when its worker is killed. Its lease is not returned, so the waiting calls start when it
+        # expires.
+        waiting_run = await _start_run(client, "waiting", _plan_of_calls("waiting", 4, **_SHORT_HEARTBEAT), _HELD_MEMO)
         await _wait_for_reason(client, waiting_run, 4, "concurrency limit 1 on template held", folder=folder)
         [held_span] = spans_of(folder, "held")
         await next(worker for worker in (first_worker, second_worker) if worker.pid == held_span.pid).kill()
@@ -138,7 +139,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         # A call that was waiting on the killed worker gets a second attempt.
         assert (await result_within(waiting_run, 240))["status"] == "completed"
         await check_history(await waiting_run.fetch_history())
-        assert (len(spans_of(folder, "others")), _max_concurrency(spans_of(folder, "others"))) == (4, 1)
+        assert (len(spans_of(folder, "waiting")), _max_concurrency(spans_of(folder, "waiting"))) == (4, 1)
 
 
 def _check_shared_limits(shared_spans: Sequence[Span], paced_spans: Sequence[Span]) -> None:
@@ -147,6 +148,6 @@ def _check_shared_limits(shared_spans: Sequence[Span], paced_spans: Sequence[Spa
     assert (len(shared_spans), _max_concurrency(shared_spans)) == (12, 2)
     starts = [span.start for span in paced_spans]
     max_starts = max(sum(start <= each < start + 1.0 for each in starts) for start in starts)
-    capacity = _RATE * (EARLY_SHARE + LATE_S)
-    assert (len(paced_spans), max_starts <= _RATE + capacity + 1) == (_CALLS, True), max_starts
-    assert starts[-1] - starts[0] >= _CALLS / _RATE - 1.0
+    early_and_late_starts = _RATE * (EARLY_SHARE + LATE_S)
+    assert (len(paced_spans), max_starts <= _RATE + early_and_late_starts + 1) == (_CALL_COUNT, True), max_starts
+    assert starts[-1] - starts[0] >= _CALL_COUNT / _RATE - 1.0

@@ -71,7 +71,7 @@ def response_to(node: str, answer: Any) -> Step:
 
 async def wait_for_calls(model: ModelServer, *nodes: str) -> None:
     """Wait until the model was called by these nodes, in this order."""
-    await eventually(lambda: [received.metadata["node_id"] for received in model.calls] == [*nodes])
+    await eventually(lambda: [model_call.metadata["node_id"] for model_call in model.calls] == [*nodes])
 
 
 async def start_goal(client: Client, goal: str, *tools: str) -> Handle:
@@ -140,7 +140,7 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
         "answer": 2,
     }
     assert effects_of(folder) == ["made"]
-    assert [received.metadata["node_id"] for received in model.calls] == [
+    assert [model_call.metadata["node_id"] for model_call in model.calls] == [
         "plan",
         "plan",
         "plan#2",
@@ -190,7 +190,7 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
         "answer": ("completed", 1),
     }
     assert effects_of(folder) == ["made"]
-    assert [received.metadata["node_id"] for received in model.calls] == [
+    assert [model_call.metadata["node_id"] for model_call in model.calls] == [
         "plan",
         "plan#2",
         "plan#2",
@@ -234,7 +234,7 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
     assert (document["status"], document["output"]) == ("completed", "Both are made.")
     assert [*document["nodes"]] == ["turn1", "turn1.1", "turn1.2", "turn2", "turn2.1", "turn3"]
     assert effects_of(folder) == ["one", "two"]
-    assert Counter(received.metadata["node_id"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
+    assert Counter(model_call.metadata["node_id"] for model_call in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
     tool_messages = [message for message in model.calls[-1].messages if message["role"] == "tool"]
     assert [message["content"] for message in tool_messages] == ["one", "two", '{"n":3}']
     await check_history(await handle.fetch_history())
