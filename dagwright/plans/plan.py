@@ -100,7 +100,7 @@ class Plan:
         self._values: PlanValues | None = PlanValues()
         self._tools: dict[str, ToolSpec] = {}
         for tool in tools:
-            self._register_tool(_spec(tool))
+            self._register_tool(_require_spec(tool))
 
     @classmethod
     @checks_arguments
@@ -111,7 +111,7 @@ class Plan:
             PlanInvalid: a file cannot be read, or is not a plan; `check` reports problems within the plan.
         """
         file = Path(path)
-        return cls._of(inline_files(read_plan_file(file), base=file.parent), None)
+        return cls._from_document(inline_files(read_plan_file(file), base=file.parent), None)
 
     @classmethod
     @checks_arguments
@@ -129,11 +129,11 @@ class Plan:
             if "\n" not in source and source.strip().endswith((".yaml", ".yml", ".json")):
                 message = f"{source!r:.80} looks like the name of a file, not like a plan"
                 raise PlanInvalid([Problem("invalid_syntax", message, hint="pass a path to Plan.load")])
-            return cls._of(parse_plan_text(source, name="the plan"), dialect)
-        return cls._of(copy.deepcopy(dict(source) if isinstance(source, Mapping) else source), dialect)
+            return cls._from_document(parse_plan_text(source, name="the plan"), dialect)
+        return cls._from_document(copy.deepcopy(dict(source) if isinstance(source, Mapping) else source), dialect)
 
     @classmethod
-    def _of(cls, document: JsonValue, dialect: str | None) -> Self:
+    def _from_document(cls, document: JsonValue, dialect: str | None) -> Self:
         plan = cls()
         plan._document = document
         plan._dialect = dialect or detect_dialect(document)
@@ -520,7 +520,7 @@ class Plan:
         specs = [spec for spec in map(spec_of, tools) if spec is not None]
         card: dict[str, object] = {
             "prompt": prompt,
-            "tools": [tool if isinstance(tool, str) else _spec(tool).name for tool in tools] or None,
+            "tools": [tool if isinstance(tool, str) else _require_spec(tool).name for tool in tools] or None,
             "max_turns": max_turns,
             "token_limit": token_limit,
             "output_schema": output_schema,
@@ -556,7 +556,7 @@ class Plan:
             return self._work_of_plan(target)
         if isinstance(target, Path):
             return replace(self._work_of_plan(Plan.load(target)), name=target.stem)
-        spec = _spec(target)
+        spec = _require_spec(target)
         self._register_tool(spec)
         return self._work_of_tool(spec.name)
 
@@ -588,7 +588,7 @@ class Plan:
         return self._document
 
 
-def _spec(candidate: object) -> ToolSpec:
+def _require_spec(candidate: object) -> ToolSpec:
     spec = spec_of(candidate)
     if spec is None:
         name = getattr(candidate, "__name__", repr(candidate))

@@ -57,7 +57,7 @@ def check_plan(
     Args:
         source: JSON value of the document, or the error of reading it. `document` of the error has the parts that were
             read; they are checked too.
-        accepted_nodes: as in `dagwright.features.plan_edits.accepted_nodes`.
+        accepted_nodes: nodes that have started already, as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with all problems of the plan.
@@ -128,7 +128,7 @@ def check_written_plan(
 
     Args:
         allow_unknown_tools: accept unknown tools, and do not repair the names of tools.
-        accepted_nodes: as in `dagwright.features.plan_edits.accepted_nodes`.
+        accepted_nodes: nodes that have started already, as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with all problems and ambiguities.
@@ -175,13 +175,13 @@ def unknown_tools(
     return list(unknown_names)
 
 
-def _merged_errors(read_error: PlanInvalid, second_error: PlanInvalid) -> PlanInvalid:
+def _merged_errors(read_error: PlanInvalid, check_error: PlanInvalid) -> PlanInvalid:
     """Merge two errors; a value that could not be read is reported only once."""
     reported_pointers = {problem.pointer for problem in read_error.problems}
     return PlanInvalid(
         [
             *read_error.problems,
-            *(problem for problem in second_error.problems if problem.pointer not in reported_pointers),
+            *(problem for problem in check_error.problems if problem.pointer not in reported_pointers),
         ]
     )
 
@@ -355,17 +355,17 @@ def check_size(checked: CheckedPlan) -> CompiledPlan:
 def _is_one_small_region(checked: CheckedPlan) -> bool:
     """Return whether a plan is certainly a single region, which is small in a run but takes long to compile."""
     tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
-    plain_tools = [
+    region_tools = [
         tool
         for tool in tools
         if tool is not None and tool.effects is Effects.PURE and not tool.is_foreign and tool.max_parallel is None
     ]
-    if len(plain_tools) < len(tools) or len({tool.task_queue for tool in plain_tools}) != 1:
+    if len(region_tools) < len(tools) or len({tool.task_queue for tool in region_tools}) != 1:
         return False
     if any(node.for_each or node.join != "all" or node.retry or node.heartbeat for node in checked.nodes):
         return False
     plan = checked.plan
-    other_parts = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain_tools]]
+    other_parts = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in region_tools]]
     # The compiled form of a reference has a few times as many bytes as its text.
     return encoded_size(other_parts) < MAX_PLAN_PART_BYTES // 8
 

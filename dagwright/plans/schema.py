@@ -1,7 +1,7 @@
-"""JSON Schemas of a plan and an agents file, from the models: `python -m dagwright.plans.schema [--check]`.
+"""JSON Schemas of a plan and an agents file, generated from the pydantic models.
 
-The schemas are for editors and for programs in other languages. They describe single fields; `dagwright check` also
-checks the plan as a whole (edges, cycles, tools).
+`python -m dagwright.plans.schema [--check]` writes or compares them. The schemas are for editors and for programs in
+other languages. They describe single fields; `dagwright check` also checks the plan as a whole (edges, cycles, tools).
 """
 
 import argparse

@@ -139,7 +139,7 @@ class PublishedTemplates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ParsedFile:
-    """A parsed file, and the stamps of all files that it includes."""
+    """A parsed template file, and the stamps of the file and of all files that it includes."""
 
     stamps: Mapping[Path, FileStamp]
     template: Template | None

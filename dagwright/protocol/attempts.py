@@ -29,8 +29,8 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
         tool_version: empty for a call without a tool version.
     """
     started_at_ms = round(started_at_s * 1_000_000) // 1_000
-    is_plain = count == 1 and _COUNT_SEPARATOR not in tool_version
-    text = tool_version if is_plain else f"{tool_version}{_COUNT_SEPARATOR}{count}"
+    omits_count = count == 1 and _COUNT_SEPARATOR not in tool_version
+    text = tool_version if omits_count else f"{tool_version}{_COUNT_SEPARATOR}{count}"
     return urlsafe_b64encode(started_at_ms.to_bytes(_START_BYTES)) + text.encode()
 
 

@@ -17,7 +17,7 @@ from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, com
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document
 from dagwright.planning.session_names import session_names_of
-from dagwright.protocol.compact_documents import compact_value, first_failed_node
+from dagwright.protocol.compact_documents import compact_value, first_failed_field_of
 from dagwright.protocol.lineage import lineage_of_run
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def result_document_with_counts(
         for name, record in _named_records(scheduler)
         if record.status is NodeStatus.FAILED
     )
-    reference = {"ref": "history", "counts": shown_counts, **first_failed_node(failed_nodes)}
+    reference = {"ref": "history", "counts": shown_counts, **first_failed_field_of(failed_nodes)}
     return {**_document_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
 
 

@@ -1,4 +1,4 @@
-"""Facts about a run in lists, which a client reads without its history: progress, assignees, open requests and error.
+"""Facts about a run that a client can list without reading its history: progress, assignees, open requests and error.
 
 The run writes these facts to its search attributes and its memo; `workflows.search_attributes` decides when.
 """

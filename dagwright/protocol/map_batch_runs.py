@@ -91,7 +91,7 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
         inputs={name: {} for name in names},
     )
     reported_nodes = [
-        (stub.id, _end_for_reader(scheduler.records[number], stub.id, node))
+        (stub.id, _end_for_map_node(scheduler.records[number], stub.id, node))
         for stub, number in zip(dependency_stubs, node.dependencies, strict=True)
     ]
     if isinstance(map_batch.items, StoredList):
@@ -106,14 +106,14 @@ def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclar
     }
 
 
-def _end_for_reader(record: Record, node_id: str, reader: CompiledNode) -> Record:
+def _end_for_map_node(record: Record, node_id: str, map_node: CompiledNode) -> Record:
     """Return the end of a dependency for the map node: without its result if the map node does not read it."""
-    if reader.when is not None:
+    if map_node.when is not None:
         return record
-    is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
+    is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(map_node))
     result = record.result if is_read else None
     if isinstance(result, StoredValue):
-        # Whole values were projected for other nodes; this node reads parts, which its worker loads.
+        # Whole values are only for other nodes. The map node reads parts, which its workers load.
         parts = {path: part for path, part in result.parts.items() if part.state in ("small", "missing")}
         result = StoredValue(result.ref, name=result.name, paths=result.paths, shape=result.shape, parts=parts)
     return replace(record, result=result, items=[])

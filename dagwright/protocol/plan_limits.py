@@ -120,7 +120,7 @@ def reject_too_large(plan: CompiledPlan) -> None:
     _reject_counts(plan_of_run)
     head_bytes = encoded_size(plan_to_json(replace(plan_of_run, nodes=())))
     if head_bytes > MAX_PLAN_PART_BYTES:
-        problem = "the plan is too large without its nodes, in bytes of its compiled form"
+        problem = "the fields of the plan other than `nodes` are too large, in bytes of its compiled form"
         raise PlanTooLarge(problem, size=head_bytes, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
     sizes = [encoded_size(node_to_json(node)) for node in plan_of_run.nodes]
     for node, size in zip(plan_of_run.nodes, sizes, strict=True):

@@ -34,10 +34,10 @@ def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
     extender = scheduler.features.extension.extender
     if not isinstance(extender, Rounds):
         return {}
-    run = RoundsState(scheduler.state, extender.spec)
+    rounds_state = RoundsState(scheduler.state, extender.spec)
     try:
-        round_by_node = {call.node.id: call.round for call in run.calls}
-        round_by_node |= {node.id: number for number, node, _ in run.attempts}
+        round_by_node = {call.node.id: call.round for call in rounds_state.calls}
+        round_by_node |= {node.id: number for number, node, _ in rounds_state.attempts}
     except GoalUnreachable:
         # A result that is not an answer of a planner has ended the run.
         return {}
@@ -120,47 +120,49 @@ def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, An
     extender = scheduler.features.extension.extender
     if not isinstance(extender, Rounds):
         return None
-    run = RoundsState(scheduler.state, extender.spec)
+    rounds_state = RoundsState(scheduler.state, extender.spec)
     try:
-        return _document(run, scheduler, extender.spec, compact)
+        return _document(rounds_state, scheduler, extender.spec, compact)
     except GoalUnreachable as unreachable:
         # A result that is not an answer of a planner has ended the run.
         return {"phase": "failed", "question": extender.spec.question, "planner_reasoning": unreachable.error.message}
 
 
-def _document(run: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, compact: Compact) -> dict[str, Any]:
-    last_call = run.last_call
+def _document(
+    rounds_state: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, compact: Compact
+) -> dict[str, Any]:
+    last_call = rounds_state.last_call
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
-    entries = [_round_document(run, number, compact) for number in range(1, last_call.round + 1)]
+    entries = [_round_document(rounds_state, number, compact) for number in range(1, last_call.round + 1)]
     intention, final_response = _intention(scheduler.state), compact(output, "output")
     return {
-        "phase": _phase(run, scheduler),
+        "phase": _phase(rounds_state, scheduler),
         "round": last_call.round,
         "max_rounds": spec.max_rounds,
         "question": spec.question,
         "conversation_history": [turn.to_json() for turn in spec.turns],
         "intention": intention,
-        "sub_goals": _sub_goal_documents(run, compact),
-        "completed_outputs": _completed_outputs(run, compact),
-        "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
-        "synthesis_inputs": _synthesis_inputs(run, scheduler),
+        "sub_goals": _sub_goal_documents(rounds_state, compact),
+        "completed_outputs": _completed_outputs(rounds_state, compact),
+        "planner_reasoning": next((call.reasoning for call in reversed(rounds_state.calls) if call.reasoning), None),
+        "synthesis_inputs": _synthesis_inputs(rounds_state, scheduler),
         "final_response": final_response,
         "messages": _messages(spec.question, intention, entries, final_response),
         "rounds": shorten_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=MAX_ROUNDS_BYTES),
     }
 
 
-def _phase(run: RoundsState, scheduler: "RunScheduler") -> RoundsPhase:
+def _phase(rounds_state: RoundsState, scheduler: "RunScheduler") -> RoundsPhase:
     if scheduler.is_finished:
         is_success = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if is_success else "failed"
     if is_answered(scheduler.state):
         return "done"
-    first_record, last_call = scheduler.records[0], run.last_call
+    first_record, last_call = scheduler.records[0], rounds_state.last_call
     if first_record.started_at is None and not first_record.status.is_final:
         return "idle"
     if last_call.action == "continue":
-        return "joining" if run.is_joined else "executing"
+        return "joining" if rounds_state.is_joined else "executing"
     is_called = last_call.record.status is NodeStatus.RUNNING or last_call.record.status.is_final
     return "planning" if is_called or last_call.round == 1 or last_call.is_repair else "joining"
 
@@ -177,12 +179,12 @@ def _intention(state: "RunState") -> str | None:
     return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
 
 
-def _sub_goal_documents(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
-    max_bytes = min(MAX_RESULT_BYTES, MAX_RESULTS_BYTES // max(1, len(run.sub_goals)))
+def _sub_goal_documents(rounds_state: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
+    max_bytes = min(MAX_RESULT_BYTES, MAX_RESULTS_BYTES // max(1, len(rounds_state.sub_goals)))
     full_limits = _SizeLimits(MAX_DESCRIPTION_BYTES, MAX_INPUTS_BYTES, max_bytes, MAX_ERROR_BYTES)
     documents = [
         (_sub_goal_document(progress, compact, full_limits), _sub_goal_document(progress, compact, _BRIEF_LIMITS))
-        for progress in run.sub_goals.values()
+        for progress in rounds_state.sub_goals.values()
     ]
     return shorten_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
 
@@ -218,9 +220,9 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "reasoning": reasoning, "results": [], "omitted_results": len(document["results"])}
 
 
-def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
+def _completed_outputs(rounds_state: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return id of a completed sub-goal -> its slots, which inputs of other sub-goals and the answer may use."""
-    completed_goals = [progress for progress in run.sub_goals.values() if progress.is_done]
+    completed_goals = [progress for progress in rounds_state.sub_goals.values() if progress.is_done]
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed_goals)))
     return {
         str(progress.sub_goal.id): _limit_value(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
@@ -254,15 +256,15 @@ def _preview(value: Any) -> str:
     return pydantic_core.to_json(value).decode(errors="replace")[:_PREVIEW_CHARACTERS]
 
 
-def _synthesis_inputs(run: RoundsState, scheduler: "RunScheduler") -> dict[str, Any] | None:
-    if run.last_call.action == "done":
-        return dict(run.last_call.synthesis_inputs)
-    is_stopped = is_answered(scheduler.state) and stop_reason(run) is not None
-    return INPUTS.encode(run.deliverables()) if is_stopped else None
+def _synthesis_inputs(rounds_state: RoundsState, scheduler: "RunScheduler") -> dict[str, Any] | None:
+    if rounds_state.last_call.action == "done":
+        return dict(rounds_state.last_call.synthesis_inputs)
+    is_stopped = is_answered(scheduler.state) and stop_reason(rounds_state) is not None
+    return INPUTS.encode(rounds_state.deliverables()) if is_stopped else None
 
 
-def _round_document(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
-    calls = run.calls_of(number)[::-1]
+def _round_document(rounds_state: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
+    calls = rounds_state.calls_of(number)[::-1]
     # Show the problems of the last answer until a later answer is accepted, also while the planner writes that answer.
     shown_call = next((call for call in calls if call.action is not None), None)
     shown_call = shown_call or next((call for call in calls if call.parsed_answer is not None), calls[0])
@@ -276,19 +278,19 @@ def _round_document(run: RoundsState, number: int, compact: Compact) -> dict[str
         "reasoning": shown_call.reasoning or None,
         "action": shown_call.action,
         "sub_goals": [sub_goal.id for sub_goal in shown_call.sub_goals],
-        "results": [*_results_of(run, number, compact)],
+        "results": [*_results_of(rounds_state, number, compact)],
         **problems,
     }
 
 
-def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
+def _results_of(rounds_state: RoundsState, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
     """Yield the results of a round, one for each attempt of a sub-goal, including attempts that were superseded.
 
     An attempt that was added in an earlier round, but could only start or continue in this round, belongs to this
     round.
     """
-    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(run.attempts)))
-    for attempt_round, node, record in run.attempts:
+    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(rounds_state.attempts)))
+    for attempt_round, node, record in rounds_state.attempts:
         result = worker_result_of(node.id, record) if attempt_round == number else None
         if result is not None:
             yield {

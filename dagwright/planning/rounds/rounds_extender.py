@@ -1,10 +1,13 @@
-"""Extender that answers a question in rounds: a planner writes sub-goals, worker tools run them, slots form the answer.
+"""Extender that answers a question in rounds: a planner writes sub-goals, worker tools run them and fill slots.
 
-The extender joins each round: the run calls the extender whenever a node ends, and the extender calls the planner once
-no node of the round can continue. The next step depends only on the plan and the records. Node ids: `intention`
-clarifies the question, `plan`, `plan#2`… are the calls of the planner including repairs, `sg1`, `sg2`… are the
-sub-goals as the planner numbers them, and `answer` is the last node if a model writes the answer. A retry of the
-sub-goal `sg1` is `sg1#2`, which supersedes `sg1`.
+The answer is made of slots. The extender waits for the end of each round: the run calls the extender whenever a node
+ends, and the extender calls the planner once no node of the round can continue. The next step depends only on the plan
+and the records. Node ids:
+
+    intention       clarifies the question
+    plan, plan#2    calls of the planner, including repairs
+    sg1, sg2        sub-goals as the planner numbers them; a retry of `sg1` is `sg1#2`, which supersedes `sg1`
+    answer          last node, if a model writes the answer
 
 Replay: ids, order and content of the nodes are part of a run's history.
 """
@@ -71,25 +74,25 @@ class Rounds:
             GoalUnreachable: the planner states that the question cannot be answered, or the planner has to stop and no
                 deliverable is available.
         """
-        run = RoundsState(state, self.spec)
+        rounds_state = RoundsState(state, self.spec)
         if state.number_of(ANSWER) is not None:
-            return self._update_output(run)
+            return self._update_output(rounds_state)
         require_intention(state)
-        last_call = run.last_call
+        last_call = rounds_state.last_call
         if not last_call.record.status.is_final:
             return None
-        if (stop_error := stop_reason(run)) is not None:
-            return self._answer_after_stop(run, stop_error)
+        if (stop_error := stop_reason(rounds_state)) is not None:
+            return self._answer_after_stop(rounds_state, stop_error)
         if last_call.action is None:
-            return self._repair(run, last_call)
+            return self._repair(rounds_state, last_call)
         if last_call.action == "failed":
             message = cut_bytes(last_call.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)
             raise GoalUnreachable(NodeError(PLANNER_FAILED, message))
         if last_call.action == "done":
-            return self._answer(run, _synthesis_inputs(last_call), None)
-        if not run.has_started(last_call):
-            return self._start_sub_goals(run, last_call)
-        return self._plan_next(run) if run.is_joined else None
+            return self._answer(rounds_state, _synthesis_inputs(last_call), None)
+        if not rounds_state.has_started(last_call):
+            return self._start_sub_goals(rounds_state, last_call)
+        return self._plan_next(rounds_state) if rounds_state.is_joined else None
 
     def goal_error(self, state: "RunState") -> NodeError | None:
         """Return why the planner did not finish; `None` if it finished, or if the run has no answer yet."""
@@ -115,15 +118,15 @@ class Rounds:
 
     # Extensions.
 
-    def _start_sub_goals(self, run: RoundsState, call: PlannerCall) -> Extension:
+    def _start_sub_goals(self, rounds_state: RoundsState, call: PlannerCall) -> Extension:
         """Create the nodes for the sub-goals of a call. Each node starts as soon as its input slots are available."""
-        state = run.state
-        base, sub_goals = state.plan.written_count, run.sub_goals_to_start(call)
+        state = rounds_state.state
+        base, sub_goals = state.plan.written_count, rounds_state.sub_goals_to_start(call)
         new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(sub_goals)}
         nodes: list[CompiledNode] = []
         for sub_goal in sub_goals:
-            numbers = (self._number_of(run, source, new_numbers) for source in sub_goal.sources)
-            previous_attempt = run.sub_goals.get(sub_goal.id)
+            numbers = (self._number_of(rounds_state, source, new_numbers) for source in sub_goal.sources)
+            previous_attempt = rounds_state.sub_goals.get(sub_goal.id)
             worker = self._worker_tools.get(sub_goal.worker)
             if worker is None:
                 raise GoalUnreachable(
@@ -141,108 +144,120 @@ class Rounds:
         return Extension(base, tuple(nodes), self._tools(nodes))
 
     @staticmethod
-    def _number_of(run: RoundsState, source: int, new_numbers: Mapping[int, int]) -> int:
+    def _number_of(rounds_state: RoundsState, source: int, new_numbers: Mapping[int, int]) -> int:
         if source in new_numbers:
             return new_numbers[source]
-        if source not in run.sub_goals:
+        if source not in rounds_state.sub_goals:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"there is no sub-goal {source}, which another sub-goal needs")
             )
-        return run.sub_goals[source].number
+        return rounds_state.sub_goals[source].number
 
-    def _plan_next(self, run: RoundsState) -> Extension:
+    def _plan_next(self, rounds_state: RoundsState) -> Extension:
         """Create the call in which the planner receives the results of the round."""
-        number = run.last_call.round + 1
+        number = rounds_state.last_call.round + 1
         # Completed nodes are never superseded, so these edges cannot form a cycle.
         done_numbers = [
             sub_goal.number
-            for sub_goal in run.sub_goals.values()
-            if sub_goal.round == run.last_call.round and sub_goal.is_done
+            for sub_goal in rounds_state.sub_goals.values()
+            if sub_goal.round == rounds_state.last_call.round and sub_goal.is_done
         ]
         node = planner_node(
             self.spec,
-            self._free_id(run, PLAN),
-            state_message(run, number=number),
+            self._free_id(rounds_state, PLAN),
+            state_message(rounds_state, number=number),
             number=number,
-            known_goals=self._known_sub_goals(run),
-            dependencies=(run.last_call.number, *done_numbers),
+            known_goals=self._known_sub_goals(rounds_state),
+            dependencies=(rounds_state.last_call.number, *done_numbers),
         )
-        return self._extension(run, node)
+        return self._extension(rounds_state, node)
 
-    def _known_sub_goals(self, run: RoundsState) -> Sequence[KnownSubGoal]:
+    def _known_sub_goals(self, rounds_state: RoundsState) -> Sequence[KnownSubGoal]:
         return [
-            sub_goal.summary(self._worker_tools.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()
+            sub_goal.summary(self._worker_tools.get(sub_goal.sub_goal.worker))
+            for sub_goal in rounds_state.sub_goals.values()
         ]
 
-    def _repair(self, run: RoundsState, last_call: PlannerCall) -> Extension:
+    def _repair(self, rounds_state: RoundsState, last_call: PlannerCall) -> Extension:
         node = repair_node(
             self.spec,
-            self._free_id(run, PLAN),
+            self._free_id(rounds_state, PLAN),
             last_call,
             text=str((last_call.parsed_answer or {}).get("repair", "")),
-            known_goals=self._known_sub_goals(run),
+            known_goals=self._known_sub_goals(rounds_state),
         )
-        return self._extension(run, node)
+        return self._extension(rounds_state, node)
 
-    def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None) -> Extension | None:
+    def _answer(
+        self, rounds_state: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None
+    ) -> Extension | None:
         """Create the answer node, or the assembled output. Support sub-goals that failed are abandoned."""
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
-        if missing_ids := [source for source in sources if source not in run.sub_goals]:
+        if missing_ids := [source for source in sources if source not in rounds_state.sub_goals]:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"the answer uses the sub-goal {missing_ids[0]}, which does not exist")
             )
-        abandoned = () if stop_error is not None else tuple(run.abandoned_ids())
+        abandoned = () if stop_error is not None else tuple(rounds_state.abandoned_ids())
         if self.spec.synthesis == "assemble":
-            return self._assemble_output(run, inputs, stop_error, abandoned=abandoned)
-        numbers = [run.sub_goals[source].number for source in sources]
+            return self._assemble_output(rounds_state, inputs, stop_error, abandoned=abandoned)
+        numbers = [rounds_state.sub_goals[source].number for source in sources]
         node = answer_node(
             self.spec,
             inputs,
-            format_caveats(run, stop_error),
-            dependencies=tuple(dict.fromkeys((*numbers, run.last_call.number))),
+            format_caveats(rounds_state, stop_error),
+            dependencies=tuple(dict.fromkeys((*numbers, rounds_state.last_call.number))),
         )
-        return self._extension(run, node, output=output_of_answer(), abandoned=abandoned)
+        return self._extension(rounds_state, node, output=output_of_answer(), abandoned=abandoned)
 
     def _assemble_output(
-        self, run: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None, *, abandoned: Sequence[str]
+        self,
+        rounds_state: RoundsState,
+        inputs: Mapping[str, Input],
+        stop_error: NodeError | None,
+        *,
+        abandoned: Sequence[str],
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""
-        output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stop_error))
-        if tuple(run.state.plan.output_bindings) == tuple(output[1]):
+        output = assembled_output(inputs, rounds_state, gap_lines(rounds_state.gaps(inputs), stop_error))
+        if tuple(rounds_state.state.plan.output_bindings) == tuple(output[1]):
             return None
-        return self._extension(run, output=output, abandoned=abandoned)
+        return self._extension(rounds_state, output=output, abandoned=abandoned)
 
-    def _answer_after_stop(self, run: RoundsState, stop_error: NodeError) -> Extension | None:
+    def _answer_after_stop(self, rounds_state: RoundsState, stop_error: NodeError) -> Extension | None:
         """Create the call that answers from the available deliverables.
 
         Raises:
             GoalUnreachable: no deliverable is available.
         """
-        deliverables = run.deliverables()
+        deliverables = rounds_state.deliverables()
         if not deliverables:
             raise GoalUnreachable(stop_error)
-        return self._answer(run, deliverables, stop_error)
+        return self._answer(rounds_state, deliverables, stop_error)
 
-    def _update_output(self, run: RoundsState) -> Extension | None:
+    def _update_output(self, rounds_state: RoundsState) -> Extension | None:
         """Return the output that fits the state of the answer node; `None` if the run has this output already."""
-        number = run.state.number_of(run.state.newest_id(ANSWER))
+        number = rounds_state.state.number_of(rounds_state.state.newest_id(ANSWER))
         assert number is not None
-        status = run.state.records[number].status
+        status = rounds_state.state.records[number].status
         output = output_of_answer()
         if status.is_final and status is not NodeStatus.COMPLETED:
-            stop_error = stop_reason(run)
+            stop_error = stop_reason(rounds_state)
             output = output_without_answer(
-                _synthesis_inputs(run.last_call) if stop_error is None else run.deliverables()
+                _synthesis_inputs(rounds_state.last_call) if stop_error is None else rounds_state.deliverables()
             )
-        if tuple(run.state.plan.output_bindings) == tuple(output[1]):
+        if tuple(rounds_state.state.plan.output_bindings) == tuple(output[1]):
             return None
-        return self._extension(run, output=output)
+        return self._extension(rounds_state, output=output)
 
     def _extension(
-        self, run: RoundsState, *nodes: CompiledNode, output: Output | None = None, abandoned: Sequence[str] = ()
+        self,
+        rounds_state: RoundsState,
+        *nodes: CompiledNode,
+        output: Output | None = None,
+        abandoned: Sequence[str] = (),
     ) -> Extension:
         return Extension(
-            run.state.plan.written_count, nodes, self._tools(nodes), output=output, abandoned=tuple(abandoned)
+            rounds_state.state.plan.written_count, nodes, self._tools(nodes), output=output, abandoned=tuple(abandoned)
         )
 
     def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:
@@ -250,10 +265,10 @@ class Rounds:
         return {node.tool: known_tools[node.tool] for node in nodes}
 
     @staticmethod
-    def _free_id(run: RoundsState, name: str) -> str:
-        number = run.state.number_of(name)
+    def _free_id(rounds_state: RoundsState, name: str) -> str:
+        number = rounds_state.state.number_of(name)
         assert number is not None
-        return free_id(run.state, number)
+        return free_id(rounds_state.state, number)
 
 
 def require_intention(state: "RunState") -> None:
@@ -278,9 +293,9 @@ def _synthesis_inputs(last_call: PlannerCall) -> Mapping[str, Input]:
         raise GoalUnreachable(NodeError("invalid_result", f"{last_call.node.id!r}: {error}")) from None
 
 
-def stop_reason(run: RoundsState) -> NodeError | None:
+def stop_reason(rounds_state: RoundsState) -> NodeError | None:
     """Return why the planner is not called again although it has not finished; `None` if it may continue."""
-    last_call = run.last_call
+    last_call = rounds_state.last_call
     status, record = last_call.record.status, last_call.record
     if not status.is_final:
         return None
@@ -292,27 +307,27 @@ def stop_reason(run: RoundsState) -> NodeError | None:
         text = f"the planner did not respond in round {last_call.round}: {last_call.node.id!r} was {status.value}"
         return record.error or NodeError(PLANNER_STOPPED, f"{text}{f': {record.reason}' if record.reason else ''}")
     if last_call.action is None:
-        return _repair_stop_reason(run, last_call)
-    is_last_round = last_call.action == "continue" and last_call.round >= run.spec.max_rounds
-    if is_last_round and run.has_started(last_call) and run.is_joined:
-        max_rounds = run.spec.max_rounds
+        return _repair_stop_reason(rounds_state, last_call)
+    is_last_round = last_call.action == "continue" and last_call.round >= rounds_state.spec.max_rounds
+    if is_last_round and rounds_state.has_started(last_call) and rounds_state.is_joined:
+        max_rounds = rounds_state.spec.max_rounds
         used_rounds = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
         message = f"{used_rounds}, and the planner has not finished; finishing also needs a round"
         return NodeError(MAX_ROUNDS_REACHED, message)
     return None
 
 
-def _repair_stop_reason(run: RoundsState, last_call: PlannerCall) -> NodeError | None:
+def _repair_stop_reason(rounds_state: RoundsState, last_call: PlannerCall) -> NodeError | None:
     """Return why an invalid answer of the planner is not repaired again; `None` if it is repaired."""
     parsed_answer = last_call.parsed_answer or {}
     text = str(parsed_answer.get("message", ""))
     repeating_calls = [
-        call for call in run.calls_of(last_call.round) if (call.parsed_answer or {}).get("repeats") is True
+        call for call in rounds_state.calls_of(last_call.round) if (call.parsed_answer or {}).get("repeats") is True
     ]
     if parsed_answer.get("repeats") is True and len(repeating_calls) > 1:
         message = f"the planner repeats finished sub-goals after a correction: {text}"
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
-    if sum(call.is_repair for call in run.calls_of(last_call.round)) < MAX_REPAIRS:
+    if sum(call.is_repair for call in rounds_state.calls_of(last_call.round)) < MAX_REPAIRS:
         return None
     message = f"in round {last_call.round} the planner gave {MAX_REPAIRS + 1} invalid answers; {text}"
     return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 INTENTION_CHARACTERS = 4_000
 """Limit for the intention in prompts."""
-FINDINGS_CHARACTERS = 120_000
-"""Limit for all slots in the prompt of the answer."""
-MAX_FINDING_CHARACTERS = 40_000
-MIN_FINDING_CHARACTERS = 1_000
+SLOTS_CHARACTERS = 120_000
+"""Limit for all slots in the prompt of the answer, in characters."""
+MAX_SLOT_CHARACTERS = 40_000
+MIN_SLOT_CHARACTERS = 1_000
 _INTENTION_INDEX = 2
 """Index of the message with the intention, in the calls of the planner and of the answer."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
@@ -195,7 +195,7 @@ def answer_node(
         dependencies: numbers of the nodes that must end first.
     """
     named_refs = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
-    limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named_refs))))
+    limit = max(MIN_SLOT_CHARACTERS, min(MAX_SLOT_CHARACTERS, SLOTS_CHARACTERS // max(1, len(named_refs))))
     messages = [system(spec.answer_prompt), user(f"Question:\n{spec.question}"), user("")]
     bindings: list[Binding] = [(("messages", _INTENTION_INDEX, "content"), _intention_parts())]
     cuts = {_INTENTION_INDEX: INTENTION_CHARACTERS}
@@ -224,7 +224,7 @@ def output_of_answer() -> Output:
     return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
 
 
-def assembled_output(inputs: Mapping[str, Input], run: "RoundsState", gaps: Sequence[str]) -> Output:
+def assembled_output(inputs: Mapping[str, Input], rounds_state: "RoundsState", gaps: Sequence[str]) -> Output:
     """Return the output of a run whose answer is assembled: the slots in order, followed by missing information.
 
     A single slot is the output itself. With several slots, texts stay as they are, and each other value is preceded by
@@ -240,14 +240,14 @@ def assembled_output(inputs: Mapping[str, Input], run: "RoundsState", gaps: Sequ
     for name, ref in named_refs:
         if parts:
             parts.append("\n\n")
-        parts += _slot_parts(name, ref, run)
+        parts += _slot_parts(name, ref, rounds_state)
     if gaps:
         parts.append("\n\nIncomplete:\n" + "\n".join(f"- {line}" for line in gaps))
     return None, (((), _join_texts(parts)),)
 
 
-def _slot_parts(name: str, ref: InputRef, run: "RoundsState") -> Sequence[TemplatePart]:
-    source = run.sub_goals.get(ref.from_sub_goal)
+def _slot_parts(name: str, ref: InputRef, rounds_state: "RoundsState") -> Sequence[TemplatePart]:
+    source = rounds_state.sub_goals.get(ref.from_sub_goal)
     value = source.value_of(ref.slot) if source is not None else None
     shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None
     if isinstance(value, str) or shape == "text":

@@ -202,17 +202,19 @@ class RoundsState:
     @cached_property
     def sub_goals(self) -> Mapping[int, SubGoalProgress]:
         """Sub-goals that have a node, by id, in the order in which they were first requested."""
-        progress: dict[int, SubGoalProgress] = {}
+        progress_by_id: dict[int, SubGoalProgress] = {}
         for call in self.calls:
             for sub_goal in call.sub_goals:
                 number = self.state.number_of(self.state.newest_id(sub_goal.node_id))
                 if number is None or number <= call.number:
                     continue
-                previous = progress.get(sub_goal.id)
-                attempts = previous.attempt_count + 1 if previous is not None and previous.sub_goal == sub_goal else 1
+                previous_progress = progress_by_id.get(sub_goal.id)
+                attempt_count = 1
+                if previous_progress is not None and previous_progress.sub_goal == sub_goal:
+                    attempt_count += previous_progress.attempt_count
                 node, record = self.state.plan.nodes[number], self.state.records[number]
-                progress[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, attempts)
-        return progress
+                progress_by_id[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, attempt_count)
+        return progress_by_id
 
     @cached_property
     def attempts(self) -> Sequence[tuple[int, CompiledNode, Record]]:
@@ -259,8 +261,8 @@ class RoundsState:
         return tuple(
             sub_goal
             for sub_goal in call.sub_goals
-            if (current := self.sub_goals.get(sub_goal.id)) is None
-            or (current.record.status.is_final and not current.is_done)
+            if (progress := self.sub_goals.get(sub_goal.id)) is None
+            or (progress.record.status.is_final and not progress.is_done)
         )
 
     @property

@@ -41,20 +41,20 @@ MAX_CAVEATS = 40
 """Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
 
 
-def state_message(run: "RoundsState", *, number: int) -> str:
+def state_message(rounds_state: "RoundsState", *, number: int) -> str:
     """Return the message with the state of the run for the planner.
 
     Args:
         number: number of the round to plan, from 1.
     """
-    max_rounds = run.spec.max_rounds
+    max_rounds = rounds_state.spec.max_rounds
     last_round_note = (
         " It is the last round: its sub-goals still run, and you are not asked again." if number >= max_rounds else ""
     )
     head = f"This is round {number} of {max_rounds}.{last_round_note}"
-    if not run.sub_goals:
+    if not rounds_state.sub_goals:
         return f"{head}\nNo sub-goal exists yet."
-    return "\n".join([head, *_reasons(run), *_state_lines(run)])
+    return "\n".join([head, *_reasons(rounds_state), *_state_lines(rounds_state)])
 
 
 def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Sequence[Any]:
@@ -74,9 +74,11 @@ def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Seque
     return forms
 
 
-def _reasons(run: "RoundsState") -> Iterator[str]:
+def _reasons(rounds_state: "RoundsState") -> Iterator[str]:
     """Yield the planner's reasons in earlier rounds, for as many of the newest rounds as fit."""
-    accepted_calls = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
+    accepted_calls = {
+        call.round: call for call in rounds_state.calls if call.action is not None and call.reasoning.strip()
+    }
     lines = []
     for call in accepted_calls.values():
         text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
@@ -87,14 +89,14 @@ def _reasons(run: "RoundsState") -> Iterator[str]:
         yield from entries
 
 
-def _state_lines(run: "RoundsState") -> Iterator[str]:
-    all_progress = [*run.sub_goals.values()]
+def _state_lines(rounds_state: "RoundsState") -> Iterator[str]:
+    all_progress = [*rounds_state.sub_goals.values()]
     slot_count = sum(len(progress.slots) for progress in all_progress if progress.is_done)
     max_bytes = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slot_count)))
     sorted_progress = sorted(all_progress, key=lambda progress: progress.number)
     entries = shorten_oldest(
         [
-            (_json_entry(_describe(progress, run, max_bytes=max_bytes)), _json_entry(_short_form(progress)))
+            (_json_entry(_describe(progress, rounds_state, max_bytes=max_bytes)), _json_entry(_short_form(progress)))
             for progress in sorted_progress
         ],
         max_bytes=STATE_BYTES,
@@ -118,10 +120,10 @@ def _json_entry(document: Mapping[str, Any]) -> str:
     return f"- {json_line(document)}"
 
 
-def _describe(progress: "SubGoalProgress", run: "RoundsState", *, max_bytes: int) -> dict[str, Any]:
+def _describe(progress: "SubGoalProgress", rounds_state: "RoundsState", *, max_bytes: int) -> dict[str, Any]:
     if progress.is_done:
         return _completed_sub_goal(progress, max_bytes=max_bytes)
-    return _failed_sub_goal(progress) if progress.status == "failed" else _pending_sub_goal(progress, run)
+    return _failed_sub_goal(progress) if progress.status == "failed" else _pending_sub_goal(progress, rounds_state)
 
 
 def _short_form(progress: "SubGoalProgress") -> dict[str, Any]:
@@ -167,11 +169,13 @@ def _failed_sub_goal(progress: "SubGoalProgress") -> dict[str, Any]:
     return {**_common_fields(progress), "error": _cut(progress.error or ""), **_message_field(progress), **attempts}
 
 
-def _pending_sub_goal(progress: "SubGoalProgress", run: "RoundsState") -> dict[str, Any]:
+def _pending_sub_goal(progress: "SubGoalProgress", rounds_state: "RoundsState") -> dict[str, Any]:
     missing_sources = [
-        source for source in progress.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done
+        source
+        for source in progress.sub_goal.sources
+        if source in rounds_state.sub_goals and not rounds_state.sub_goals[source].is_done
     ]
-    entries = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in missing_sources]
+    entries = [{"sub_goal": source, "status": rounds_state.sub_goals[source].status} for source in missing_sources]
     return {**_common_fields(progress), "waits_for": entries}
 
 
@@ -213,13 +217,13 @@ def _shorten(value: Any, *, max_bytes: int) -> Any:
 # Caveats and gaps for the answer.
 
 
-def format_caveats(run: "RoundsState", stop_error: NodeError | None) -> str:
+def format_caveats(rounds_state: "RoundsState", stop_error: NodeError | None) -> str:
     """Format the missing information for the model that writes the answer; empty if nothing is missing.
 
     Args:
         stop_error: why the planner did not finish; `None` if it finished.
     """
-    entries = [line for progress in run.sub_goals.values() if (line := _caveat(progress)) is not None]
+    entries = [line for progress in rounds_state.sub_goals.values() if (line := _caveat(progress)) is not None]
     lines = [f"- {json_line(line)}" for line in entries[:MAX_CAVEATS]]
     if (omitted_count := len(entries) - MAX_CAVEATS) > 0:
         lines.append(f"- and {omitted_count} more")
