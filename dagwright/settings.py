@@ -1,8 +1,8 @@
 """Settings from environment variables, read once (docs/reference/settings.md has the list).
 
 This module is the only place that reads environment variables; `worker.py`, `starter.py` and similar programs create
-one `Settings` and pass it on. Variables of libraries are not included: `temporalio.envconfig` reads those of
-Temporal, boto3 its `AWS_…`. From Dagwright the module imports only validators.
+one `Settings` and pass it on. Libraries read their own variables: `temporalio.envconfig` reads `TEMPORAL_…`, and
+boto3 reads `AWS_…`.
 """
 
 import os
@@ -55,8 +55,8 @@ ACTIVITY_SLOTS, CACHED_RUNS = 100, 1000
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is dispatched faster (docs/contributing/internals/temporal.md)."""
 WORKFLOW_POLLERS, NEW_RUNS_SHARE = 20, 0.05
-"""Concurrent polls for workflow tasks, and the share of polls for runs that the worker does not have in memory: one of
-20. A busy worker therefore continues its runs before it starts others (docs/contributing/internals/temporal.md)."""
+"""Number of concurrent polls for workflow tasks. One of 20 polls (`NEW_RUNS_SHARE`) is for runs that the worker does
+not have in memory, so a busy worker continues its runs first (docs/contributing/internals/temporal.md)."""
 
 _PREFIX = "DAGWRIGHT_"
 HIDDEN_VALUE = "hidden_value"
@@ -71,7 +71,7 @@ _BRACKETED_ADDRESS = re.compile(r"\[.*\]")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _TOOLS_SUFFIX, _HOSTS_SUFFIX = "_TOOLS", "_HOSTS"
-"""Suffixes of the variables that bind a secret; no secret has such a name."""
+"""Suffixes of the variables that bind a secret to tools or hosts. The name of a secret cannot end with them."""
 
 _SETTINGS_WITHOUT_EFFECT_ON_RUNS = frozenset(
     {
@@ -101,20 +101,20 @@ class SettingsError(DagwrightError):
 class Settings(BaseModel):
     """All settings of a Dagwright process; frozen, so it can be shared freely.
 
-    The variable of a field is `DAGWRIGHT_` + its name unless the field has an alias; an empty variable counts as not
-    set. Keyword arguments override the environment.
+    The variable of a field is `DAGWRIGHT_` and the name of the field, unless the field has an alias. An empty variable
+    counts as not set. Keyword arguments override the environment.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, validate_default=True)
 
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
-    """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
+    """Folder of the local Temporal server, the default database and the default payload store; an absolute path."""
     database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
     """SQLAlchemy URL of the database of added agents. Applications may also store their data in this database."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
     """Store of large values: an absolute folder, or `s3://bucket/prefix`."""
     ui_url: str | None = None
-    """Address of the Temporal UI, without a trailing slash, for a server that Temporal's own variables configure."""
+    """Address of the Temporal UI, without a trailing slash, if `TEMPORAL_…` variables configure the server."""
     notify_url: str | None = None
     """Webhook URL, called when a request opens, is escalated, answered or otherwise closed, and for each reminder."""
     notify_secret: SecretStr | None = Field(default=None, validate_default=True)
@@ -154,13 +154,13 @@ class Settings(BaseModel):
     model: str | None = Field(default=None, max_length=MODEL_NAME_CHARACTERS)
     """Default model of planners and agents, unless a command names another model."""
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
-    """Default maximum of rounds for a question in rounds."""
+    """Default maximum number of rounds in a run with the profile `rounds`."""
     worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
-    """Default timeout of a worker tool call for a question in rounds, in seconds, if the worker tool has no timeout."""
+    """Default timeout in seconds of worker tools without a timeout, in a run with the profile `rounds`."""
     question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
-    """Default timeout of a whole question in rounds, in seconds."""
+    """Default timeout in seconds of a run with the profile `rounds`."""
     synthesis: Synthesis = DEFAULT_SYNTHESIS
-    """Default synthesis of the answer to a question in rounds: assembled from slots, or written by a model."""
+    """Default synthesis of the answer in the profile `rounds`: assembled from slots, or written by a model."""
     plans: Path | None = None
     """Folder of templates: plans that are published by name."""
     api_keys: Path = Field(default_factory=lambda values: values["state_dir"] / "api-keys.json")
@@ -223,7 +223,7 @@ class Settings(BaseModel):
 
     @field_validator("database_url")
     @classmethod
-    def _known_database(cls, url: str) -> str:
+    def _valid_database_url(cls, url: str) -> str:
         problem = _database_problem(url)
         if problem is not None:
             raise PydanticCustomError(HIDDEN_VALUE, problem)
@@ -231,7 +231,7 @@ class Settings(BaseModel):
 
     @field_validator("task_queue", "tools_queue")
     @classmethod
-    def _known_queue(cls, name: str | None) -> str | None:
+    def _valid_task_queue(cls, name: str | None) -> str | None:
         if name is None or not name.startswith("/_sys/"):
             return name
         raise PydanticCustomError(SHOWN_VALUE, "the name of a task queue cannot start with /_sys/")
@@ -288,14 +288,15 @@ class Settings(BaseModel):
     @classmethod
     def _webhook_secret(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         if secret is None and info.data.get("notify_url") is not None:
-            raise PydanticCustomError(HIDDEN_VALUE, "DAGWRIGHT_NOTIFY_URL needs it to sign notifications")
+            message = "it is not set, but DAGWRIGHT_NOTIFY_URL needs it to sign notifications"
+            raise PydanticCustomError(HIDDEN_VALUE, message)
         if secret is not None and not signing_key(secret.get_secret_value()):
             raise PydanticCustomError(HIDDEN_VALUE, "the part after whsec_ must be base64, and not empty")
         return secret
 
     @field_validator("payload_store")
     @classmethod
-    def _known_store(cls, location: str) -> str:
+    def _valid_store_location(cls, location: str) -> str:
         try:
             return str(parse_location(location))
         except LocationInvalid as error:
@@ -313,7 +314,7 @@ class Settings(BaseModel):
 
     @property
     def llm_api_key(self) -> SecretStr | None:
-        """Return the key for `llm_base_url`: each service receives only its own key."""
+        """Return the key for `llm_base_url`. If this service has no key, return the key of the other service."""
         if self.openai_base_url is None and self.litellm_proxy_base_url is not None:
             return self.litellm_proxy_api_key or self.openai_api_key
         return self.openai_api_key or self.litellm_proxy_api_key
@@ -356,7 +357,7 @@ class Settings(BaseModel):
         return {**os.environ, **variables}
 
     def temporal_files(self) -> tuple[Path, ...]:
-        """Return the configuration file of Temporal's client, and the TLS files in Temporal's variables."""
+        """Return the possible configuration files of Temporal's client, and the TLS files in Temporal's variables."""
         config_file = os.environ.get("TEMPORAL_CONFIG_FILE")
         folders = (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~/Library/Application Support")
         files = [config_file] if config_file else [f"{folder}/temporalio/temporal.toml" for folder in folders]
@@ -447,8 +448,8 @@ def _resolve_location(url: str) -> str:
 def _database_problem(url: str) -> LiteralString | None:
     """Return the reason why a database URL is invalid, without the URL, which may have a password.
 
-    The driver checks the rest. This check rejects URLs that the driver could never open, without importing it in
-    each command.
+    This check rejects URLs that no driver can open, without importing a driver in each command. The driver checks the
+    rest of the URL.
     """
     scheme, sign, rest = url.partition("://")
     kind = scheme.partition("+")[0]

@@ -51,7 +51,7 @@ from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
 from dagwright.tools.context import running_loop
-from dagwright.toolset.given_tools import ToolSource
+from dagwright.toolset.program_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
 
 

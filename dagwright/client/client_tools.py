@@ -13,7 +13,7 @@ from dagwright.client.connecting import prepare_to_start
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
-from dagwright.toolset.given_tools import ToolSource, read_given_tools
+from dagwright.toolset.program_tools import ToolSource, read_program_tools
 from dagwright.toolset.tool_directory import find_published_tools, has_unknown_tools, published_tools_of_plan
 from dagwright.toolset.toolset import Toolset, load_toolset, merge_toolsets
 
@@ -134,7 +134,7 @@ class ClientTools:
             return self._base_toolset
 
     async def _load(self, tools: Sequence[ToolSource]) -> Toolset:
-        return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given_tools(tools))
+        return await asyncio.to_thread(load_toolset, self._services.settings, program_tools=read_program_tools(tools))
 
 
 def _reject_conflict(toolset: Toolset, other_toolset: Toolset) -> None:

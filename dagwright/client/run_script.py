@@ -13,7 +13,7 @@ from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.logging import configure_default_logging
 from dagwright.process.loop_thread import LoopThread
 from dagwright.settings import Settings, load_settings
-from dagwright.toolset.given_tools import AgentSource, ToolSource
+from dagwright.toolset.program_tools import AgentSource, ToolSource
 from dagwright.worker.worker import Worker
 
 

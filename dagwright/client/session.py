@@ -13,7 +13,7 @@ from dagwright.client.services import Services
 from dagwright.client.sessions import SessionView
 from dagwright.core.boundary.arguments import checks_methods
 from dagwright.protocol.sessions import Turn
-from dagwright.toolset.given_tools import ToolSource
+from dagwright.toolset.program_tools import ToolSource
 
 
 class SessionClient(Protocol):

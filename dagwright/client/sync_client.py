@@ -17,7 +17,7 @@ from dagwright.client.run import Run
 from dagwright.client.session import Session
 from dagwright.process.loop_thread import LoopThread
 from dagwright.settings import Settings
-from dagwright.toolset.given_tools import AgentSource, ToolSource
+from dagwright.toolset.program_tools import AgentSource, ToolSource
 from dagwright.worker.worker import Worker
 
 P = ParamSpec("P")

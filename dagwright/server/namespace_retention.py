@@ -48,7 +48,7 @@ async def read_retention(client: Client) -> NamespaceRetention:
     return NamespaceRetention(
         namespace=client.namespace,
         namespace_id=description.namespace_info.id,
-        retention=description.config.workflow_execution_retention_ttl.ToTimedelta(),
+        retention_period=description.config.workflow_execution_retention_ttl.ToTimedelta(),
         runs=runs,
     )
 

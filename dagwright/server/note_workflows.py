@@ -1,7 +1,7 @@
-"""Notes on the server: open workflows that no worker polls, with facts in their memo.
+"""Notes on the Temporal server. A note is an open workflow without a worker, and its memo contains facts.
 
-Starting a note is atomic, all workers and commands see it immediately, and no crash removes it. This module must not
-know the subjects of the notes.
+Starting a note is atomic, all workers and commands see it immediately, and no crash removes it. The callers define
+the subjects of notes.
 """
 
 from collections.abc import Mapping

@@ -54,8 +54,8 @@ def is_dead_on_this_machine(identity: str) -> bool:
     The server lists a killed worker for minutes.
 
     Args:
-        identity: identity of the worker. The result is False unless it is the SDK's default for this machine,
-            `<pid>@<host>`.
+        identity: identity of the worker. Only the default identities of the SDK on this machine, `<pid>@<host>`, can
+            be checked; for other identities, the result is False.
     """
     pid, _, host = identity.partition("@")
     if host != socket.gethostname() or not pid.isdecimal():

@@ -1,8 +1,8 @@
 """The payload store that the workers of a task queue use: published on the server by the first worker.
 
-Workers with different stores would lose each other's values, and runs would fail on them. A worker therefore
-compares the ID of its store with the published ID and does not start if they differ. As for a paused tool, the
-note is an open workflow that no worker polls: starting it is atomic, and all workers see it immediately.
+Workers with different stores cannot read each other's values, and runs would fail. A worker therefore compares the ID
+of its store with the published ID, and does not start if they differ. The ID is published in a note
+(`dagwright.server.note_workflows`), which all workers see immediately.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ async def _start_note(client: Client, store: PublishedStore, *, task_queue: str)
     except RPCError as error:
         if error.status is not RPCStatusCode.PERMISSION_DENIED:
             raise
-        # The key may not start workflows of this type: the stores are not compared then.
+        # The API key does not permit this workflow type. In that case, the stores are not compared.
         return True
 
 

@@ -1,9 +1,8 @@
 """Pause and resume a tool in all runs.
 
 An open workflow without a worker records the pause of a tool. All workers and commands of the namespace can read the
-record, which survives their crashes. Before each call of the tool a worker checks for this record and, if
-it exists, requests the server to pause the activity (`activities/paused_calls.py`). This module starts no runs and
-does not know plans.
+record, and no crash removes it. Before each call of the tool, a worker checks for this record. If the record exists,
+the worker requests the server to pause the activity (`activities/paused_calls.py`).
 """
 
 import asyncio
@@ -70,13 +69,12 @@ class _PausedCalls:
 
     Args:
         ids: activity IDs.
-        is_complete: whether these are all paused calls of the tool in this run; other calls may have been paused for
-            another reason.
+        includes_all: whether no call of the tool in this run is paused for another reason.
     """
 
     run: WorkflowExecution
     ids: Sequence[str]
-    is_complete: bool
+    includes_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str |
 
 
 async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: float | None = None) -> ResumeResult:
-    """Resume a tool and start its waiting calls gradually; idempotent, also for a tool that is not paused.
+    """Resume a tool, and start its paused calls gradually. Idempotent: the tool need not be paused.
 
     Args:
         ramp_s: seconds over which the calls start; `None` means 0.1 s per call, and at least 10 s.
@@ -183,7 +181,7 @@ async def _resume_calls(client: Client, tool: str, calls: _PausedCalls, *, ramp_
     """Resume the calls of one run at random times of the ramp, and reset their attempts."""
     # One request by activity type resumes hundreds of calls.
     requests = [UnpauseActivityRequest(id=activity_id) for activity_id in calls.ids]
-    for request in [UnpauseActivityRequest(type=tool)] if calls.is_complete else requests:
+    for request in [UnpauseActivityRequest(type=tool)] if calls.includes_all else requests:
         request.namespace, request.identity, request.reset_attempts = client.namespace, client.identity, True
         request.execution.CopyFrom(calls.run)
         request.jitter.FromTimedelta(timedelta(seconds=ramp_s))

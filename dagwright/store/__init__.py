@@ -2,7 +2,7 @@
 
 Temporal's history has only references to large values. `open_store` opens the store of the setting
 `payload_store`; `clean_up` determines what may be removed. The content of a reference never changes, so readers need
-neither locks nor versions. Workflows never import this package, because it does I/O. Imports `core` only.
+neither locks nor versions. Workflows never import this package, because it does I/O. The package imports only `core`.
 """
 
 from dagwright.store.errors import (

@@ -1,6 +1,6 @@
 """A payload store in a bucket of Amazon S3 or a compatible service: one object per payload.
 
-boto3 finds credentials, region, endpoint and all other settings, and is imported at its first use. The age of a payload
+boto3 finds credentials, region, endpoint and all other settings. It is imported at its first use. The age of a payload
 is the last-modified time of its object. Therefore `put` always writes the object, which also repairs damaged content.
 Cache entries are objects `cache/…` whose metadata contains the expiry time.
 """
@@ -38,8 +38,8 @@ T = TypeVar("T")
 _THREADS = 16
 """Concurrent requests; they wait for the network, not for a processor."""
 _ATTEMPTS = 5
-"""Attempts of one request, in addition to Temporal's retries: when a result is stored, the effect of the tool has
-happened already, so a short network failure must not use up an attempt of the tool."""
+"""Attempts of one request, in addition to Temporal's retries. A result is stored after the effect of the tool, so a
+short network failure must not fail the attempt of the tool."""
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 
@@ -67,7 +67,7 @@ class BucketStore:
         self._client_lock = threading.Lock()
         self._cached_client: S3Client | None = None
         self._id: str | None = None
-        """ID of the store, known after its first use."""
+        """ID that `identify` found; `None` before."""
 
     @property
     def location(self) -> str:
@@ -140,7 +140,7 @@ class BucketStore:
         await self._in_thread(lambda: self._client().put_object(**location, Body=content, Metadata=metadata))
 
     async def get_cache_entry(self, key: str) -> bytes | None:
-        """Return the latest cache entry of a key; see `PayloadStore`."""
+        """Return the cache entry of a key; see `PayloadStore`."""
 
         def get_cache_entry() -> bytes | None:
             with self._reporting_missing_payload(key):
@@ -191,13 +191,13 @@ class BucketStore:
             return None
 
     async def claim(self, owner: str) -> None:
-        """Record a user of the store; see `PayloadStore`."""
+        """Record an owner of the store; see `PayloadStore`."""
         assert is_owner(owner), owner
         key = self._key(f"{OWNERS}/{owner}")
         await self._in_thread(lambda: self._client().put_object(Bucket=self._location.bucket, Key=key, Body=b""))
 
     async def owners(self) -> frozenset[str]:
-        """Return all users that have claimed the store."""
+        """Return all owners that have claimed the store."""
         return frozenset([name async for name, _ in self._list(f"{OWNERS}/")])
 
     async def identify(self) -> str:

@@ -1,9 +1,9 @@
 """Clean-up of a payload store: a rule that depends only on the list of runs, and the removal of payloads by this rule.
 
-A payload may be removed when no run that the namespace still lists can refer to it. Before a run receives a reference,
-and after the run has started, the payload of the reference is stored or renewed. Payloads last renewed before the start
-of the oldest listed run therefore belong to runs that no longer exist. The retention period must have passed too: a
-deleted run may be restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is
+A payload may be removed when no run that the namespace still lists can refer to it. After a run has started, and
+before the run receives a reference, the payload of the reference is stored or renewed. Payloads last renewed before the
+start of the oldest listed run therefore belong to runs that no longer exist. The retention period must have passed too:
+a deleted run may be restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is
 removed. Cache entries are removed when they expire: no run depends on them.
 """
 
@@ -55,13 +55,13 @@ class NamespaceRetention:
     Args:
         namespace: name of the namespace, for messages.
         namespace_id: unique ID of the namespace.
-        retention: how long the namespace lists a closed run.
+        retention_period: how long the namespace lists a closed run.
         runs: all runs that the namespace lists, in any order.
     """
 
     namespace: str
     namespace_id: str
-    retention: timedelta
+    retention_period: timedelta
     runs: Collection[ListedRun]
 
 
@@ -86,12 +86,12 @@ def removal_bound(retention: NamespaceRetention, *, owners: Collection[str], now
     Complexity: O(runs).
     """
     _check_owners(retention, owners)
-    if retention.retention <= timedelta(0):
+    if retention.retention_period <= timedelta(0):
         raise RetentionUnknown(f"the namespace {retention.namespace} does not report its retention period")
-    retained_since = now - retention.retention - MARGIN
+    retained_since = now - retention.retention_period - MARGIN
     age_bound = RemovalBound(
         retained_since,
-        f"the namespace {retention.namespace} retains runs for {_days(retention.retention)}, and a day is added",
+        f"the namespace {retention.namespace} retains runs for {_days(retention.retention_period)}, and a day is added",
     )
     start_times = _start_times(retention.runs)
     oldest_id = min(start_times, key=lambda workflow_id: (start_times[workflow_id], workflow_id), default=None)
@@ -234,18 +234,18 @@ async def remove_payloads(store: PayloadStore, bound: RemovalBound) -> Amount:
         if payload.renewed_at < bound.renewed_before:
             payloads.append(payload)
         if len(payloads) == _MAX_CONCURRENT_REMOVALS:
-            removed_amount = await _remove_batch(store, payloads, bound, removed_before=removed_amount)
+            removed_amount = await _remove_batch(store, payloads, bound, previous_amount=removed_amount)
             payloads = []
-    return await _remove_batch(store, payloads, bound, removed_before=removed_amount)
+    return await _remove_batch(store, payloads, bound, previous_amount=removed_amount)
 
 
 async def _remove_batch(
-    store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, removed_before: Amount
+    store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, previous_amount: Amount
 ) -> Amount:
     removals = await asyncio.gather(
         *(store.delete(payload.ref, renewed_before=bound.renewed_before) for payload in payloads)
     )
-    removed_amount = removed_before
+    removed_amount = previous_amount
     for payload, is_removed in zip(payloads, removals, strict=True):
         removed_amount = removed_amount.plus(payload) if is_removed else removed_amount
     return removed_amount

@@ -1,8 +1,9 @@
 """A payload store in a folder, with files such as `ab/cd/sha256-abcd…`.
 
 Content is written to a file in `tmp`, synced to disk, and then renamed; then the folder that contains the new name is
-synced. A file with its final name is therefore complete, and survives a power failure like Temporal's history, which
-refers to the file.
+synced. A file with its final name is therefore complete and survives a power failure, as does the history of Temporal
+that refers to the file.
+
 Cache entries are in `cache/ab` and are not synced; the modification time of their files is their expiry time.
 
 The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders writers and
@@ -41,7 +42,7 @@ from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 T = TypeVar("T")
 
 _THREADS = 8
-"""Threads of a separate pool, so that the store does not wait for tools on the threads of the process."""
+"""Threads of a separate pool, so that the store does not wait for tools that use the default pool."""
 _DRAFT_FOLDER = "tmp"
 _LEFTOVER_AGE_S = 86_400.0
 """A file of this age in `tmp` was left by a dead process: no write takes a day."""
@@ -52,7 +53,7 @@ _NO_ACCESS_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class FolderStore:
-    """Stores payloads in a folder, which the first `put` creates, readable for its owner only.
+    """Stores payloads in a folder. The first write creates the folder, which only its owner can read.
 
     Args:
         root: absolute path of the folder.
@@ -66,7 +67,7 @@ class FolderStore:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._has_removed_old_drafts = False
         self._id: str | None = None
-        """ID of the store, known after its first use; a folder with another ID is not the same store."""
+        """ID that `identify` found; `None` before. A folder with another ID is not the same store."""
 
     @property
     def location(self) -> str:
@@ -100,7 +101,7 @@ class FolderStore:
         await self._in_thread(lambda: self._put_cache_entry(key, content, expires_at=expires_at))
 
     async def get_cache_entry(self, key: str) -> bytes | None:
-        """Return the latest cache entry of a key; see `PayloadStore`."""
+        """Return the cache entry of a key; see `PayloadStore`."""
 
         def get_cache_entry() -> bytes | None:
             try:
@@ -133,12 +134,12 @@ class FolderStore:
                 yield entry
 
     async def claim(self, owner: str) -> None:
-        """Record a user of the store; see `PayloadStore`."""
+        """Record an owner of the store; see `PayloadStore`."""
         assert is_owner(owner), owner
         await self._in_thread(lambda: self._claim(owner))
 
     async def owners(self) -> frozenset[str]:
-        """Return all users that have claimed the store."""
+        """Return all owners that have claimed the store."""
         folder = self._root / OWNERS
         return await self._in_thread(
             lambda: frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
@@ -221,7 +222,7 @@ class FolderStore:
 
     @contextmanager
     def _draft(self, content: bytes, *, is_synced: bool = False) -> Iterator[Path]:
-        """Yield a new file in `tmp` with the given content; remove it unless the block has renamed it."""
+        """Yield a new file in `tmp` with the content; remove it unless the block has renamed it."""
         draft = self._root / _DRAFT_FOLDER / uuid4().hex
         self._make_folder(draft.parent)
         try:
@@ -279,7 +280,7 @@ class FolderStore:
         return PayloadMissing(ref, store=str(self._root)) if is_same_store else self._unavailable()
 
     def _unavailable(self) -> StoreUnavailable:
-        # The store was used before, so this is another folder, or its disk is not mounted.
+        # The store was used before, so the folder was replaced, or its disk is not mounted.
         return StoreUnavailable(
             f"the payload store {self._root} does not exist; check that its disk is mounted and that "
             "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands of this server"
@@ -325,7 +326,7 @@ def _holding_lock(path: Path, kind: int) -> Iterator[int | None]:
 
 
 def _renew_if_equal(descriptor: int, content: bytes) -> bool:
-    """Reset the age of an open file if it has exactly the given content; return whether the age was reset."""
+    """Reset the age of an open file if it has exactly this content; return whether the age was reset."""
     if os.fstat(descriptor).st_size != len(content):
         return False
     for start in range(0, len(content), _CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""Location of a payload store, parsed from the setting; pure, so that the settings can validate it."""
+"""Parse the location of a payload store. The module does no I/O, so that the settings can use it for validation."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MAX_PREFIX_BYTES = 900
 
 @dataclass(frozen=True, slots=True)
 class FolderLocation:
-    """A folder on a disk that all users of the store can access; absolute."""
+    """An absolute folder on a disk that all users of the store can access."""
 
     path: Path
 

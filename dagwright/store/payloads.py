@@ -14,7 +14,10 @@ _OWNER_PATTERN = re.compile(r"[0-9a-z-]{1,64}")
 CACHE_PREFIX = "cache"
 """Folder or key prefix of cache entries."""
 OWNERS = "owners"
-"""Folder or key prefix of the users of a store: one empty file or object per user, named after the user."""
+"""Folder or key prefix of the owners of a store: an empty file or object for each owner, named after the owner.
+
+An owner is a Temporal namespace whose workers use the store.
+"""
 
 
 STORE_ID = "store-id"
@@ -54,9 +57,9 @@ class CacheEntry:
 class PayloadStore(Protocol):
     """Stores content under a reference derived from its hash; safe for concurrent use by many processes.
 
-    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. A payload must be
-    stored or renewed after the start of a run and before the run receives its reference, because the clean-up depends
-    only on this time.
+    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. After the
+    start of a run, and before the run receives a reference, the payload of the reference must be stored or renewed: the
+    clean-up depends only on this time.
 
     In addition to payloads, the store holds small cache entries under keys chosen by the caller. They may be lost at
     any time or damaged by a power failure, and no run depends on them.
@@ -109,7 +112,7 @@ class PayloadStore(Protocol):
         ...
 
     async def get_cache_entry(self, key: str) -> bytes | None:
-        """Return the latest cache entry of a key, expired or not; `None` without an entry."""
+        """Return the cache entry of a key, even if the entry has expired; `None` if there is none."""
         ...
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
@@ -121,7 +124,7 @@ class PayloadStore(Protocol):
         ...
 
     async def claim(self, owner: str) -> None:
-        """Record a user of the store, so that other users do not clean up the store; idempotent.
+        """Record an owner of the store, so that no other owner cleans up the store; idempotent.
 
         Args:
             owner: ID of a Temporal namespace, a UUID.
@@ -129,14 +132,14 @@ class PayloadStore(Protocol):
         ...
 
     async def owners(self) -> frozenset[str]:
-        """Return all users that have claimed the store."""
+        """Return all owners that have claimed the store."""
         ...
 
     async def identify(self) -> str:
         """Return the ID of the store, creating it at the first call; all processes get the same ID.
 
-        The ID is in the store itself, so a copied or moved store keeps it. After this call, a store with another ID or
-        without an ID counts as unavailable, such as a folder whose disk is no longer mounted.
+        The ID is in the store itself, so a copied or moved store keeps it. After this call, the store counts as
+        unavailable if its ID is missing or differs, for example because the disk of the folder is no longer mounted.
         """
         ...
 
@@ -165,5 +168,5 @@ def is_key(text: str) -> bool:
 
 
 def is_owner(text: str) -> bool:
-    """Return whether a text is a valid name of a user."""
+    """Return whether a text is a valid ID of an owner."""
     return _OWNER_PATTERN.fullmatch(text) is not None

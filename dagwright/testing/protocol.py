@@ -183,7 +183,7 @@ class WireCompletion:
                 }
                 for call_id, call in self._calls_with_ids()
             ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.ending}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.sent_finish_reason}
         usage = {"usage": self._tokens.to_json()} if completion.has_usage else {}
         return self._body("chat.completion") | {"choices": [choice]} | usage
 
@@ -210,7 +210,7 @@ class WireCompletion:
 
     def final_chunks(self) -> list[dict[str, Any]]:
         """Return the chunks that end a stream: the finish reason, and the usage if requested."""
-        end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._completion.ending}
+        end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._completion.sent_finish_reason}
         sends_usage = self._streams_usage and self._completion.has_usage
         usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if sends_usage else []
         return [self._chunk([end]), *usage]

@@ -90,8 +90,8 @@ class ReceivedCall:
     def summary(self) -> str:
         """Return a one-line summary of the call."""
         last_text = _text_of(self.messages[-1].get("content")) if self.messages else ""
-        labels = f" metadata={json.dumps(self.metadata, ensure_ascii=False)}" if self.metadata else ""
-        return f"{self.method} {self.path} model={self.model!r}{labels} last message: {_short_text(last_text)}"
+        metadata_text = f" metadata={json.dumps(self.metadata, ensure_ascii=False)}" if self.metadata else ""
+        return f"{self.method} {self.path} model={self.model!r}{metadata_text} last message: {_short_text(last_text)}"
 
 
 def _text_of(content: Any) -> str:
@@ -112,7 +112,7 @@ AnswerFunction = Callable[[ReceivedCall], Answer | str]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Condition of a step: all given fields must match.
+    """Condition of a step: all fields that are set must match.
 
     Args:
         model: the requested model.
@@ -122,7 +122,7 @@ class When:
         tool: name of an offered tool.
         response_format: `text`, `json_object` or `json_schema`.
         is_streamed: whether the request asks for a stream.
-        condition: any other predicate.
+        condition: predicate for the call.
     """
 
     model: str | None = None
@@ -197,13 +197,13 @@ def step(
     release_event: asyncio.Event | None = None,
     **when: Any,
 ) -> Step:
-    """Return a step of a script. `when` are fields of `When`, and a text becomes a text response."""
+    """Return a step of a script. A text becomes a text response. `when` contains fields of `When`."""
     scripted_answer = answer if callable(answer) else to_answer(answer)
     return Step(scripted_answer, When(**when), times=times, release_event=release_event)
 
 
 class Script:
-    """The remaining responses, and the deviations so far."""
+    """State of a script: how often each step was used, and the deviations so far."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
@@ -242,7 +242,7 @@ class Script:
         self._violations.append(f"{call.summary()}: {text}")
 
     def record_unexpected_call(self, call: ReceivedCall, reason: str = "") -> None:
-        """Record a request that no step answers; without a reason, its path is unknown."""
+        """Record a request that no step answers. If its path is unknown, omit the reason."""
         self._unexpected_calls.append(f"{call.summary()}: {reason}" if reason else call.summary())
 
     def _unused_steps(self) -> list[str]:

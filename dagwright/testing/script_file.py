@@ -61,7 +61,7 @@ class _When(_StrictModel):
     response_format: Literal["text", "json_object", "json_schema"] | None = None
     streamed: bool | None = None
 
-    def condition(self) -> When:
+    def to_when(self) -> When:
         fields = self.model_dump(exclude={"streamed"})
         return When(**fields, is_streamed=self.streamed)
 
@@ -73,7 +73,7 @@ class _Pace(_StrictModel):
     cut_after: int | None = Field(default=None, ge=0)
     cut: Cut = Cut.CLOSE
 
-    def pace(self) -> Pace:
+    def to_pace(self) -> Pace:
         return Pace(self.first, self.each, self.characters, self.cut_after, self.cut)
 
 
@@ -126,17 +126,17 @@ class _Step(_StrictModel):
 
     @model_validator(mode="after")
     def _check_single_answer(self) -> "_Step":
-        given_fields = [field for field in _RESPONSE_FIELDS if field in self.model_fields_set]
-        if not given_fields or (len(given_fields) > 1 and set(given_fields) != {"text", "tool_calls"}):
+        response_fields = [field for field in _RESPONSE_FIELDS if field in self.model_fields_set]
+        if not response_fields or (len(response_fields) > 1 and set(response_fields) != {"text", "tool_calls"}):
             names = ", ".join("json" if field == "value" else field for field in _RESPONSE_FIELDS)
             raise ValueError(f"a step has exactly one of {names} (text and tool_calls may be combined)")
         return self
 
-    def step(self, pace: _Pace, functions: "_Functions") -> Step:
+    def to_step(self, default_pace: _Pace, functions: "_Functions") -> Step:
         times = ANY_NUMBER if self.times == "any" else self.times
-        return Step(self._answer(pace, functions), self.when.condition(), times=times)
+        return Step(self._answer(default_pace, functions), self.when.to_when(), times=times)
 
-    def _answer(self, pace: _Pace, functions: "_Functions") -> Answer | AnswerFunction:
+    def _answer(self, default_pace: _Pace, functions: "_Functions") -> Answer | AnswerFunction:
         if self.error is not None:
             return HttpError(**self.error.model_dump())
         if self.raw is not None:
@@ -146,7 +146,7 @@ class _Step(_StrictModel):
         completion_fields: dict[str, Any] = {
             "finish_reason": self.finish_reason,
             "tokens": None if self.usage is None else Tokens(**self.usage.model_dump()),
-            "pace": (self.pace or pace).pace(),
+            "pace": (self.pace or default_pace).to_pace(),
         }
         if self.function is not None:
             return _answer_function(functions.find(self.function), completion_fields)
@@ -193,7 +193,7 @@ class _Functions:
         function = self._files[file].get(name)
         if not callable(function):
             raise ScriptInvalid(f"function: {reference!r}: there is no function {name!r} in {file!r}")
-        return function  # type: ignore[no-any-return] # called with the received call, whatever its signature
+        return function  # type: ignore[no-any-return] # called with the received call, even if the signature differs
 
     def _run(self, file: str) -> Mapping[str, Any]:
         path = self._folder / file
@@ -231,7 +231,7 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
         raise ScriptInvalid(f"{path}: {_error_text(error)}") from error
     functions = _Functions(path.parent)
     try:
-        steps = [step.step(script.pace, functions) for step in script.steps]
+        steps = [step.to_step(script.pace, functions) for step in script.steps]
     except ScriptInvalid as error:
         raise ScriptInvalid(f"{path}: {error}") from error.__cause__
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)

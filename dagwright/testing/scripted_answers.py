@@ -68,7 +68,7 @@ class Pace:
 
     Args:
         first_s: seconds until the first byte.
-        each_s: seconds before each further chunk of a stream.
+        each_s: seconds before each text or argument chunk of a stream.
         chunk_characters: characters of text per chunk; 0 sends the text in one chunk.
         cut_after: number of text or argument chunks after which a stream is cut off; `None` for never.
         cut: how the stream is cut off.
@@ -110,7 +110,7 @@ class Completion:
     pace: Pace = Pace()
 
     @property
-    def ending(self) -> str:
+    def sent_finish_reason(self) -> str:
         """Return the finish reason as sent over the wire."""
         return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
@@ -158,7 +158,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No response is ever sent. The connection stays open until the client or the server ends."""
+    """No response is ever sent. The connection stays open until the client closes it or the server ends."""
 
 
 Answer = Completion | HttpError | Raw | Reset | Silence

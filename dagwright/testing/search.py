@@ -37,7 +37,7 @@ class SearchAnswer:
     Args:
         organic: the results, best first.
         answer: a direct answer before the results, if any.
-        more: further parts of the response, such as `knowledgeGraph`.
+        more: other top-level fields of the response, such as `knowledgeGraph`.
     """
 
     organic: tuple[SearchHit, ...] = ()
@@ -103,7 +103,7 @@ class SearchServer(ScriptedServer):
         return "\n".join(["the script of the search server was not followed", *lines]) if lines else ""
 
     async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
-        request_body = _parse_query(request)
+        request_body = _parse_body(request)
         if request.method != "POST" or request.target != "/search" or request_body is None:
             self._problems.append(f"invalid search request: {request.method} {request.target} {request.body[:200]!r}")
             await exchange.send_json(400, {"message": "Bad request", "statusCode": 400})
@@ -123,12 +123,12 @@ class SearchServer(ScriptedServer):
         if isinstance(answer, SearchAnswer):
             await exchange.send_json(200, answer.to_json(request_body))
             return
-        delay = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
+        retry_headers = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
         body = {"message": answer.message, "statusCode": answer.status}
-        await exchange.send_json(answer.status, body, {**delay, **answer.headers})
+        await exchange.send_json(answer.status, body, {**retry_headers, **answer.headers})
 
 
-def _parse_query(request: ReceivedRequest) -> dict[str, Any] | None:
+def _parse_body(request: ReceivedRequest) -> dict[str, Any] | None:
     try:
         body = json.loads(request.body)
     except ValueError:

@@ -162,12 +162,12 @@ def _parse_json(body: bytes) -> Any:
 async def _send_error(exchange: Exchange, error_response: HttpError) -> None:
     await _pause(error_response.first_s)
     retry_after = error_response.retry_after
-    delay = (
+    retry_headers = (
         {}
         if retry_after is None
         else {"retry-after": retry_after if isinstance(retry_after, str) else f"{retry_after:g}"}
     )
-    await exchange.send_json(error_response.status, error_response.body(), {**delay, **error_response.headers})
+    await exchange.send_json(error_response.status, error_response.body(), {**retry_headers, **error_response.headers})
 
 
 async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
@@ -194,7 +194,7 @@ async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pac
 
 
 async def _send_cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
-    """Cut off a response. If the response is not streamed, send the first half of its body before.
+    """Cut off a response. If the response is not streamed, send the first half of its body first.
 
     Args:
         body: body of a response that is not streamed.

@@ -74,7 +74,7 @@ class CodeFingerprinter:
                 if needed_module.__name__ not in modules:
                     modules[needed_module.__name__] = needed_module
                     unvisited.append(needed_module)
-        # Not sorted by module name: the name of a file given to `--tools` depends on its path.
+        # Not sorted by module name, because the module name of a `--tools` file depends on the path of the file.
         return sorted(
             self._fingerprint_of_module(module, is_first=module is first_module) for module in modules.values()
         )

@@ -36,7 +36,7 @@ class SharedResources:
         return resource
 
     async def close(self) -> None:
-        """Close all resources, the newest first; later requests create new ones."""
+        """Close all resources, the newest first. A later `get` creates new resources."""
         while self._resources:
             await self._resources.popitem()[1].close()
 
@@ -61,8 +61,8 @@ class ToolEnvironment:
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
         binding_of: name -> the tools and hosts that the settings bind the secret to.
         app_settings: class of the settings -> settings, for each installed application.
-        drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` leaves only the
-            timeout of the tool.
+        drain_limit_s: how long calls of `write` tools may continue when the process stops; with `None`,
+            only the timeout of the tool limits them.
         resources: resources shared between calls; the process that serves the tools closes them.
     """
 

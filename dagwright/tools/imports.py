@@ -22,7 +22,7 @@ def imported_modules(module: ModuleType, file: str, *, excluded_package: str) ->
         excluded_package: a package to omit.
 
     Raises:
-        NotLoaded: any other module is not loaded.
+        NotLoaded: a module is not loaded and not installed.
     """
     modules: dict[str, None] = {}
     for name in _imported_names(Path(file).read_bytes(), module.__package__ or ""):

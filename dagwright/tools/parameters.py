@@ -109,7 +109,7 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     parameters, hints = _signature_parameters(function), hints_of(function)
     if len(parameters) == 1 and _is_model(hints.get(parameters[0].name)):
         return _model_parameters(parameters[0].name, hints[parameters[0].name])
-    return _copied_parameters(parameters, hints, descriptions=documentation.descriptions)
+    return _derive_parameters(parameters, hints, descriptions=documentation.descriptions)
 
 
 def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -118,7 +118,7 @@ def keyword_parameters(function: Callable[..., Any], documentation: Documentatio
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    return _copied_parameters(
+    return _derive_parameters(
         _signature_parameters(function), hints_of(function), descriptions=documentation.descriptions
     )
 
@@ -228,15 +228,15 @@ class _ParameterKey:
     default: Any = dataclasses.field(compare=False)
 
 
-def _copied_parameters(
+def _derive_parameters(
     parameters: list[inspect.Parameter], hints: dict[str, Any], *, descriptions: Mapping[str, str]
 ) -> Parameters:
     """Return parameters whose schema the caller may change."""
-    keywords = [
+    parameter_keys = [
         _parameter_key(parameter, hints.get(parameter.name, Any), descriptions.get(parameter.name))
         for parameter in parameters
     ]
-    cached_parameters = _build_parameters(tuple(keywords))
+    cached_parameters = _build_parameters(tuple(parameter_keys))
     return dataclasses.replace(cached_parameters, schema=copy.deepcopy(cached_parameters.schema))
 
 

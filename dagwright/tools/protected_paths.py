@@ -24,9 +24,8 @@ class ProtectedPaths:
     Args:
         paths: files and folders, absolute; a folder is protected with everything in it.
         modules: names of modules with tools; the file of each module is protected once the module is imported.
-        code_folders: folders in which, at any depth, no importable file may be written; in addition to `sys.path`.
-        record_file: file with a JSON list of additional paths, which all processes of the state folder write; may be
-            `None`.
+        code_folders: folders in which no importable file may be written, at any depth. `sys.path` is added to them.
+        record_file: JSON file in which all processes of a state folder record additional paths; `None` for no file.
     """
 
     paths: tuple[Path, ...] = ()
@@ -59,7 +58,7 @@ class PathGuard:
         self._code_folders = list(code_folders)
 
     def protects(self, path: Path, status: os.stat_result | None = None) -> bool:
-        """Return whether a path is a protected file or folder itself.
+        """Return whether a path is a protected file or folder. A path inside a protected folder does not count.
 
         Args:
             path: absolute, without links.

@@ -53,8 +53,8 @@ def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool)
     """Return the options of `dagwright worker` that serve a queue.
 
     Args:
-        references: tools and agents of the waiting run, as in its memo.
-        is_run_queue: whether the workflow of the run uses the queue, which a worker without tools may then serve.
+        references: tools and agents of the run that waits for a worker, as in its memo.
+        is_run_queue: whether the workflow of the run uses the queue. A worker without tools may serve such a queue.
     """
     options = options_of_references(references)
     if tools_queue_of(references) == queue:
@@ -91,7 +91,7 @@ def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
 
 
 def is_queue_served_by(queue: str, references: Sequence[str]) -> bool:
-    """Return whether a worker with these references serves a tool queue without further options."""
+    """Return whether a worker with these references serves a tool queue without additional options."""
     return tools_queue_of(references) == queue or any(base_queue_of(queue, reference) for reference in references)
 
 
@@ -99,7 +99,8 @@ def queue_of_plan(plan: CompiledPlan) -> str | None:
     """Return the queue for the run of a plan: the queue that most of its calls use; `None` for the default queue.
 
     The worker that serves the tools serves the workflow too, so Temporal can hand out the activities eagerly. Tools of
-    other files are called on their own queues. Queues of activities of other programs serve no workflows.
+    other files are called on the queues of these files. Queues of declared activities do not count, because they serve
+    no workflows.
     """
     counts: Counter[str] = Counter()
     _count_calls(plan, counts)

@@ -22,7 +22,8 @@ A shorter secret is redacted only as a separate word.
 """
 
 _MAX_LEADING_RUN = 32
-"""Maximum length of leading whitespace or backslashes. Three levels of quoting turn one backslash into eight."""
+"""Maximum number of whitespace characters or backslashes that are redacted at the start of a secret. Three levels of
+quoting turn one backslash into eight."""
 
 HIDDEN = "***"
 _SECRET_PARAMETER_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)

@@ -58,7 +58,7 @@ class ToolRegistry:
             if spec is None:
                 raise TypeError(f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool")
             if specs.setdefault(spec.name, spec) is not spec:
-                raise ValueError(f"Duplicate tool {spec.name!r}: two of the given tools have this name; rename one")
+                raise ValueError(f"Duplicate tool {spec.name!r}: two of the tools have this name; rename one")
         check_tool_names(specs)
         return cls(specs, sources or {})
 

@@ -10,7 +10,7 @@ from dagwright.core.boundary.limits import MAX_DELAY_S
 
 _MAX_DELAY = timedelta(seconds=MAX_DELAY_S)
 _BUSY_STATUSES = (429, 503)
-"""Statuses whose delay is a request to wait (RFC 6585, 4, and RFC 9110, 15.6.4)."""
+"""Statuses with which a service requests a delay (RFC 6585, 4, and RFC 9110, 15.6.4)."""
 
 
 def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) -> timedelta | None:
@@ -38,7 +38,7 @@ def cap_delay(delay: timedelta | None) -> timedelta | None:
 def requesting_service(status: int | None, host: str) -> str | None:
     """Return the service that requests a delay, such as `429 from api.example.org`.
 
-    Return `None` for a status that is not a request to wait.
+    Return `None` for a status that does not request a delay.
     """
     return f"{status} from {host}" if status in _BUSY_STATUSES else None
 

@@ -21,7 +21,7 @@ from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 
 NAME_LIMIT_BYTES = 200
-"""Same as for a node ID; in Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
+"""The limit of node IDs. In Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
 
 _MAX_CACHED_VERSIONS = 512
 """Maximum number of cached versions: a process has about 100 tools, and creates some of them repeatedly."""
@@ -428,12 +428,12 @@ def _problem_of_batch(declaration: ToolDeclaration, effects: Effects) -> str | N
     if effects not in (Effects.READ, Effects.IDEMPOTENT):
         reason = "pure calls share activities already" if effects is Effects.PURE else "a write must not run again"
         return f"effects is {effects.value}, expected read or idempotent: {reason}"
-    for name, is_given in (
+    for name, is_set in (
         ("max_parallel", declaration.max_parallel is not None),
         ("uses_models", declaration.uses_models),
         ("effects_by", declaration.effects_by is not None),
     ):
-        if is_given:
+        if is_set:
             return f"calls of a tool with {name} need activities of their own; remove one of the two"
     return None
 

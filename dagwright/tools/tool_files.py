@@ -105,7 +105,7 @@ def _import_file(reference: str, path: Path) -> ModuleType:
 
 
 def _import_failure(reference: str, error: BaseException, path: Path | None = None) -> str:
-    """Return one sentence that names the failing line, of the user's file if the traceback contains that file."""
+    """Return one sentence with the failing line, if possible in the user's file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{reference} cannot be read: {error.msg} ({Path(error.filename).name}, line {error.lineno})"
     frames = [

@@ -31,7 +31,7 @@ def is_path(reference: str) -> bool:
 
 
 def agents_reference(file: str) -> str:
-    """Return the reference of a run for a value of `--agents`."""
+    """Return the reference for a value of `--agents`."""
     return f"{_AGENTS_PREFIX}{absolute_path(file)}"
 
 
@@ -41,7 +41,7 @@ def agents_file_of_reference(reference: str) -> str | None:
 
 
 def queue_reference(name: str) -> str:
-    """Return the reference of a run for the value of `--tools-queue`."""
+    """Return the reference for a value of `--tools-queue`."""
     return f"{_QUEUE_PREFIX}{name}"
 
 
@@ -51,7 +51,7 @@ def queue_of_reference(reference: str) -> str | None:
 
 
 def tools_queue_of(references: Sequence[str]) -> str | None:
-    """Return the queue of `--tools-queue` among references, the last one if there are several."""
+    """Return the queue of the last reference to a `--tools-queue`; `None` if there is none."""
     return next(filter(None, map(queue_of_reference, reversed(references))), None)
 
 

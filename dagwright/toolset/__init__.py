@@ -1,5 +1,5 @@
 """The tools of one process: built-in tools, modules of `--tools`, agents, and the files that tools may not access.
 
-`toolset` collects them for a process, `tool_directory` publishes their declarations for workers. Imports `tools`,
-`agents`, `mcp_client` and other libraries, and never `client` or `worker`.
+`toolset` collects the tools of a process, and `tool_directory` publishes their declarations for other workers. The
+package imports `tools`, `agents` and `mcp_client`, but never `client` or `worker`.
 """

@@ -29,7 +29,7 @@ from dagwright.tools.tool_references import (
 
 RECORD_FILE_NAME = "protected-paths.json"
 MAX_RECORDED_PATHS = 1_000
-"""Maximum number of recorded paths. The oldest are removed first, because they belong to commands of long ago."""
+"""Maximum number of recorded paths. The oldest are removed first, because they belong to old commands."""
 _SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
 _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
@@ -59,8 +59,8 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
 def record_protected_paths(settings: Settings, protected_paths: ProtectedPaths) -> None:
     """Record the paths of this process for the other processes of its state folder, if the folder is writable.
 
-    The modules with tools must be imported already: another process may not find them, or may find other modules of
-    that name.
+    The modules with tools must be imported already, because the record contains their files: in another process, the
+    names may refer to other modules.
     """
     record_file = settings.state_dir / RECORD_FILE_NAME
     paths = [*protected_paths.paths, *protected_paths.module_files()]
@@ -71,7 +71,7 @@ def record_protected_paths(settings: Settings, protected_paths: ProtectedPaths) 
         make_private_folder(settings.state_dir)
         lock = os.open(record_file.with_name(f".{RECORD_FILE_NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
-        # No other process can write to a read-only folder, so none reads this record.
+        # No process can write to this state folder, so no worker uses it and needs the record.
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""Tool directory: declarations of tools, and agent cards that plans were checked with, published in the store.
+"""Tool directory: tool declarations and agent cards that workers publish in the payload store.
 
-Several workers may serve the queue of the workflows, each with other tools on a separate queue. Any of them may
+Several workers may serve the queue of the workflows, each with different tools on a separate queue. Any of them may
 compile a plan that a client sent uncompiled, so each worker publishes its tools for the other workers. The store may
 delete entries at any time; then a worker that does not have the tool rejects the plan.
 """
@@ -95,7 +95,7 @@ def has_unknown_tools(plan_invalid: PlanInvalid) -> bool:
 
 
 async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
-    """Publish cards by version, for workers with other versions; if the store is unavailable, log a warning."""
+    """Publish cards by version, for workers that have another version; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _ENTRY_LIFETIME
     try:
         async with asyncio.TaskGroup() as group:

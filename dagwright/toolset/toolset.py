@@ -1,7 +1,7 @@
 """All tools of a process: built-in tools, tools of plugins and of `--tools`, and the agents of `--agents`.
 
-A worker, `run` and `check` use this module, so they see the same tools on the same queues. It must not import
-workflows or activities.
+A worker, `run` and `check` use this module, so they see the same tools on the same queues. This module
+must not import workflows or activities.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ from dagwright.tools.tool_references import (
     tools_queue_of,
 )
 from dagwright.toolset.file_protection import protected_paths
-from dagwright.toolset.given_tools import GivenTools
+from dagwright.toolset.program_tools import ProgramTools
 from dagwright.toolset.tool_directory import find_published_card
 
 if TYPE_CHECKING:
@@ -59,15 +59,15 @@ class Toolset:
             workflows.
         user_tools: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on
             the queue of `--tools-queue`; they take precedence over built-in tools of the same name.
-        references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
-            the same tools.
+        references: the values of `--tools`, `--agents` and `--tools-queue`, with absolute paths, so that another
+            command can load the same tools.
         database_url: the database of added agents.
         store: store of large values; opened on first use.
         webhook: receives notifications about requests of runs to people.
         models: the model service and its settings; opened on first use.
         servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
         agents: agents of `--agents`; each agent is a tool too.
-        rounds: default limits of questions in rounds.
+        rounds: default limits of runs with the profile `rounds`.
         limits: call limits across all runs, declared by the settings.
     """
 
@@ -100,21 +100,23 @@ def references_of(tools: Sequence[str], agents: Sequence[str], tools_queue: str 
     return [*tools, *queues, *map(agents_reference, agents)]
 
 
-NO_GIVEN_TOOLS = GivenTools()
+NO_PROGRAM_TOOLS = ProgramTools()
 
 
-def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: GivenTools = NO_GIVEN_TOOLS) -> Toolset:
+def load_toolset(
+    settings: Settings, references: Sequence[str] = (), *, program_tools: ProgramTools = NO_PROGRAM_TOOLS
+) -> Toolset:
     """Load the tools of a process.
 
     Args:
-        settings: files, database and keys.
+        settings: settings of the process.
         references: as returned by `references_of`.
-        given: tools and agents that a Python program passes; its references are loaded too.
+        program_tools: tools and agents that a Python program passes; its references are loaded too.
 
     Raises:
         ToolLoadError: a reference cannot be loaded, or its tools are incompatible.
     """
-    references = [*references, *given.references]
+    references = [*references, *program_tools.references]
     queue = tools_queue_of(references) or settings.tools_queue
     if queue is not None and not is_queue_name(queue):
         raise ToolLoadError(f"{queue!r:.60} cannot be the name of a task queue")
@@ -126,13 +128,13 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     agents = load_agents(files) if files else AgentRegistry()
     tool_references = [reference for reference in references if agents_file_of_reference(reference) is None]
     user_tools, servers = _load_user_tools(settings, tool_references)
-    user_tools = _with_functions(user_tools, given.functions)
+    user_tools = _with_functions(user_tools, program_tools.functions)
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_worker_tools(user_tools, built_in)
-    agents = _with_cards(agents, given.agents)
+    agents = _with_cards(agents, program_tools.agents)
     user_tools = user_tools.merge(agent_tools(agents, environment, find_card=partial(find_published_card, store)))
     default_queue = partial(queue_name, task_queue=settings.task_queue)
-    absolute_references = dict.fromkeys([*map(_absolute_reference, references), *given.importable_modules])
+    absolute_references = dict.fromkeys([*map(_absolute_reference, references), *program_tools.importable_modules])
     return Toolset(
         built_in=built_in,
         user_tools=user_tools.with_queue(queue) if queue else user_tools.with_queues(default_queue),

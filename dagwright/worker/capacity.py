@@ -26,7 +26,7 @@ from dagwright.settings import (
 _MIN_SLOTS = 4
 """Minimum number of slots for calls: other processes that keep the machine busy must not stop a worker."""
 _SLOT_INTERVAL = timedelta(milliseconds=20)
-"""Wait before each slot above `_MIN_SLOTS`: the SDK's 50 ms make a fan-out of 100 four times slower
+"""Wait before each slot above `_MIN_SLOTS`: the SDK's 50 ms make a fan-out of 100 calls four times slower
 (docs/contributing/internals/temporal.md)."""
 
 

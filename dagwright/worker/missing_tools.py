@@ -1,4 +1,4 @@
-"""Release paused calls: a worker with a tool resumes the calls that a worker without the tool has paused.
+"""Release paused calls: a worker with a tool releases the calls that a worker without the tool has paused.
 
 If a worker receives a call of an unknown tool, it lets the server pause the call
 (`dagwright.activities.unknown_tools`). Every worker with user tools looks for such calls when it starts and

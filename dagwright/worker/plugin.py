@@ -32,7 +32,7 @@ from dagwright.process.drain import grace_s
 from dagwright.protocol.conversion import compose_converter
 from dagwright.settings import ACTIVITY_POLLERS, NEW_RUNS_SHARE, WORKFLOW_POLLERS, WORKFLOW_SLOTS, Settings
 from dagwright.tools import ToolRegistry
-from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given_tools
+from dagwright.toolset.program_tools import AgentSource, ToolSource, read_program_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.serving import (
     HEARTBEAT_THROTTLE,
@@ -149,8 +149,8 @@ class DagwrightPlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run a worker with its resources and tasks."""
         resources = self._pending_resources.pop(worker.task_queue, None)
-        is_on_other_queue = self._separate_worker is not None and worker.task_queue != self._separate_queue
-        if resources is None and not is_on_other_queue:
+        uses_separate_worker = self._separate_worker is not None and worker.task_queue != self._separate_queue
+        if resources is None and not uses_separate_worker:
             await next(worker)
             return
         async with AsyncExitStack() as stack:
@@ -170,8 +170,8 @@ class DagwrightPlugin(SimplePlugin):
         return self._settings or Settings()
 
     def _load(self, task_queue: str) -> Toolset:
-        given = read_given_tools(self._tools, self._agents, task_queue=task_queue)
-        return load_toolset(self._settings_or_default(), given=given)
+        program_tools = read_program_tools(self._tools, self._agents, task_queue=task_queue)
+        return load_toolset(self._settings_or_default(), program_tools=program_tools)
 
 
 class _SeparateQueueWorker:

@@ -190,8 +190,8 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
 STICKY_TIMEOUT = timedelta(seconds=1)
 """Delay after which the run of a dead worker continues on another worker (docs/contributing/internals/temporal.md)."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
-"""The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
-(`activities/heartbeats.py`, `activities/text_heartbeats.py`) to less than this interval allows."""
+"""With the SDK's default, heartbeats, cancellations and streamed text arrive up to 24 s late. The activities themselves
+send heartbeats at longer intervals (`activities/heartbeats.py`, `activities/text_heartbeats.py`)."""
 BUILD_ID = __version__
 """The build ID is in the history with each activity and twice with each workflow task, so it is short. The SDK's
 default hashes the code of every module, which takes a second of CPU."""
@@ -211,8 +211,8 @@ def create_workers(
 ) -> list[Worker]:
     """Create the workers of a process: one for each queue, each with workflows, built-in tools and the queue's tools.
 
-    The queues of tools have workflows too. Temporal starts an activity eagerly only on the worker that ended the
-    workflow task, and only on the queue of the workflow.
+    The queues of tools have workflows too, so that activities can start eagerly: Temporal starts an activity eagerly
+    only on the worker that ended the workflow task, and only on the queue of the workflow.
 
     Args:
         models: clients for model calls; the caller closes them. By default new clients that are never closed.
@@ -263,7 +263,7 @@ async def prepare_to_serve(settings: Settings, toolset: Toolset) -> None:
     """
     toolset.models.prices()
     record_protected_paths(settings, toolset.environment.protected_paths)
-    # Here and not in the workflow task that evaluates the first condition: the library takes long to import.
+    # Import the library, which takes long, before a workflow task evaluates the first condition.
     await asyncio.to_thread(compile_cel, "true")
 
 
@@ -293,7 +293,7 @@ async def closing_resources(toolset: Toolset, models: ModelClients) -> AsyncIter
 
 @asynccontextmanager
 async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[None]:
-    """Until the block ends, resume calls that wait for a tool of the process."""
+    """Until the block ends, release the calls that wait for a tool of the process."""
     if not toolset.user_queues:
         yield
         return

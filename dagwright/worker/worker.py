@@ -14,7 +14,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.logging import configure_default_logging
 from dagwright.process.stop_signals import stop_signals
 from dagwright.settings import Settings
-from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given_tools
+from dagwright.toolset.program_tools import AgentSource, ToolSource, read_program_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import prepare_to_serve, running_task, serving
@@ -41,7 +41,7 @@ class WorkerClient(Protocol):
 
 @checks_methods
 class Worker:
-    """Serves runs, the built-in tools and the given tools, while it is open.
+    """Serves runs, the built-in tools and the tools passed to it, while it is open.
 
     While the worker is open, plans that the client starts are compiled against the worker's tools. Tools of one module
     share a task queue, which `dagwright worker --tools MODULE` also serves. Workers in several processes with different
@@ -80,7 +80,7 @@ class Worker:
             raise TypeError(f"Worker(): client must be a connected Client, not {client!r:.60}; {hint}")
         self._client = client
         self._settings = client.settings
-        self._given = read_given_tools(tools, agents, task_queue=task_queue)
+        self._program_tools = read_program_tools(tools, agents, task_queue=task_queue)
         self._exit_stack: AsyncExitStack | None = None
         self._close_event = asyncio.Event()
         self._queues: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Worker:
         if self._exit_stack is not None:
             raise DagwrightError("the worker is open already")
         configure_default_logging(self._settings)
-        toolset = await asyncio.to_thread(load_toolset, self._settings, given=self._given)
+        toolset = await asyncio.to_thread(load_toolset, self._settings, program_tools=self._program_tools)
         await prepare_to_serve(self._settings, toolset)
         task_queue = self._settings.task_queue
         async with AsyncExitStack() as stack:

@@ -1,11 +1,11 @@
-"""Built-in tools, served on the workflows' own task queue. Imports `tools` and lower-level packages."""
+"""Built-in tools, served on the task queue of the workflows. The package imports `tools` and lower packages."""
 
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import ToolRegistry
 
 
 def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:
-    """Return every built-in tool, for the given `environment`."""
+    """Return all built-in tools for an environment."""
     # The modules and their HTTP library take long to import, and clients that only read runs need none of them.
     from dagwright.tools.builtin.calculator import calculator  # noqa: PLC0415
     from dagwright.tools.builtin.file_search import file_search_tools  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Exact arithmetic with decimals and fractions; a `query` in words is converted by a model.
+"""Exact arithmetic with decimals and fractions. A model converts a `query` in words to an expression.
 
 Python's parser reads the expression. The evaluator supports numbers, operators and a few names only, and limits the
 size of every value.
@@ -42,8 +42,8 @@ def calculator(expression: str | float | None = None, query: str | float | None 
 
     Args:
         expression: arithmetic expression, such as `12 * (3 + 4) / 5`
-        query: the same, or a calculation in words, such as `the difference between 69 and 56`, which a model converts
-            to an expression
+        query: an expression, or a calculation in words, such as `the difference between 69 and 56`, which a model
+            converts to an expression
     """
     if (expression is None) == (query is None):
         raise ValueError("Give the calculator either an expression or a query")

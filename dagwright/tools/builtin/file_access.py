@@ -1,9 +1,9 @@
 """Access to files in the files folder: every path of a file tool goes through `FileAccess`.
 
 A path is opened one component at a time, each relative to the open parent folder and without following links, so that
-concurrent changes cannot redirect it. Hidden names, links, paths protected by `dagwright.tools.protected_paths` and,
-for writing, files that Python would import are rejected. In a run that was started with an API key, the root is a
-folder of the owner of the key.
+concurrent changes cannot redirect it. `FileAccess` rejects hidden names, links and the paths that
+`dagwright.tools.protected_paths` protects; for writing, it also rejects files that Python would import. The root is the
+files folder, or, in a run that was started with an API key, the subfolder of the owner of the key.
 
 A file with several names (hard links) may belong to another owner or to the state folder, and its other names cannot
 be found. Such a file is rejected in every run, because a run without an owner must not read the state folder either.
@@ -31,7 +31,7 @@ _DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_C
 """Without `O_TRUNC`: the file is truncated after a check that it has no other hard link."""
 
 PATH_LIMIT = 1_000
-"""Maximum length of a path in characters: each component is opened separately, inside its parent."""
+"""Maximum length of a path in characters. It limits the folders of the path, which are all open at the same time."""
 _NAME_LIMIT_BYTES = 255
 """Bytes of one component, the limit of common file systems."""
 
@@ -133,7 +133,7 @@ class OpenFolder:
                 f"{str(relative_path)!r} would be importable by Python; write it outside of the folders with code "
                 "(DAGWRIGHT_FILES_ROOT on the worker), or with another suffix"
             )
-        # The draft is named after the effect: a retry after a crash overwrites the old draft instead of adding another.
+        # The name is derived from the idempotency key, so that a retry after a crash overwrites the old draft.
         digest = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
         draft = f".{digest}.draft"
         try:

@@ -20,7 +20,7 @@ SEARCHED_FILES_LIMIT = 50_000
 SEARCHED_DEPTH = 100
 """Limit of nested folders; each is open while its subfolders are searched."""
 SEARCHED_FILE_BYTES = 4 * 1024 * 1024
-"""A larger file is skipped and counted."""
+"""Larger files are skipped; the result has their number."""
 SHOWN_CHARACTERS = 300
 """Maximum length of a matching line in the result."""
 _BINARY_CHECK_BYTES = 8 * 1024
@@ -32,7 +32,7 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
 
     @tool(effects="read", secrets=[])
     def list_directory(path: str = ".") -> dict[str, list[dict[str, Any]]]:
-        """List the entries of a folder by name: files with their size in bytes, and folders.
+        """List the entries of a folder, sorted by name: files with their size in bytes, and folders.
 
         Args:
             path: a folder in the files folder

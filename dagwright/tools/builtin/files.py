@@ -51,11 +51,11 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
 
     @tool(effects="read", secrets=[])
     def list_files(folder: str = ".", pattern: str = "*") -> dict[str, list[dict[str, Any]]]:
-        """List the files of a folder by name, each with its name, path and size in bytes.
+        """List the files of a folder, sorted by name, each with its name, path and size in bytes.
 
         Args:
             folder: folder in the files folder
-            pattern: only matching names, such as `*.csv`
+            pattern: pattern that the names must match, such as `*.csv`
         """
         files = _list(access, folder, pattern=pattern)
         record_reads(folder)

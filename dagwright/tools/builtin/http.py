@@ -129,7 +129,7 @@ def http_tools(environment: ToolEnvironment, resolve: HostResolver = resolve_hos
 def _check_secret_hosts(url: httpx.URL) -> None:
     """Check that the secrets of a call are bound to the host.
 
-    A redirect to another origin carries no part of the request, see `_redirect_request`.
+    The check does not cover redirects: `_redirect_request` omits headers and body if the origin changes.
     """
     hosts = context().secret_hosts
     port = url.port or (443 if url.scheme == "https" else 80)

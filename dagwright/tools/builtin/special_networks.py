@@ -14,7 +14,7 @@ import ipaddress
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-REACHABLE = (
+REACHABLE_NETWORKS = (
     "192.0.0.9/32",  # Port Control Protocol anycast, RFC 7723
     "192.0.0.10/32",  # TURN anycast, RFC 8155
     "192.31.196.0/24",  # AS112-v4, RFC 7535
@@ -31,7 +31,7 @@ REACHABLE = (
 )
 """Special-purpose networks that are globally reachable."""
 
-UNREACHABLE = (
+UNREACHABLE_NETWORKS = (
     "0.0.0.0/8",  # this network, RFC 791
     "10.0.0.0/8",  # private use, RFC 1918
     "100.64.0.0/10",  # shared address space, RFC 6598
@@ -63,8 +63,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 _NETWORKS = sorted(
     [
-        *((ipaddress.ip_network(network), True) for network in (*REACHABLE, _GLOBAL_UNICAST)),
-        *((ipaddress.ip_network(network), False) for network in UNREACHABLE),
+        *((ipaddress.ip_network(network), True) for network in (*REACHABLE_NETWORKS, _GLOBAL_UNICAST)),
+        *((ipaddress.ip_network(network), False) for network in UNREACHABLE_NETWORKS),
     ],
     key=lambda entry: -entry[0].prefixlen,
 )

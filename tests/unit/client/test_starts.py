@@ -29,7 +29,7 @@ from dagwright.protocol.fairness import Fairness
 from dagwright.server import Server
 from dagwright.settings import Settings
 from dagwright.tools import tool
-from dagwright.toolset.given_tools import read_given_tools
+from dagwright.toolset.program_tools import read_program_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 
 TEXT = "title: Refill\nnodes:\n- {id: lamps, tool: stock, arguments: {item: lamp}}\n"
@@ -44,7 +44,7 @@ def stock(item: str) -> int:
 
 @pytest.fixture(scope="module")
 def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
-    return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("state")), given=read_given_tools([stock]))
+    return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("state")), program_tools=read_program_tools([stock]))
 
 
 @pytest.mark.parametrize("plan", [PLAN, TEXT, Plan.parse(PLAN)], ids=["object", "text", "built"])

@@ -364,7 +364,7 @@ def test_two_tools_with_the_same_name_are_rejected() -> None:
 
     with pytest.raises(ToolLoadError, match="two tools of the plan are called 'stock'"):
         plan.add(other_stock, item="x")
-    with pytest.raises(ToolLoadError, match="two of the given tools have this name"):
+    with pytest.raises(ToolLoadError, match="two of the tools have this name"):
         plan.check(tools=[stock, other_stock])
 
 

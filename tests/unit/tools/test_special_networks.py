@@ -14,7 +14,7 @@ import pytest
 from dagwright.tools import NotStarted
 from dagwright.tools.builtin.addresses import AddressNotAllowed
 from dagwright.tools.builtin.http import http_tools
-from dagwright.tools.builtin.special_networks import REACHABLE, UNREACHABLE, is_public
+from dagwright.tools.builtin.special_networks import REACHABLE_NETWORKS, UNREACHABLE_NETWORKS, is_public
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
 
@@ -56,7 +56,7 @@ def test_first_middle_and_last_address_of_a_network_are_classified_alike(cidr: s
 
 def test_every_entry_of_the_table_is_tested() -> None:
     tested_networks = [ipaddress.ip_network(cidr) for cidr in (*PUBLIC_NETWORKS, *PRIVATE_NETWORKS)]
-    for cidr in (*REACHABLE, *UNREACHABLE):
+    for cidr in (*REACHABLE_NETWORKS, *UNREACHABLE_NETWORKS):
         network = ipaddress.ip_network(cidr)
         assert any(tested[0] in network and tested[-1] in network for tested in tested_networks), cidr
 

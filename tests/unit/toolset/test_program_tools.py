@@ -12,7 +12,7 @@ from dagwright.agents import AgentCard
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError, declare_activity, tool
 from dagwright.tools.queue_names import queue_name
-from dagwright.toolset.given_tools import read_given_tools
+from dagwright.toolset.program_tools import read_program_tools
 from dagwright.toolset.toolset import load_toolset, merge_toolsets
 
 
@@ -37,7 +37,7 @@ def plain_function(item: str) -> int:
 def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
     """A process that loads the same module by name serves the same queue."""
     settings = Settings(state_dir=tmp_path)
-    toolset = load_toolset(settings, given=read_given_tools([stock, declare_activity("charge", "billing")]))
+    toolset = load_toolset(settings, program_tools=read_program_tools([stock, declare_activity("charge", "billing")]))
     assert {name: spec.declaration.task_queue for name, spec in toolset.user_tools.specs.items()} == {
         "stock": queue_name(__name__, task_queue=settings.task_queue),
         "charge": "billing",
@@ -49,7 +49,7 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     function = _create_tool("main_tool")
     monkeypatch.setattr(function, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
-    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([function]))
+    toolset = load_toolset(Settings(state_dir=tmp_path), program_tools=read_program_tools([function]))
     assert toolset.user_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
     # Another command must not load these tools, because the import would run the program.
     assert toolset.references == ()
@@ -63,7 +63,9 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
         objective_template="Help.",
         service_url="http://127.0.0.1:9/",
     )
-    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock], [card], task_queue="gpu"))
+    toolset = load_toolset(
+        Settings(state_dir=tmp_path), program_tools=read_program_tools([stock], [card], task_queue="gpu")
+    )
     assert (toolset.user_queues, [*toolset.user_tools.specs]) == (("gpu",), ["stock", "agent.helper"])
     assert [*toolset.agents] == [card]
 
@@ -73,13 +75,13 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
     [
         ([plain_function], "the function 'plain_function' is not a tool: decorate it with @tool"),
         ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
-        ([stock, _create_tool("stock")], "Duplicate tool 'stock': two of the given tools have this name; rename one"),
+        ([stock, _create_tool("stock")], "Duplicate tool 'stock': two of the tools have this name; rename one"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )
 def test_objects_that_are_not_tools_are_rejected(tools: Any, message: str) -> None:
     with pytest.raises(ToolLoadError) as error:
-        read_given_tools(tools)
+        read_program_tools(tools)
     assert str(error.value) == message
 
 
@@ -112,6 +114,6 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
     base_toolset = load_toolset(Settings(state_dir=tmp_path))
     merged_toolset = merge_toolsets(
-        base_toolset, [load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock]))]
+        base_toolset, [load_toolset(Settings(state_dir=tmp_path), program_tools=read_program_tools([stock]))]
     )
     assert ([*merged_toolset.user_tools.specs], merged_toolset.references) == (["stock"], (__name__,))

@@ -32,13 +32,13 @@ _NO_SOURCE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GivenTools:
+class ProgramTools:
     """Tools and agents of a program, sorted by how they are loaded.
 
     Args:
-        functions: tools given as objects, with the module or file of each as its source.
+        functions: tools that are passed as objects; the source of a tool is its module or file.
         references: modules, files and the chosen queue, in the form that `load_toolset` accepts.
-        agents: cards given as objects.
+        agents: cards that are passed as objects.
     """
 
     functions: ToolRegistry = field(default_factory=ToolRegistry)
@@ -52,9 +52,9 @@ class GivenTools:
         return tuple(source for source in sources if source != _NO_SOURCE and not is_path(source))
 
 
-def read_given_tools(
+def read_program_tools(
     tools: Sequence[ToolSource] = (), agents: Sequence[AgentSource] = (), *, task_queue: str | None = None
-) -> GivenTools:
+) -> ProgramTools:
     """Group the tools and agents of a program by how they are loaded.
 
     Args:
@@ -66,7 +66,7 @@ def read_given_tools(
     references = [str(tool) for tool in tools if isinstance(tool, str | Path)]
     files = [agents_reference(str(agent)) for agent in agents if isinstance(agent, str | Path)]
     queue_references = [] if task_queue is None else [queue_reference(task_queue)]
-    return GivenTools(_functions_of(tools), (*references, *files, *queue_references), _cards_of(agents))
+    return ProgramTools(_functions_of(tools), (*references, *files, *queue_references), _cards_of(agents))
 
 
 def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
@@ -79,7 +79,7 @@ def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
 
 
 def _specs_in(value: object) -> Sequence[ToolSpec]:
-    """Return the given tool, or the tools of the given module.
+    """Return a passed tool, or the tools of a passed module.
 
     Raises:
         ToolLoadError: the object is not a tool, or the module has no tool.
