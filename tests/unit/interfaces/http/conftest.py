@@ -45,7 +45,7 @@ class OfflineTemporalClient:
                 yield None
 
         if name in _SERVICES:
-            # On a slow machine, a poll may check whether the server responds.
+            # The methods of these objects fail too. A slow request checks the connection with one of them.
             return self
         if name == "get_workflow_handle":
             return lambda *_, **__: SimpleNamespace(

@@ -43,14 +43,14 @@ class GuardedGateway:
         @app.post("/body")
         async def body(request: Request, fields: dict[str, Any]) -> dict[str, Any]:
             caller = request.scope[ASGI_CALLER]
-            return {"owner": caller.owner, "given": len(fields), "streams": 0}
+            return {"owner": caller.owner, "field_count": len(fields)}
 
         @app.get("/stream")
         async def stream(request: Request) -> StreamingResponse:
-            is_open = request.scope[ASGI_STREAM].reserve()
+            is_reserved = request.scope[ASGI_STREAM].reserve()
 
             async def chunks() -> AsyncIterator[str]:
-                yield f": {is_open} {StreamReservation(self.usage, self.id).reserve()}\n\n"
+                yield f": {is_reserved} {StreamReservation(self.usage, self.key_id).reserve()}\n\n"
 
             return StreamingResponse(chunks(), media_type="text/event-stream")
 
@@ -58,12 +58,12 @@ class GuardedGateway:
         async def readyz() -> dict[str, str]:
             return {}
 
-        self.id = ""
+        self.key_id = ""
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
     def key_headers(self, owner: str) -> dict[str, str]:
         key, text = self.keys.add(owner, list(KeyScope))
-        self.id = key.id
+        self.key_id = key.id
         return {"Authorization": f"Bearer {text}"}
 
 
@@ -140,10 +140,10 @@ async def test_too_large_body_is_rejected(guarded_gateway: GuardedGateway, is_st
     assert "100 bytes" in response.json()["error"]["message"]
 
 
-async def test_stream_counts_until_it_has_ended(guarded_gateway: GuardedGateway) -> None:
+async def test_stream_counts_against_the_limit_until_it_ends(guarded_gateway: GuardedGateway) -> None:
     text = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_headers("ann"))).text
     assert text == ": True False\n\n"
-    assert StreamReservation(guarded_gateway.usage, guarded_gateway.id).reserve()
+    assert StreamReservation(guarded_gateway.usage, guarded_gateway.key_id).reserve()
 
 
 HOSTS = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])

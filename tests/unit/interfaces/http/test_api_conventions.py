@@ -55,12 +55,14 @@ def test_events_and_nodes_have_schemas() -> None:
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
 async def test_response_has_the_id_of_its_request(offline_gateway: OfflineGateway, path: str) -> None:
     http, _, _ = offline_gateway
-    given_id = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
+    echoed_id = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
     generated_ids = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
-    replaced_id = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
-    assert given_id == "order-4711:1"
-    assert all(re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in (*generated_ids, replaced_id))
-    assert len({*generated_ids, replaced_id}) == 3
+    id_instead_of_invalid_id = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
+    assert echoed_id == "order-4711:1"
+    assert all(
+        re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in (*generated_ids, id_instead_of_invalid_id)
+    )
+    assert len({*generated_ids, id_instead_of_invalid_id}) == 3
 
 
 def _node(status: str, message: str | None = None) -> dict[str, Any]:
@@ -126,8 +128,8 @@ async def _connection_closing_server(keys: list[str | None]) -> AsyncIterator[st
         keys.append(headers.get("idempotency-key"))
         writer.close()
 
-    async with await asyncio.start_server(close_connection, "127.0.0.1", 0) as listening:
-        host, port = listening.sockets[0].getsockname()
+    async with await asyncio.start_server(close_connection, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
         yield f"http://{host}:{port}/v1"
 
 
@@ -155,10 +157,10 @@ def rpc_error(status: RPCStatusCode) -> RPCError:
     return RPCError("no", status, b"")
 
 
-def mapped_error(error: Exception) -> ApiError:
-    mapped = api_error(error)
-    assert mapped is not None
-    return mapped
+def api_error_of(error: Exception) -> ApiError:
+    http_error = api_error(error)
+    assert http_error is not None
+    return http_error
 
 
 FORK_MESSAGE = "rerun 'zzz': the fork has no such node or item"
@@ -182,10 +184,10 @@ NO_RETRY = {"x-should-retry": "false"}
     ],
 )
 def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
-    mapped = mapped_error(error)
-    assert (mapped.status, mapped.code, dict(mapped.headers)) == (status, code, headers)
+    http_error = api_error_of(error)
+    assert (http_error.status, http_error.code, dict(http_error.headers)) == (status, code, headers)
     extra_fields = {"errors"} if isinstance(error, PlanInvalid) else set()
-    assert set(mapped.body()["error"]) == {"message", "type", "param", "code"} | extra_fields
+    assert set(http_error.body()["error"]) == {"message", "type", "param", "code"} | extra_fields
 
 
 def test_error_codes_have_exactly_the_types_of_the_api() -> None:
@@ -193,14 +195,14 @@ def test_error_codes_have_exactly_the_types_of_the_api() -> None:
     assert {code.type for code in ErrorCode} == types
 
 
-def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
-    id_errors = [mapped_error(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
-    assert [(mapped.code, mapped.param) for mapped in id_errors] == [
+def test_error_messages_use_terms_of_the_api_and_unknown_errors_are_not_converted() -> None:
+    id_errors = [api_error_of(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
+    assert [(http_error.code, http_error.param) for http_error in id_errors] == [
         ("invalid_run_id", None),
         ("invalid_session_id", "session_id"),
     ]
-    assert mapped_error(ForkRejected(FORK_MESSAGE)).message == FORK_MESSAGE.removeprefix("--")
-    id_error = mapped_error(RunIdInUse(f"{ID_IN_USE_MESSAGE}; choose another id"))
+    assert api_error_of(ForkRejected(FORK_MESSAGE)).message == FORK_MESSAGE
+    id_error = api_error_of(RunIdInUse(f"{ID_IN_USE_MESSAGE}; choose another id"))
     assert id_error.message == f"{ID_IN_USE_MESSAGE}; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
     assert [api_error(error) for error in (ZeroDivisionError(), rpc_error(RPCStatusCode.INTERNAL))] == [None, None]
@@ -210,7 +212,7 @@ def test_hint_of_a_problem_is_shown_once() -> None:
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
     with pytest.raises(PlanInvalid) as error:
         check_document(Document(plan), tools={"t": ToolDeclaration("t")})
-    mapped = mapped_error(error.value)
-    assert mapped.message == str(error.value) == "when: there is no node 'aa' (did you mean 'a'?)"
-    (problem,) = mapped.errors
+    http_error = api_error_of(error.value)
+    assert http_error.message == str(error.value) == "when: there is no node 'aa' (did you mean 'a'?)"
+    (problem,) = http_error.errors
     assert (problem["message"], problem["hint"]) == ("when: there is no node 'aa'", "did you mean 'a'?")

@@ -50,7 +50,7 @@ async def test_unreachable_temporal_is_reported_as_unavailable(
     assert client.calls
 
 
-async def test_slow_request_reports_the_missing_server(
+async def test_slow_request_fails_if_temporal_does_not_respond(
     offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client, context = offline_gateway
@@ -149,10 +149,15 @@ async def test_plan_is_checked_without_a_server(http_without_temporal: httpx.Asy
     assert (check_of_invalid_plan["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
 
-async def test_published_plan_is_returned_as_its_example(http_without_temporal: httpx.AsyncClient) -> None:
+async def test_response_for_a_published_plan_equals_the_documented_example(
+    http_without_temporal: httpx.AsyncClient,
+) -> None:
     assert (await http_without_temporal.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
-    unknown_plan = await http_without_temporal.get("/v1/plans/dubble")
-    assert (error_of(unknown_plan), "'double'" in unknown_plan.json()["error"]["message"]) == ((404, "not_found"), True)
+    response_for_unknown_plan = await http_without_temporal.get("/v1/plans/dubble")
+    assert (
+        error_of(response_for_unknown_plan),
+        "'double'" in response_for_unknown_plan.json()["error"]["message"],
+    ) == ((404, "not_found"), True)
     assert 1_700_000_000 < (await http_without_temporal.get("/v1/models/plan/double")).json()["created"] < time.time()
 
 
@@ -234,17 +239,17 @@ async def test_requests_of_pages_from_other_origins_are_rejected(offline_gateway
 async def test_allowed_origin_can_read_an_internal_error(
     offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = "https://a.example.com"
-    settings = offline_gateway[2].settings.model_copy(update={"api_origins": page})
+    origin = "https://a.example.com"
+    settings = offline_gateway[2].settings.model_copy(update={"api_origins": origin})
 
     def raise_defect(_: object) -> None:
         raise AssertionError("no")
 
     monkeypatch.setattr(Readiness, "problems", raise_defect)
     async with client_of(replace(offline_gateway[2], settings=settings)) as http:
-        response = await http.get("/readyz", headers={"Origin": page})
+        response = await http.get("/readyz", headers={"Origin": origin})
         response_to_other_origin = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
-    assert (response.status_code, response.headers["access-control-allow-origin"]) == (500, page)
+    assert (response.status_code, response.headers["access-control-allow-origin"]) == (500, origin)
     assert {"X-Run-Id", "Location"} <= {*response.headers["access-control-expose-headers"].split(", ")}
     assert "access-control-allow-origin" not in response_to_other_origin.headers
 

@@ -62,7 +62,7 @@ async def test_api_needs_a_key_but_the_page_does_not(offline_gateway: OfflineGat
         (await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")
     ]
     assert status_codes == [307, 200, 200, 401]
-    # httpx would remove `..` itself.
+    # httpx removes an unescaped `..` from a URL.
     assert (await http.get("/console/%2e%2e/v1/runs")).status_code == 404
 
 
@@ -86,7 +86,7 @@ def test_libraries_have_the_locked_versions_and_licences() -> None:
     first_lines = {path.name: path.read_text(encoding="utf-8")[:200] for path in VENDOR_FOLDER.glob("*.mjs")}
     assert f"markdown-it {versions['markdown-it']} " in first_lines["markdown-it.esm.min.mjs"]
     assert f"DOMPurify {versions['dompurify']} " in first_lines["purify.es.mjs"]
-    # The console uses no file of argparse (for the command line of markdown-it) or trusted-types (only types).
+    # The console has no command line, so it needs no argparse. The package trusted-types has only types.
     bundled_packages = set(versions) - {"", "argparse", "@types/trusted-types"}
     assert {path.stem for path in (VENDOR_FOLDER / "licenses").iterdir()} == bundled_packages
 

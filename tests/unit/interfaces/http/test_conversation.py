@@ -29,7 +29,7 @@ def tool_call(call_id: str, name: str = "answer_feedback", arguments: Any = None
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def test_request_is_the_last_message_with_the_system_messages() -> None:
+def test_prompt_is_the_system_messages_and_the_last_message() -> None:
     system = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "In French."}]
     conversation = parsed_conversation(*system, user_message("Hi."))
     assert (conversation.text, conversation.prompt) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
@@ -57,12 +57,12 @@ def test_long_conversation_is_truncated_to_the_documented_sizes() -> None:
         message for _ in range(40) for message in (user_message("q" * 9_000), assistant_message("a" * 9_000))
     ]
     conversation = parsed_conversation(*earlier_messages, user_message("Go." * 9_000))
-    requests = [encoded_size(turn.human_message) for turn in conversation.earlier_turns]
-    answers = [encoded_size(turn.ai_response) for turn in conversation.earlier_turns]
-    assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
+    request_sizes = [encoded_size(turn.human_message) for turn in conversation.earlier_turns]
+    answer_sizes = [encoded_size(turn.ai_response) for turn in conversation.earlier_turns]
+    assert (len(request_sizes), min(request_sizes) > 1_900, max(request_sizes) <= 2_000) == (20, True, True)
     # The last answer keeps 8,192 bytes. The answers before it keep 2,000 bytes each, up to 16,000 bytes in total.
-    assert 8_000 < answers[-1] <= 8_192
-    assert all(1_900 < answer <= 2_000 for answer in answers[-4:-1])
+    assert 8_000 < answer_sizes[-1] <= 8_192
+    assert all(1_900 < size <= 2_000 for size in answer_sizes[-4:-1])
     assert {turn.ai_response for turn in conversation.earlier_turns[:-4]} == {"(omitted)"}
     assert conversation.text == "Go." * 9_000
 

@@ -40,8 +40,8 @@ def request_body(path: str) -> dict[str, Any]:
 async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
     async with ModelServer(model_answer) as models:
         key = SecretStr("key")
-        address = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
-        settings = Settings(state_dir=folder, model="small", **address)
+        gateway_settings = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
+        settings = Settings(state_dir=folder, model="small", **gateway_settings)
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
         listener = open_socket("127.0.0.1", 0)
         url = address_of(listener)
@@ -54,13 +54,13 @@ async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.
 
 
 @pytest.fixture
-def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream starts before its model responds."""
+def short_start_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send the headers of a stream 0.01 s after its request, even if the model has not responded."""
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
 
 
 @PATHS
-@pytest.mark.usefixtures("starts_soon")
+@pytest.mark.usefixtures("short_start_wait")
 async def test_stream_starts_before_the_model_responds(tmp_path: Path, path: str) -> None:
     release_event = asyncio.Event()
     # Hold back the whole answer: `pace` would send a first chunk before the first heartbeat.
@@ -86,7 +86,7 @@ async def test_early_error_of_the_model_is_the_status_of_the_response(tmp_path: 
 
 
 @PATHS
-@pytest.mark.usefixtures("starts_soon")
+@pytest.mark.usefixtures("short_start_wait")
 async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
         response = await http.post(path, json=request_body(path))
@@ -102,7 +102,7 @@ async def test_late_error_of_the_model_is_an_event_of_the_stream(tmp_path: Path,
 
 
 @PATHS
-@pytest.mark.usefixtures("starts_soon")
+@pytest.mark.usefixtures("short_start_wait")
 async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Path, path: str) -> None:
     def model_call_tasks() -> list[str]:
         names = [cast("Any", task.get_coro()).__name__ for task in asyncio.all_tasks()]

@@ -34,24 +34,26 @@ from tests.unit.interfaces.http.conftest import error_of, write_plan
 pytestmark = pytest.mark.waits
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-KEY = "a-key"
-RUN = run_id_of_key(KEY)
+IDEMPOTENCY_KEY = "a-key"
+RUN = run_id_of_key(IDEMPOTENCY_KEY)
 QUESTION = {
     "request_id": "check",
     "type": "CLARIFICATION",
     "prompt": "Which name?",
     "opened_at": "2026-01-01T00:00:00Z",
 }
-ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+ADD_PLAN = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
 class _Server:
     """Fake server with one session. The test ends the previous turn of the session.
 
-    Args:
+    Attributes:
         previous_turn_ended: set by the test to end the previous turn.
-        may_confirm: set when the server may confirm turns and answers. A turn is started before its confirmation.
+        may_confirm: set while the server confirms turns and answers. A turn starts even without a confirmation.
         rejection: error of each turn and answer; `None` if they are accepted.
+        received_count: number of requested turns and answers.
+        previous_run_id: ID of the run of the previous turn.
     """
 
     def __init__(self) -> None:
@@ -59,7 +61,7 @@ class _Server:
         self.may_confirm.set()
         self.rejection: Exception | None = None
         self.received_count = 0
-        self.busy_run = "run-before"
+        self.previous_run_id = "run-before"
         self.started_runs: list[str] = []
         self.cancelled_runs: list[str] = []
         self.answers: list[Any] = []
@@ -75,7 +77,7 @@ class _Server:
     async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> StartedRun:
         self.received_count += 1
         if not self.previous_turn_ended.is_set():
-            raise TurnRejected("session_busy", f"the session {name!r} is at work", self.busy_run)
+            raise TurnRejected("session_busy", f"the session {name!r} is at work", self.previous_run_id)
         self.started_runs.append(run)
         await self._confirm_start()
         return StartedRun(run, "execution", is_new=True)
@@ -147,18 +149,18 @@ class _Gateway:
         await eventually(lambda: self.app.active_requests == 0)
 
 
-def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = False) -> dict[str, Any]:
+def _request(path: str, *, stream: bool, cancel_on_disconnect: bool = False, is_answer: bool = False) -> dict[str, Any]:
     message: dict[str, Any] = {"messages": [{"role": "user", "content": "{}"}]}
     if path == RESPONSES:
         message = {"input": "{}"}
-    elif answers:
+    elif is_answer:
         call = question_call(QUESTION, run="run-asking")
         message["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
         message["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
-    gateway_fields = {"session_id": "long", "cancel_on_disconnect": cancels}
+    gateway_fields = {"session_id": "long", "cancel_on_disconnect": cancel_on_disconnect}
     return {
         "json": {"model": "plan/add", "stream": stream, **message, **gateway_fields},
-        "headers": {"Idempotency-Key": KEY},
+        "headers": {"Idempotency-Key": IDEMPOTENCY_KEY},
     }
 
 
@@ -173,7 +175,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
     settings = Settings(state_dir=tmp_path / "state")
     toolset = load_toolset(settings)
-    templates = load_templates(write_plan(tmp_path / "plans", ADD, "add.json"), toolset.declarations())
+    templates = load_templates(write_plan(tmp_path / "plans", ADD_PLAN, "add.json"), toolset.declarations())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     server = cast("Any", _Server())
     listener = open_socket("127.0.0.1", 0)
@@ -199,11 +201,11 @@ each_endpoint = pytest.mark.parametrize(
 
 
 @each_endpoint
-@pytest.mark.parametrize(("cancels", "started_runs"), [(False, [RUN]), (True, [])])
-async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancels(
-    gateway: _Gateway, path: str, stream: bool, cancels: bool, started_runs: list[str]
+@pytest.mark.parametrize(("cancel_on_disconnect", "started_runs"), [(False, [RUN]), (True, [])])
+async def test_turn_of_a_disconnected_client_starts_unless_cancel_on_disconnect_is_set(
+    gateway: _Gateway, path: str, stream: bool, cancel_on_disconnect: bool, started_runs: list[str]
 ) -> None:
-    await gateway.send_and_disconnect(path, stream=stream, cancels=cancels)
+    await gateway.send_and_disconnect(path, stream=stream, cancel_on_disconnect=cancel_on_disconnect)
     assert gateway.server.started_runs == []
     gateway.server.previous_turn_ended.set()
     await gateway.context.finish()
@@ -212,7 +214,7 @@ async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancel
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_of_a_disconnected_client_is_applied(gateway: _Gateway, stream: bool) -> None:
-    await _disconnect_early(gateway, CHAT, stream=stream, answers=True)
+    await _disconnect_early(gateway, CHAT, stream=stream, is_answer=True)
     assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
 
 
@@ -228,7 +230,7 @@ async def _disconnect_early(gateway: _Gateway, path: str, **options: Any) -> Non
 @each_endpoint
 async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.previous_turn_ended.set()
-    await _disconnect_early(gateway, path, stream=stream, cancels=True)
+    await _disconnect_early(gateway, path, stream=stream, cancel_on_disconnect=True)
     assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], [RUN])
 
 
@@ -236,7 +238,7 @@ async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path
 async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.rejection = RunIdInUse(f"the id {RUN!r} belongs to another run")
     gateway.server.previous_turn_ended.set()
-    await _disconnect_early(gateway, path, stream=stream, cancels=True)
+    await _disconnect_early(gateway, path, stream=stream, cancel_on_disconnect=True)
     assert (gateway.server.started_runs, gateway.server.cancelled_runs) == ([RUN], [])
 
 
@@ -245,17 +247,17 @@ async def test_run_is_cancelled_after_a_disconnect_only_if_it_accepted_the_answe
     gateway: _Gateway, rejection: Any, cancelled_runs: list[str]
 ) -> None:
     gateway.server.rejection = rejection
-    await _disconnect_early(gateway, CHAT, stream=False, cancels=True, answers=True)
+    await _disconnect_early(gateway, CHAT, stream=False, cancel_on_disconnect=True, is_answer=True)
     assert gateway.server.cancelled_runs == cancelled_runs
 
 
-@pytest.mark.parametrize(("scope", "answers"), [(KeyScope.ANSWER, True), (KeyScope.RUN, False)])
+@pytest.mark.parametrize(("scope", "is_answer"), [(KeyScope.ANSWER, True), (KeyScope.RUN, False)])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_key_without_the_scope_operate_cannot_cancel(
-    gateway: _Gateway, scope: KeyScope, *, answers: bool, stream: bool
+    gateway: _Gateway, scope: KeyScope, *, is_answer: bool, stream: bool
 ) -> None:
     _, key = gateway.context.keys.add(ALL_OWNERS, [scope])
-    request = _request(CHAT, stream=stream, cancels=True, answers=answers)
+    request = _request(CHAT, stream=stream, cancel_on_disconnect=True, is_answer=is_answer)
     request["headers"]["Authorization"] = f"Bearer {key}"
     response = await gateway.http.post(CHAT, **request)
     assert (response.status_code, "operate" in response.json()["error"]["message"]) == (403, True)
@@ -263,7 +265,7 @@ async def test_key_without_the_scope_operate_cannot_cancel(
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
+async def test_client_without_an_idempotency_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
     request = _request(path, stream=True)
     del request["headers"]
     async with gateway.http.stream("POST", path, **request) as response:
@@ -286,7 +288,7 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
 
 
 async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
-    gateway.server.busy_run = "run-asking"
+    gateway.server.previous_run_id = "run-asking"
     response = await gateway.send(CHAT, stream=False)
     assert error_of(response) == (409, "session_waits_for_answer")
     assert "POST /v1/runs/run-asking/feedback" in response.json()["error"]["message"]
@@ -323,7 +325,7 @@ async def test_waiting_turn_is_found_only_by_its_owner(gateway: _Gateway) -> Non
     assert (await gateway.http.post(f"{url}/cancel")).status_code == 404
 
 
-async def _finish_without_started_runs(gateway: _Gateway) -> None:
+async def _finish_and_check_that_no_run_started(gateway: _Gateway) -> None:
     await asyncio.wait_for(gateway.context.finish(), 60)
     assert gateway.server.started_runs == []
 
@@ -334,7 +336,7 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
     await eventually(lambda: gateway.server.received_count > 0)
     gateway.context.stop_event.set()
     response = await request_task
-    await _finish_without_started_runs(gateway)
+    await _finish_and_check_that_no_run_started(gateway)
     assert error_of(response) == (503, "unavailable")
     assert "nothing was started, send the request again" in response.json()["error"]["message"]
     # Clients retry a response without this header.
@@ -347,6 +349,6 @@ async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gat
         await eventually(lambda: gateway.server.received_count > 0)
         gateway.context.stop_event.set()
         text = (await response.aread()).decode()
-    await _finish_without_started_runs(gateway)
+    await _finish_and_check_that_no_run_started(gateway)
     assert response.status_code == 200
     assert not any(end in text for end in ("[DONE]", "response.completed", "response.failed"))

@@ -38,7 +38,7 @@ RUN_OPERATIONS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/sess
 
 
 PATH_VALUES = {"node_id": "sum", "name": "double"}
-"""Parameters of paths without a run id -> their test values."""
+"""Name of a path parameter -> its value in requests. Other path parameters have the value `run-1`."""
 PATHS_WITHOUT_SERVER = ("/v1/plans/check", "/v1/plans/double")
 
 
@@ -92,12 +92,12 @@ def test_example_of_an_error_matches_its_schema(name: str) -> None:
     elif method == "PUT":
         assert set(error_responses) == {*common_statuses, "404", "413"}
     elif path.startswith("/v1/"):
-        # A list exists even if it is empty.
+        # Lists have no 404: an empty list is a valid response.
         assert set(error_responses) == ({*common_statuses, "404"} if "{" in path else common_statuses)
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
+def test_openai_endpoint_documents_the_fields_and_headers_of_the_gateway(path: str) -> None:
     operation = OPERATIONS[f"POST /v1/{path}"]
     headers = {parameter["name"]: parameter for parameter in operation["parameters"] if parameter["in"] == "header"}
     gateway_headers = {
@@ -122,7 +122,7 @@ def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
-def test_stream_of_a_response_or_run_documents_its_progress_forms(path: str) -> None:
+def test_stream_of_a_response_or_run_documents_the_values_of_stream_progress(path: str) -> None:
     parameters = {
         (parameter["in"], parameter["name"]): parameter for parameter in OPERATIONS[f"GET /v1/{path}"]["parameters"]
     }
@@ -130,8 +130,8 @@ def test_stream_of_a_response_or_run_documents_its_progress_forms(path: str) -> 
         assert parameters[location]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, location
 
 
-def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the schema of the body of an operation, and the models that it refers to."""
+def body_schemas_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the schema of the body of an operation, and the component schemas that the body schema refers to."""
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     references = [part["$ref"] for part in [*schema.get("anyOf", ()), schema] if "$ref" in part]
     return schema, [DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
@@ -139,12 +139,12 @@ def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("name", [name for name in RUN_OPERATIONS if "requestBody" in OPERATIONS[name]])
 def test_examples_of_a_body_match_its_schema(name: str) -> None:
-    schema, (model,) = models_of(OPERATIONS[name])
-    assert model["examples"]
-    # Clients show only the description next to an optional body.
-    assert "$ref" in schema or schema["examples"] == model["examples"]
-    for example in model["examples"]:
-        jsonschema_rs.validate(with_components(model), example)
+    schema, (component,) = body_schemas_of(OPERATIONS[name])
+    assert component["examples"]
+    # FastAPI omits the examples of an optional body, so the gateway adds them.
+    assert "$ref" in schema or schema["examples"] == component["examples"]
+    for example in component["examples"]:
+        jsonschema_rs.validate(with_components(component), example)
 
 
 def example_requests() -> Iterator[Any]:
@@ -152,8 +152,10 @@ def example_requests() -> Iterator[Any]:
         method, path = name.split(" ")
         for parameter in OPERATIONS[name].get("parameters", ()):
             path = path.replace(f"{{{parameter['name']}}}", PATH_VALUES.get(parameter["name"], "run-1"))
-        _, models = models_of(OPERATIONS[name])
-        for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
+        _, components = body_schemas_of(OPERATIONS[name])
+        for number, body in enumerate(
+            [example for component in components for example in component["examples"]] or [None]
+        ):
             yield pytest.param(method, path, body, id=f"{name} {number}")
 
 
@@ -169,7 +171,7 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(
     offline_gateway: OfflineGateway, method: str, path: str, body: Any
 ) -> None:
     http, client, context = offline_gateway
-    # Only the server is missing.
+    # 503 means that the gateway accepts the request, but Temporal does not respond.
     response_without_keys = await http.request(method, path, json=body)
     assert response_without_keys.status_code == (503 if client.calls else 200), response_without_keys.text
     assert client.calls or path in PATHS_WITHOUT_SERVER

@@ -78,6 +78,9 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
         1,
         [],
     )
+
+
+def test_text_of_requests_has_the_type_of_a_request_without_a_prompt() -> None:
     assert questions_text([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
 
 
@@ -122,6 +125,9 @@ def test_schema_decides_whether_data_is_wrapped() -> None:
         jsonschema_rs.validate(answer_schema(request_for_data), content)
     ambiguous_request = request("INFORMATION", schema=_object(data={"type": "object"}))
     assert parse_answer(ambiguous_request, '{"data": {}}') == {"data": {}}
+
+
+def test_result_that_is_not_an_answer_is_rejected() -> None:
     for document, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=CITY_SCHEMA), "Oslo")):
         with pytest.raises(ApiError, match="the result is not an answer to 'check': answer"):
             parse_answer(document, text)

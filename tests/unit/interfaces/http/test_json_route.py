@@ -65,7 +65,7 @@ def test_each_path_has_its_limit_and_settings_lower_the_limits() -> None:
         DEFAULT_BODY_LIMIT,
     ]
     assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == default_limits
-    # In JSON, texts outside of ASCII take three times their bytes.
+    # JSON escapes of text outside of ASCII take up to three times the bytes of the text.
     assert min(message_limit.max_bytes, feedback_limit.max_bytes) >= 3 * ANSWER_BYTES
     lower_limits = KeyLimits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
     assert [lower_limits.body_limit("POST", path).max_bytes for path in (CHAT, "/v1/runs", "/v1/x")] == [
@@ -127,7 +127,7 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
         ("/v1/runs/run-1/nodes/sum/result", {KeyScope.OPERATE}),
     ],
 )
-async def test_scope_is_checked_first(
+async def test_scope_is_checked_before_the_body_is_parsed(
     offline_gateway: OfflineGateway, strict_http: httpx.AsyncClient, path: str, scopes: set[KeyScope]
 ) -> None:
     _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(KeyScope) - scopes)
@@ -148,7 +148,9 @@ async def test_scope_is_checked_first(
         (b'\xef\xbb\xbf{"answer": 1}', (503, "unavailable")),
     ],
 )
-async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: bytes, error: tuple[int, str]) -> None:
+async def test_json_that_a_history_cannot_store_is_rejected(
+    http: httpx.AsyncClient, content: bytes, error: tuple[int, str]
+) -> None:
     assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
 
 
@@ -195,7 +197,9 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
         ("feedback", {"answer": 1}, "note"),
     ],
 )
-async def test_reason_has_a_limit(offline_gateway: OfflineGateway, path: str, body: dict[str, Any], param: str) -> None:
+async def test_length_of_a_reason_or_note_is_limited(
+    offline_gateway: OfflineGateway, path: str, body: dict[str, Any], param: str
+) -> None:
     http, client, _ = offline_gateway
     response = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
     error = response.json()["error"]

@@ -1,4 +1,4 @@
-"""Keys of the API in their file, and keys of all owners."""
+"""The file of API keys, and keys for the runs of all owners."""
 
 import json
 import stat
@@ -44,7 +44,7 @@ def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
+def test_weight_of_a_key_is_the_fairness_weight_of_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     _, text = KeyFile(path).add("ann", [], weight=2.5)
     _, text_of_all_owners = KeyFile(path).add(ALL_OWNERS, [])
@@ -55,7 +55,7 @@ def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
         KeyFile(path).add("bob", [], weight=0)
 
 
-def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path: Path) -> None:
+def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all_runs(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     _, text = keys.add(ALL_OWNERS, [])
     assert [keys.caller_of(invalid_text) for invalid_text in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
@@ -67,12 +67,12 @@ def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path
 
 def test_keys_are_required_once_a_key_exists_and_changes_apply_immediately(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    keys, other_keys = KeyFile(path), KeyFile(path)
+    keys, second_key_file = KeyFile(path), KeyFile(path)
     assert not keys.are_required()
-    key, text = other_keys.add("ann", list(KeyScope))
+    key, text = second_key_file.add("ann", list(KeyScope))
     assert keys.caller_of(text) is not None
     assert keys.are_required()
-    other_keys.remove(key.id)
+    second_key_file.remove(key.id)
     assert (keys.caller_of(text), keys.are_required()) == (None, True)
     path.unlink()
     assert (keys.are_required(), KeyFile(path).are_required()) == (True, False)
@@ -85,7 +85,7 @@ def test_concurrently_added_keys_are_all_stored(tmp_path: Path) -> None:
     assert {*KeyFile(path).keys()} == {key.id for key, _ in new_keys}
 
 
-def test_invalid_hash_or_file_is_unreadable(tmp_path: Path) -> None:
+def test_key_file_with_an_invalid_hash_or_content_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     key, text = KeyFile(path).add("ann", [])
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def test_invalid_hash_or_file_is_unreadable(tmp_path: Path) -> None:
             KeyFile(path).keys()
 
 
-def test_ambiguous_owner_and_unknown_key_are_rejected(tmp_path: Path) -> None:
+def test_invalid_owner_and_unknown_key_are_rejected(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     for owner in ("", "a:b", "a b", "-a", "x" * 65, "ännchen"):
         with pytest.raises(KeyRejected, match="invalid owner"):

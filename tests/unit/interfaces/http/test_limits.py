@@ -37,7 +37,7 @@ def test_requests_are_counted_by_the_minute_for_each_key() -> None:
 def test_streams_are_counted_while_they_are_open() -> None:
     usage = KeyUsage(LIMITS, Clock())
     first_stream, second_stream, third_stream = (StreamReservation(usage, "a") for _ in range(3))
-    # A request that is sent twice counts once.
+    # A second reservation of the same stream does not count.
     assert [stream.reserve() for stream in (first_stream, first_stream, second_stream, third_stream)] == [
         True,
         True,
@@ -123,9 +123,9 @@ async def test_rejection_names_the_limit_of_runs(limit: int, message: str) -> No
 
 async def test_owner_without_budget_starts_no_new_run_until_the_next_day() -> None:
     server, quota = FakeServer(), RunQuota("ann", limit=2)
-    assert await try_start(server, quota, "known")
+    assert await try_start(server, quota, "existing")
     server.is_budget_used_up = True
-    assert await try_start(server, quota, "known")
+    assert await try_start(server, quota, "existing")
     with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as error:
         async with quota.reserve("new", cast(Runs, server)):
             pass

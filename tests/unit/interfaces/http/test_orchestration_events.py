@@ -1,4 +1,4 @@
-"""Events in the format of `/v1/orchestration`: five event types, and runs that end without an event."""
+"""Events in the format of `/v1/orchestration`: feedback requests, and runs that end without an event."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace

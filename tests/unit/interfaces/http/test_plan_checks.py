@@ -79,7 +79,7 @@ async def test_any_number_of_small_checks_may_wait_and_none_uses_a_process(check
 @pytest.mark.parametrize(
     ("error", "message"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "too much memory")]
 )
-async def test_plan_over_the_limits_is_too_large(
+async def test_check_over_its_time_or_memory_limit_is_reported_as_too_large(
     checks: PlanChecks, pool: FakePool, error: Exception, message: str
 ) -> None:
     pool.error = error
@@ -121,7 +121,7 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
         assert ("there are more problems" in last_error["message"], len(json.dumps(document)) < 60_000) == (True, True)
 
 
-async def test_plan_that_is_too_large_is_rejected(http: httpx.AsyncClient) -> None:
+async def test_body_with_a_plan_over_the_size_limit_is_rejected(http: httpx.AsyncClient) -> None:
     response = await http.post("/v1/plans/check", json={"plan": "x" * 8 * 1024 * 1024})
     assert error_of(response) == (413, "request_too_large")
     assert "8,388,608 bytes" in response.json()["error"]["message"]

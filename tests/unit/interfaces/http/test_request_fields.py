@@ -77,7 +77,7 @@ def test_invalid_field_is_named(body: Any, param: str) -> None:
 
 
 @pytest.mark.parametrize("body_type", [ChatBody, ResponseBody])
-def test_max_rounds_is_an_integer_and_model_names_have_a_limit(body_type: type[BaseModel]) -> None:
+def test_max_rounds_is_an_integer_and_model_names_have_at_most_200_characters(body_type: type[BaseModel]) -> None:
     message = {"messages": [{"role": "user", "content": "a"}]} if body_type is ChatBody else {"input": "a"}
     values: list[Any] = [True, 2.0, [], {"a": 1}]
     for value in values:

@@ -65,7 +65,7 @@ BODY_WITH_REFERENCES = ResponseBody(
 )
 
 
-def test_references_are_replaced_by_their_answers() -> None:
+def test_references_to_answers_become_assistant_messages() -> None:
     assert referenced_runs(BODY_WITH_REFERENCES) == {"run-1": 2}
     messages = [
         (message.role, message.content) for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": "b"}).messages
@@ -104,10 +104,10 @@ def test_id_of_a_response_has_its_run_and_model(run: str, model: str) -> None:
     assert parse_response_id(ResponseRef(run, model).id) == ResponseRef(run, model)
 
 
-@pytest.mark.parametrize("response", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
-def test_id_that_is_not_of_a_response_is_not_found(response: str) -> None:
+@pytest.mark.parametrize("response_id", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
+def test_invalid_response_id_is_reported_as_not_found(response_id: str) -> None:
     with pytest.raises(ApiError) as error:
-        parse_response_id(response)
+        parse_response_id(response_id)
     assert error.value.status == 404
 
 
@@ -122,7 +122,7 @@ def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
 
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
-def test_conversation_of_the_service_is_rejected(conversation: Any) -> None:
+def test_field_conversation_of_the_responses_api_is_rejected(conversation: Any) -> None:
     with pytest.raises(ApiError, match="use session_id") as error:
         messages_of({"input": "And then?", "conversation": conversation})
     assert (error.value.status, error.value.param) == (400, "conversation")

@@ -42,7 +42,7 @@ TEXTS = tuple(PartialText("answer", 1, ANSWER_TEXT[:end]) for end in (4, 9, 21, 
 ANSWERED_RUN = ScriptedRun(STEPS, TEXTS, ANSWER_TEXT)
 WAITING_FIELDS = {"status": "waiting", "requests": approval_requests(["check", "name"])}
 ASKING_RUN = ScriptedRun(
-    (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING_FIELDS)),  # type: ignore[arg-type] # both
+    (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING_FIELDS)),  # type: ignore[arg-type] # values of two types
     (PartialText("it/turn1", 1, "I found two."),),
     "",
 )
@@ -54,7 +54,7 @@ RETRIED_RUN = ScriptedRun(
 RUN_WITH_TURNS = ScriptedRun(
     STEPS, (PartialText("it/turn1", 1, "Let me see."), PartialText("it/turn2", 1, "Os")), ANSWER_TEXT
 )
-RUN_WITH_KILLED_TURN = ScriptedRun(
+RUN_WITH_ABANDONED_TURN = ScriptedRun(
     STEPS,
     (PartialText("it/turn1", 1, "Osaka has"), *(PartialText("it/turn1", 2, ANSWER_TEXT[:end]) for end in (4, 21))),
     ANSWER_TEXT,
@@ -65,7 +65,7 @@ RUNS = {
     "asking": ASKING_RUN,
     "retried": RETRIED_RUN,
     "turns": RUN_WITH_TURNS,
-    "killed": RUN_WITH_KILLED_TURN,
+    "abandoned": RUN_WITH_ABANDONED_TURN,
 }
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -272,7 +272,7 @@ async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
         "asking": f"I found two.{NEXT_TURN}Check?\nName?",
         "retried": f"{ANSWER_TEXT[:21]}{ANSWER_RESTARTS}{RETRIED_RUN.answer}",
         "turns": f"Let me see.{NEXT_TURN}{ANSWER_TEXT}",
-        "killed": f"Osaka has{ANSWER_RESTARTS}{ANSWER_TEXT}",
+        "abandoned": f"Osaka has{ANSWER_RESTARTS}{ANSWER_TEXT}",
     }
 
 
@@ -301,7 +301,7 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
 async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
     gateway: Gateway, path: str, skipped_polls: int
 ) -> None:
-    run = replace(RUN_WITH_KILLED_TURN)
+    run = replace(RUN_WITH_ABANDONED_TURN)
     async with gateway(run) as http:
         all_events = await received_events(http, path, first_event_id(path))
         cut_index = next(number for number, event in enumerate(all_events) if text_of([event]) == "Osaka has")
@@ -355,18 +355,28 @@ async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gate
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway, path: str, *, stream: bool) -> None:
-    key = "waits-for-its-session"
+async def test_event_id_with_its_idempotency_key_starts_a_missing_run_once(
+    gateway: Gateway, path: str, *, stream: bool
+) -> None:
+    key = "key-of-a-waiting-turn"
     run = replace(ANSWERED_RUN, started=[])
     id = first_event_id(path).replace(RUN, run_id_of_key(key))
     body = {**BODIES[path], "stream": stream}
     async with gateway(run) as http:
         joined_response = await http.post(path, json=body, headers={"Last-Event-ID": first_event_id(path)})
         assert (joined_response.status_code, joined_response.headers["x-run-id"]) == (200, RUN)
-        missing_run = await http.post(path, json=body, headers={"Last-Event-ID": id})
-        assert (missing_run.status_code, missing_run.json()["error"]["code"]) == (404, "not_found")
-        other_key = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": "another"})
-        assert (other_key.status_code, other_key.json()["error"]["param"]) == (400, "Last-Event-ID")
+        response_for_missing_run = await http.post(path, json=body, headers={"Last-Event-ID": id})
+        assert (response_for_missing_run.status_code, response_for_missing_run.json()["error"]["code"]) == (
+            404,
+            "not_found",
+        )
+        response_to_other_key = await http.post(
+            path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": "another"}
+        )
+        assert (response_to_other_key.status_code, response_to_other_key.json()["error"]["param"]) == (
+            400,
+            "Last-Event-ID",
+        )
         assert run.started == []
         for _ in range(2):
             response = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})

@@ -63,7 +63,9 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
         (None, "model", Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")], has_other_results=True)),
     ],
 )
-def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, conversation: Conversation) -> None:
+def test_mode_that_contradicts_the_target_or_the_conversation_is_rejected(
+    mode: RoutingMode | None, kind: Kind, conversation: Conversation
+) -> None:
     with pytest.raises(ApiError) as error:
         route_by_rules(mode, Target(kind, "x"), conversation, has_functions=False)
     assert error.value.status == 400
@@ -76,7 +78,7 @@ def _context(folder: Path, worker_tools: ToolRegistry | None = None) -> GatewayC
     return cast("GatewayContext", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
 
 
-async def test_rounds_are_a_model_only_with_worker_tools(tmp_path: Path) -> None:
+async def test_profile_rounds_is_listed_only_with_worker_tools(tmp_path: Path) -> None:
     context_without_tools, context_with_tools = _context(tmp_path), _context(tmp_path, WorkerTools().registry())
     assert (profiles_of(context_without_tools), profiles_of(context_with_tools)) == (
         ["plan", "intents"],

@@ -1,4 +1,4 @@
-"""The run that a session returns."""
+"""The run of the current or last turn of a session."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,7 @@ def _context(session: SessionRecord, **sessions_by_run: str | None) -> Any:
 
 
 def _session(*ended_runs: str, running_run: str) -> SessionRecord:
-    session = SessionRecord("q")
+    session = SessionRecord("main")
     for run in ended_runs:
         session.start_turn(TurnStart(run, {}), at=1.0)
         session.end_turn(run, TurnEnd("completed"), at=2.0)
@@ -38,10 +38,12 @@ def _session(*ended_runs: str, running_run: str) -> SessionRecord:
 
 
 async def test_session_ignores_a_turn_that_has_the_id_of_an_unrelated_run() -> None:
-    for session in ("p", None):
-        assert await run_of_session(_context(_session("one", running_run="shared"), shared=session), "q") == "one"
+    for session in ("other", None):
+        assert (
+            await run_of_session(_context(_session("first", running_run="shared"), shared=session), "main") == "first"
+        )
         with pytest.raises(ApiError, match="has no turns"):
-            await run_of_session(_context(_session(running_run="shared"), shared=session), "q")
-    assert await run_of_session(_context(_session(running_run="one"), one="q"), "q") == "one"
+            await run_of_session(_context(_session(running_run="shared"), shared=session), "main")
+    assert await run_of_session(_context(_session(running_run="first"), first="main"), "main") == "first"
     # A turn has the ID of its run before the run has started.
-    assert await run_of_session(_context(_session(running_run="one")), "q") == "one"
+    assert await run_of_session(_context(_session(running_run="first")), "main") == "first"

@@ -91,6 +91,9 @@ async def test_end_event_has_status_and_error_and_an_error_event_has_no_id() -> 
     assert events[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
         await events_of(update(VIEW), ZeroDivisionError())
+
+
+def test_subscription_cursor_is_converted_to_text_and_back() -> None:
     assert [str(SubscriptionCursor(START)), str(SubscriptionCursor.parse("3-4w"))] == ["1-0", "3-4w"]
     with pytest.raises(ValueError, match="is not a cursor"):
         SubscriptionCursor.parse("w")

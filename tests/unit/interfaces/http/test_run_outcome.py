@@ -120,7 +120,7 @@ class FakeRunWithRequest:
 
 @pytest.mark.parametrize("answer_error", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
 async def test_request_answered_by_another_client_counts_as_answered(answer_error: Exception) -> None:
-    # The run may still show the request for a moment, so the client would get it again.
+    # Otherwise, the client could get the request again, because the run may still list it for a moment.
     assert await FakeRunWithRequest(answer_error, is_answered=True).deliver() == {("check", "2026-01-01T00:00:00Z")}
 
 
@@ -177,10 +177,10 @@ def test_request_follows_the_text_before_it() -> None:
 
 
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[RunBackedRequest, bool]] = []
+    streamed_requests: list[tuple[RunBackedRequest, bool]] = []
 
-    async def stream_run(_: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
-        calls.append((call, with_usage))
+    async def stream_run(_: GatewayContext, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
+        streamed_requests.append((run_request, with_usage))
         return Response()
 
     async def visible_run(run: str) -> str:
@@ -201,10 +201,20 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
     with pytest.raises(RunNotFound):
         await completions.stream_answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
     await completions.stream_answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
-    ((call, with_usage),) = calls
+    ((run_request, with_usage),) = streamed_requests
     expected = ("run-1", "ann:main", "main", StreamProgress.PROGRESS)
-    assert (call.run, call.session, call.session_id, call.options.stream_progress) == expected
-    assert (call.start, [*call.conversation.answers], call.options.cancel_on_disconnect, with_usage) == (
+    assert (
+        run_request.run,
+        run_request.session,
+        run_request.session_id,
+        run_request.options.stream_progress,
+    ) == expected
+    assert (
+        run_request.start,
+        [*run_request.conversation.answers],
+        run_request.options.cancel_on_disconnect,
+        with_usage,
+    ) == (
         None,
         [],
         False,

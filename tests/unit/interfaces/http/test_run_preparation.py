@@ -1,4 +1,4 @@
-"""The runs that requests of the gateway start."""
+"""The runs that requests to the gateway start."""
 
 import json
 from dataclasses import replace
@@ -64,13 +64,13 @@ def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
         900,
         "me",
     )
-    # Requests with different rounds have different sources.
+    # The source has these options, so that a repeated request with other options is not the same run.
     assert (start_request.source["max_rounds"], start_request.source["worker_timeout_s"]) == (4, 120)
     default_start = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
     assert (default_start.plan.deadline_s, default_start.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
-def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
+def test_only_the_profile_rounds_accepts_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     target = Target("profile", "plan")
     assert _prepare(tmp_path, target, GatewayOptions(deadline_s=900)).options.deadline_s == 900
     for options, param in (
@@ -97,7 +97,7 @@ def test_single_input_is_the_message_itself() -> None:
             plan_inputs(template, message, inputs=None)
 
 
-def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
+def test_request_text_of_a_turn_has_the_title_and_inputs_of_the_plan(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED_PLAN["plan"]), encoding="utf-8")
     declarations = load_toolset(Settings(state_dir=tmp_path)).declarations()
     context, target = _context(tmp_path, templates=load_templates(tmp_path, declarations)), Target("plan", "double")

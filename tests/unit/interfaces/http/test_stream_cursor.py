@@ -39,8 +39,8 @@ def test_event_id_contains_the_complete_cursor_and_fits_in_a_header(cursor: Stre
     assert StreamCursor.parse(text, cursor.kind) == cursor
     assert text.isascii()
     assert {" ", "\n"}.isdisjoint(text)
-    cursor_of_number = replace(cursor, mark=replace(cursor.mark, check=cursor.mark.check & 0x7FF, bits=11))
-    assert StreamCursor.parse(str(cursor_of_number), cursor.kind) == cursor_of_number
+    cursor_with_short_checksum = replace(cursor, mark=replace(cursor.mark, check=cursor.mark.check & 0x7FF, bits=11))
+    assert StreamCursor.parse(str(cursor_with_short_checksum), cursor.kind) == cursor_with_short_checksum
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))

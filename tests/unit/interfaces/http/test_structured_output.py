@@ -50,7 +50,7 @@ def allowed_tools(*tools: Any) -> dict[str, Any]:
 
 
 REQUESTS = json.loads(Path(__file__).with_name("structured_output_requests.json").read_text(encoding="utf-8"))
-"""Recorded request bodies of these clients. Their texts are replaced, and the model is omitted."""
+"""Recorded request bodies, with replaced texts and without the model."""
 
 PERSON_TOOL, FINAL_TOOL = ("Person", True), ("final_result", False)
 FUNCTIONS_BY_MODE = {
@@ -170,10 +170,15 @@ def test_function_call_of_a_run_has_the_same_id_from_every_gateway() -> None:
     call = form.function_call('{"name": "Ann"}', run="run-1")
     assert call["function"] == {"name": "Person", "arguments": '{"name": "Ann"}'}
     assert call["id"] == form.function_call("{}", run="run-1")["id"] != form.function_call("{}", run="run-2")["id"]
-    # With a schema, a request for feedback is a function call only if `answer_feedback` is declared.
+
+
+def test_structured_output_allows_answer_calls_only_if_their_function_is_declared() -> None:
     assert not allows_answer_calls(chat_body(response_format=PERSON_FORMAT), is_structured=True)
     assert allows_answer_calls(
         chat_body(response_format=PERSON_FORMAT, tools=[function_tool("answer_feedback")]), is_structured=True
     )
+
+
+def test_invalid_output_schema_is_rejected() -> None:
     with pytest.raises(ApiError, match=r"^response_format\.json_schema\.schema: must be a JSON Schema$"):
         output_form_of(chat_body(**_response_format("json_schema", schema=1)))

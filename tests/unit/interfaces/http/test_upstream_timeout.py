@@ -1,4 +1,4 @@
-"""Requests to a Temporal server that does not respond."""
+"""Requests to a gateway whose Temporal server does not respond."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,17 +16,16 @@ from tests.unit.interfaces.http.conftest import error_of
 
 class SlowGateway:
     def __init__(self, *, check_interval_s: float = 0.01) -> None:
-        self.server_responds = True
-        self.rpc_status = RPCStatusCode.DEADLINE_EXCEEDED
+        self.check_error: RPCStatusCode | None = None
         self.connection_checks = 0
         self.cancelled_handlers: list[str] = []
-        self.released = asyncio.Event()
+        self.release_event = asyncio.Event()
         app = FastAPI()
 
         @app.api_route("/slow", methods=["GET", "POST"])
         async def slow() -> str:
             try:
-                await self.released.wait()
+                await self.release_event.wait()
             except asyncio.CancelledError:
                 self.cancelled_handlers.append("slow")
                 raise
@@ -34,12 +33,12 @@ class SlowGateway:
 
         @app.get("/stream")
         async def stream() -> StreamingResponse:
-            async def pieces() -> AsyncIterator[str]:
+            async def chunks() -> AsyncIterator[str]:
                 yield "a"
-                await self.released.wait()
+                await self.release_event.wait()
                 yield "b"
 
-            return StreamingResponse(pieces())
+            return StreamingResponse(chunks())
 
         @app.get("/broken")
         async def raise_error() -> None:
@@ -53,25 +52,25 @@ class SlowGateway:
     async def _check_connection(self) -> None:
         self.connection_checks += 1
         if self.connection_checks == 3:
-            self.released.set()
-        if not self.server_responds:
-            raise RPCError("no", self.rpc_status, b"")
+            self.release_event.set()
+        if self.check_error is not None:
+            raise RPCError("no", self.check_error, b"")
 
 
 async def test_read_request_fails_if_the_server_does_not_respond() -> None:
     gateway = SlowGateway()
-    gateway.server_responds = False
+    gateway.check_error = RPCStatusCode.DEADLINE_EXCEEDED
     response = await gateway.http.get("/slow")
     assert (*error_of(response), response.headers["retry-after"] != "") == (503, "unavailable", True)
     assert (gateway.connection_checks, gateway.cancelled_handlers) == (1, ["slow"])
 
 
-async def test_slow_read_continues_while_the_server_responds() -> None:
+async def test_slow_read_continues_while_the_server_responds_even_with_an_error() -> None:
     gateway = SlowGateway()
     response = await gateway.http.get("/slow")
     assert (response.status_code, response.json(), gateway.connection_checks) == (200, "here", 3)
     rejecting_gateway = SlowGateway()
-    rejecting_gateway.server_responds, rejecting_gateway.rpc_status = False, RPCStatusCode.PERMISSION_DENIED
+    rejecting_gateway.check_error = RPCStatusCode.PERMISSION_DENIED
     assert (await rejecting_gateway.http.get("/slow")).json() == "here"
 
 
@@ -79,11 +78,11 @@ async def test_slow_read_continues_while_the_server_responds() -> None:
 async def test_writes_and_open_streams_are_not_cancelled(method: str, path: str, text: str) -> None:
     # The interval is long enough to receive the first piece of the stream on a busy machine.
     gateway = SlowGateway(check_interval_s=0.3)
-    gateway.server_responds = False
+    gateway.check_error = RPCStatusCode.DEADLINE_EXCEEDED
 
     async def release_later() -> None:
         await asyncio.sleep(0.6)
-        gateway.released.set()
+        gateway.release_event.set()
 
     response, _ = await asyncio.gather(gateway.http.request(method, path), release_later())
     assert (response.status_code, response.text, gateway.connection_checks) == (200, text, 0)

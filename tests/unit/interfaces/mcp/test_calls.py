@@ -1,4 +1,4 @@
-"""Calls of the MCP server: its tools and their schemas, run IDs, how long calls wait, and their results."""
+"""Tools of the MCP server: schemas, run IDs, wait times and results of calls."""
 
 import json
 import re
@@ -90,7 +90,7 @@ async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
     return (await _result(handlers, tool, **arguments)).structured_content
 
 
-async def test_template_is_started_by_name_with_the_given_run_id_without_waiting(tmp_path: Path) -> None:
+async def test_run_plan_starts_either_a_template_or_a_plan(tmp_path: Path) -> None:
     template_arguments = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
     template_result = await _call_tool(tmp_path, RUN_PLAN, **template_arguments)
     assert template_result == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
@@ -224,14 +224,14 @@ def test_every_tool_has_a_description_and_schemas() -> None:
 
 def test_run_plan_schema_lists_the_templates(tmp_path: Path) -> None:
     declarations = load_toolset(Settings()).declarations()
-    (tool_without_templates, *_), plan_field = all_tools({}, declarations), "plan"
+    (tool_without_templates, *_) = all_tools({}, declarations)
     (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
     (tool_with_templates, *_) = all_tools(load_templates(tmp_path, declarations), declarations)
     assert (
         tool_without_templates.input_schema["required"],
         "template" in tool_without_templates.input_schema["properties"],
     ) == (
-        [plan_field],
+        ["plan"],
         False,
     )
     assert tool_with_templates.input_schema["properties"]["template"]["enum"] == ["slow"]
@@ -255,12 +255,14 @@ def _plan(tool: str) -> str:
 async def test_tools_change_with_the_template_files(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    unused = cast("Any", SimpleNamespace(feedback=None))
+    unused_client = cast("Any", SimpleNamespace(feedback=None))
     folder = TemplateFolder(tmp_path, toolset.declarations())
-    server = create_server(runs=unused, sessions=unused, steering=unused, toolset=toolset, templates=folder)
+    server = create_server(
+        runs=unused_client, sessions=unused_client, steering=unused_client, toolset=toolset, templates=folder
+    )
     async with Client(server) as client:
         tools_before = [tool.name for tool in (await client.list_tools()).tools]
-        # A file with the name of another tool must not replace it.
+        # The file `ask.json` must not replace the tool `ask` of the server.
         for name, tool in (("triple", "calculator"), ("ask", "calculator"), ("broken", "calculater")):
             (tmp_path / f"{name}.json").write_text(_plan(tool), encoding="utf-8")
         (tmp_path / "double.json").unlink()

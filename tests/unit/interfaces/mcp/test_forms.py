@@ -23,11 +23,14 @@ def _form_fields(request: dict[str, Any]) -> Any:
 
 def test_approval_may_have_a_reason() -> None:
     request = _request("APPROVAL")
-    approved_field, reason = {"type": "boolean", "title": "Approve"}, {"type": "string", "title": "Reason"}
-    properties = {"approved": approved_field, "reason": reason}
+    approved_field, reason_field = {"type": "boolean", "title": "Approve"}, {"type": "string", "title": "Reason"}
+    properties = {"approved": approved_field, "reason": reason_field}
     assert form_of(request) == {"type": "object", "properties": properties, "required": ["approved"]}
     assert answer_of(request, {"approved": False, "reason": ""}) == {"approved": False}
     assert answer_of(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}
+
+
+def test_prompt_of_an_approval_has_its_call_and_the_names_of_entities() -> None:
     call = {"tool": "pay", "arguments": {"to": "7"}, "entities": {"7": "Bob"}, "purpose": "approval"}
     assert prompt_of(_request("APPROVAL", **call)) == 'What?\npay with {"to": "7"}\n7 is Bob'
     assert prompt_of(_request("APPROVAL", prompt="")) == "Approval?"
@@ -59,9 +62,14 @@ def test_selection_may_be_a_list_or_a_text() -> None:
     assert (form_of(request) or {})["required"] == []
     assert answer_of(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
     assert answer_of(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
-    # A request about a failure offers only the choices that need no value. A form has 1 to 200 options.
+
+
+def test_selection_after_a_failure_offers_only_the_choices_that_need_no_value() -> None:
     request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert _form_fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
+
+
+def test_selection_without_options_or_with_over_200_options_has_no_form() -> None:
     for options in ([], [str(number) for number in range(201)]):
         assert form_of(_request("SELECTION", options=options)) is None
 
@@ -73,7 +81,7 @@ def test_each_property_is_a_field_and_lists_and_unsupported_types_are_json_field
         "name": {**name, "pattern": "x", "format": "date", "prompt": "Who?"},
         "quarter": quarter,
         "number": {**number, "multipleOf": 2, "description": "How many?"},
-        "odd": {"enum": [1, 2]},
+        "grade": {"enum": [1, 2]},
         "lines": {"type": "array"},
     }
     base_schema = {"type": "object", "required": ["name", "lines"]}
@@ -84,12 +92,12 @@ def test_each_property_is_a_field_and_lists_and_unsupported_types_are_json_field
             "name": {**name, "description": "Who?", "format": "date"},
             "quarter": {"type": "string", **quarter},
             "number": {**number, "description": "How many?"},
-            "odd": {"type": "string", "description": 'JSON that matches {"enum": [1, 2]}'},
+            "grade": {"type": "string", "description": 'JSON that matches {"enum": [1, 2]}'},
             "lines": {"type": "string", "description": 'JSON that matches {"type": "array"}'},
         },
     }
-    content = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
-    assert answer_of(request, content) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
+    content = {"name": "Bob", "quarter": "", "number": 4, "grade": "1", "lines": "[1]"}
+    assert answer_of(request, content) == {"data": {"name": "Bob", "number": 4, "grade": 1, "lines": [1]}}
     with pytest.raises(InvalidJson, match="the field 'lines' must contain JSON"):
         answer_of(request, {"lines": "one, two"})
 

@@ -1,4 +1,4 @@
-"""The runs that calls of the MCP server start."""
+"""The runs that tool calls to the MCP server start."""
 
 import json
 from dataclasses import replace
@@ -22,10 +22,10 @@ from tests.support.templates import load_templates
 
 class _Runs:
     def __init__(self) -> None:
-        self.started: list[tuple[CompiledPlan, RunStartOptions]] = []
+        self.started_runs: list[tuple[CompiledPlan, RunStartOptions]] = []
 
     async def start(self, request: StartRequest) -> None:
-        self.started.append((request.plan, request.options))
+        self.started_runs.append((request.plan, request.options))
 
 
 def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
@@ -45,7 +45,7 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     with pytest.raises(McpCallRejected, match="worker_timeout: "):
         await starter.start_request({**arguments, "profile": "rounds", "worker_timeout": "soon"}, run_id=None)
     await starter.start_request({**arguments, "profile": "rounds", **call_options}, run_id=None)
-    ((plan, options),) = runs.started
+    ((plan, options),) = runs.started_runs
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
     assert (plan.deadline_s, options.deadline_s) == (1_200, 1_200)
@@ -63,7 +63,7 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
         return {"plan": {"plan": 1, "nodes": [{"id": "s", "plan": name}]}}
 
     await starter.start_plan(arguments_with_sub_plan("region"), run_id=None, templates=templates)
-    ((compiled_plan, _),) = runs.started
+    ((compiled_plan, _),) = runs.started_runs
     assert compiled_plan.nodes[0].sub_plan is not None
     for known_templates in (templates, {}):
         with pytest.raises(PlanInvalid, match=r"write the sub-plan itself into the node \(plan: {nodes: \[…\]}\)"):
@@ -76,7 +76,7 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     send_node = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
     sub_plan = {"nodes": [{**send_node, "approval": "never", "effects": "idempotent"}]}
     await starter.start_plan({"plan": {"plan": 1, "nodes": [read_node, {"id": "s", "plan": sub_plan}]}}, run_id=None)
-    ((compiled_plan, options),) = runs.started
+    ((compiled_plan, options),) = runs.started_runs
     inner_plan = compiled_plan.nodes[1].sub_plan
     assert inner_plan is not None
     assert [node.approval for node in (compiled_plan.nodes[0], inner_plan.nodes[0])] == ["policy", "policy"]
