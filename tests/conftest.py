@@ -19,7 +19,7 @@ _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN_MARKERS}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option by which `scripts/run_tests.py` names files and tests."""
+    """Add the option by which `scripts/run_tests.py` passes files and tests."""
     help_text = "run the test files that this file lists, shared with other processes"
     parser.addoption("--tests-from", type=Path, metavar="FILE", help=help_text)
 
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Report failures at once, end a session on SIGTERM as on Ctrl-C, collect garbage seldom, and write bytecode.
 
-    A session that ends on SIGTERM stops its server.
+    A session that ends on SIGTERM stops its Temporal server.
 
     Without bytecode pytest rewrites the assertions of every test module in each session, and each started process
     compiles its imported modules.
@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
 
 
 @functools.cache
-def _searched_text(path: Path) -> str:
+def _text_with_markers(path: Path) -> str:
     """Return the text in which `scripts/run_tests.py` searches for markers: the file and its `conftest.py`."""
     return "".join(each.read_text(encoding="utf-8") for each in (path, path.with_name("conftest.py")) if each.exists())
 
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if ("search" in fixture_names or "maritime" in fixture_names) and item.get_closest_marker("search") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the search server: mark it with pytest.mark.search")
         for marker in {mark.name for mark in item.iter_markers()} & _STAGE_MARKERS:
-            if f"mark.{marker}" not in _searched_text(item.path):
+            if f"mark.{marker}" not in _text_with_markers(item.path):
                 raise pytest.UsageError(
                     f"{item.nodeid}: write pytest.mark.{marker} in this file, because run_tests.py searches its text"
                 )

@@ -53,7 +53,7 @@ def word(round_index: int, number: int) -> str:
 
 
 def model_of(number: int) -> str:
-    """Return the model that a request names."""
+    """Return the model that the request with this number names."""
     return f"model-{number % 3}"
 
 
@@ -108,7 +108,7 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
 ) -> None:
     client = await own_server.start()
     tools = load_toolset(Settings(), [str(TOOLS)]).declarations()
-    memory: list[float] = []
+    memory_by_round: list[float] = []
     measurements: list[Counter[str]] = []
     counts_by_round: list[Counter[str]] = []
 
@@ -136,13 +136,13 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
                 measurements.clear()
                 await eventually(is_object_count_stable)
                 counts_by_round.append(measurements[-1])
-                memory.append(worker.memory_mb)
+                memory_by_round.append(worker.memory_mb)
         for received in model.calls:
             assert_has_only_its_word(received)
         assert len(model.calls) == 2 * REQUESTS_PER_ROUND * ROUNDS
     object_totals = [count.total() for count in counts_by_round]
     record_property("objects", object_totals)
-    record_property("memory_mb", memory)
+    record_property("memory_mb", memory_by_round)
     warm_rounds = counts_by_round[WARM_UP_ROUNDS - 1 :]
     half_length = len(warm_rounds) // 2
     # Objects that are released late appear in some rounds only, while a leak also raises the minimum of the rounds.
@@ -152,7 +152,7 @@ async def test_concurrent_requests_are_isolated_and_release_their_memory(
     growth_per_round = (late_counts.total() - early_counts.total()) / half_length
     assert growth_per_round < MAX_OBJECT_GROWTH, (object_totals, largest_increases(early_counts, late_counts))
     middle_memory, last_memory = (
-        memory[WARM_UP_ROUNDS : (WARM_UP_ROUNDS + ROUNDS) // 2],
-        memory[(WARM_UP_ROUNDS + ROUNDS) // 2 :],
+        memory_by_round[WARM_UP_ROUNDS : (WARM_UP_ROUNDS + ROUNDS) // 2],
+        memory_by_round[(WARM_UP_ROUNDS + ROUNDS) // 2 :],
     )
-    assert mean(last_memory) - mean(middle_memory) < MAX_GROWTH_MB, memory
+    assert mean(last_memory) - mean(middle_memory) < MAX_GROWTH_MB, memory_by_round

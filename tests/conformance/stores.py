@@ -32,12 +32,12 @@ class StoreUnderTest:
     Args:
         location: argument of `open_store`.
         overwrite: replace the stored content of a reference directly; `None` deletes the content.
-        add_foreign_entry: write entries of this name that are not payloads next to the payloads.
+        add_foreign_entries: write entries of this name that are not payloads next to the payloads.
     """
 
     location: str
     overwrite: Callable[[str, bytes | None], None]
-    add_foreign_entry: Callable[[str], None]
+    add_foreign_entries: Callable[[str], None]
 
     def open(self) -> PayloadStore:
         """Return a new store object, as another process would open it."""
@@ -49,12 +49,12 @@ def folder_under_test(folder: Path) -> StoreUnderTest:
         (path,) = folder.rglob(ref)
         path.unlink() if content is None else path.write_bytes(content)
 
-    def add_foreign_entry(name: str) -> None:
+    def add_foreign_entries(name: str) -> None:
         (folder / "ab" / "cd").mkdir(parents=True, exist_ok=True)
         for parent in (folder, folder / "ab", folder / "ab" / "cd"):
             (parent / name).write_text("not a payload", encoding="ascii")
 
-    return StoreUnderTest(str(folder), overwrite, add_foreign_entry)
+    return StoreUnderTest(str(folder), overwrite, add_foreign_entries)
 
 
 @contextmanager
@@ -90,17 +90,17 @@ def bucket_under_test(prefix: str) -> StoreUnderTest:
         address = {"Bucket": BUCKET, "Key": f"{prefix}/{ref}"}
         client.delete_object(**address) if content is None else client.put_object(**address, Body=content)
 
-    def add_foreign_entry(name: str) -> None:
+    def add_foreign_entries(name: str) -> None:
         for key in (name, f"{prefix}/{name}", f"{prefix}-other/{name}"):
             client.put_object(Bucket=BUCKET, Key=key, Body=b"not a payload")
 
-    return StoreUnderTest(f"s3://{BUCKET}/{prefix}", overwrite, add_foreign_entry)
+    return StoreUnderTest(f"s3://{BUCKET}/{prefix}", overwrite, add_foreign_entries)
 
 
-async def list_entries(store: PayloadStore) -> list[tuple[str, int]]:
+async def list_refs_and_sizes(store: PayloadStore) -> list[tuple[str, int]]:
     return sorted([(entry.ref, entry.size_bytes) async for entry in store.list_payloads()])
 
 
-async def entry_of(store: PayloadStore, ref: str) -> StoredPayload:
+async def stored_payload_of(store: PayloadStore, ref: str) -> StoredPayload:
     (entry,) = [entry async for entry in store.list_payloads() if entry.ref == ref]
     return entry

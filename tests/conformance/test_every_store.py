@@ -13,10 +13,10 @@ from dagwright.store.payloads import STORE_ID
 from tests.conformance.stores import (
     StoreUnderTest,
     bucket_under_test,
-    entry_of,
     folder_under_test,
-    list_entries,
+    list_refs_and_sizes,
     s3_service,
+    stored_payload_of,
 )
 from tests.support.eventually import eventually
 
@@ -54,11 +54,11 @@ async def test_stored_content_is_returned_in_every_process(store_under_test: Sto
     ref = await store_under_test.open().put(content)
     assert ref == ref_of(content)
     assert await store_under_test.open().get(ref) == content
-    assert await list_entries(store_under_test.open()) == [(ref, len(content))]
+    assert await list_refs_and_sizes(store_under_test.open()) == [(ref, len(content))]
 
 
 async def test_store_is_empty_before_its_first_use(store_under_test: StoreUnderTest) -> None:
-    assert await list_entries(store_under_test.open()) == []
+    assert await list_refs_and_sizes(store_under_test.open()) == []
     assert await store_under_test.open().delete(ABSENT_REF, renewed_before=datetime.now(UTC)) is False
 
 
@@ -77,7 +77,7 @@ async def test_content_that_was_never_stored_is_missing(store_under_test: StoreU
 async def test_same_content_is_stored_once(store_under_test: StoreUnderTest) -> None:
     refs = {await store_under_test.open().put(b"same") for _ in range(3)}
     assert refs == {ref_of(b"same")}
-    assert await list_entries(store_under_test.open()) == [(ref_of(b"same"), 4)]
+    assert await list_refs_and_sizes(store_under_test.open()) == [(ref_of(b"same"), 4)]
 
 
 @pytest.mark.parametrize("damaged_content", [b"longer than before", b"SAME LENGTH", b""])
@@ -107,19 +107,19 @@ async def test_removed_content_is_missing_and_can_be_stored_again(store_under_te
 async def test_put_and_renew_set_the_time_of_renewal_to_now(store_under_test: StoreUnderTest) -> None:
     store = store_under_test.open()
     ref = await store.put(b"content")
-    first_renewal = (await entry_of(store, ref)).renewed_at
+    first_renewal = (await stored_payload_of(store, ref)).renewed_at
     assert abs(datetime.now(UTC) - first_renewal) < timedelta(seconds=30)
     for renew in (lambda: store.put(b"content"), lambda: store.renew(ref)):
-        previous_renewal = (await entry_of(store, ref)).renewed_at
+        previous_renewal = (await stored_payload_of(store, ref)).renewed_at
 
-        async def is_renewed(
+        async def renew_and_compare(
             renew: Callable[[], Awaitable[object]] = renew, previous_time: datetime = previous_renewal
         ) -> bool:
             await renew()
-            return (await entry_of(store, ref)).renewed_at > previous_time
+            return (await stored_payload_of(store, ref)).renewed_at > previous_time
 
         # S3 reports times in whole seconds, so the time may stay the same at first.
-        await eventually(is_renewed)
+        await eventually(renew_and_compare)
     assert await store.get(ref) == b"content"
 
 
@@ -128,11 +128,11 @@ async def test_delete_removes_a_payload_only_if_it_was_renewed_before_the_limit(
 ) -> None:
     store = store_under_test.open()
     ref = await store.put(b"content")
-    renewed_at = (await entry_of(store, ref)).renewed_at
+    renewed_at = (await stored_payload_of(store, ref)).renewed_at
     assert await store.delete(ref, renewed_before=renewed_at) is False
     assert await store.get(ref) == b"content"
     assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is True
-    assert await list_entries(store) == []
+    assert await list_refs_and_sizes(store) == []
     assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is False
 
 
@@ -140,8 +140,8 @@ async def test_list_has_only_payloads(store_under_test: StoreUnderTest) -> None:
     store = store_under_test.open()
     refs = [await store.put(str(number).encode()) for number in range(40)]
     for name in ("note.txt", ABSENT_REF[:-1], f"{ABSENT_REF}.tmp"):
-        store_under_test.add_foreign_entry(name)
-    assert await list_entries(store) == sorted((ref, len(str(number))) for number, ref in enumerate(refs))
+        store_under_test.add_foreign_entries(name)
+    assert await list_refs_and_sizes(store) == sorted((ref, len(str(number))) for number, ref in enumerate(refs))
 
 
 async def test_concurrent_puts_and_gets_return_their_contents(store_under_test: StoreUnderTest) -> None:
@@ -153,7 +153,7 @@ async def test_concurrent_puts_and_gets_return_their_contents(store_under_test: 
         return await stores[(number + 1) % 4].get(ref)
 
     assert await asyncio.gather(*(put_and_get(number) for number in range(60))) == contents
-    assert await list_entries(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
+    assert await list_refs_and_sizes(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
 
 
 CACHE_KEYS = ["0" * 64, "ab" * 32, "f" * 64]
@@ -166,7 +166,7 @@ async def test_cache_entry_is_shared_by_processes_and_can_be_replaced(store_unde
     await store_under_test.open().put_cache_entry(first_key, b"new", expires_at=EXPIRY)
     await store_under_test.open().put_cache_entry(second_key, b"", expires_at=EXPIRY)
     assert [await store_under_test.open().get_cache_entry(key) for key in CACHE_KEYS] == [b"new", b"", None]
-    assert await list_entries(store_under_test.open()) == []
+    assert await list_refs_and_sizes(store_under_test.open()) == []
     assert await store_under_test.open().owners() == frozenset()
 
 
@@ -197,7 +197,7 @@ async def test_each_owner_is_recorded_once_and_is_not_a_payload(store_under_test
     for owner in ("32049b68-7872-4094-8e63-d0dd59896a83", "b", "b"):
         await store_under_test.open().claim(owner)
     assert await store_under_test.open().owners() == {"32049b68-7872-4094-8e63-d0dd59896a83", "b"}
-    assert await list_entries(store_under_test.open()) == []
+    assert await list_refs_and_sizes(store_under_test.open()) == []
 
 
 async def test_all_processes_read_the_same_permanent_store_id(store_under_test: StoreUnderTest) -> None:
@@ -205,10 +205,10 @@ async def test_all_processes_read_the_same_permanent_store_id(store_under_test: 
     await store_under_test.open().put(b"content")
     assert len(ids) == 1
     assert {await store_under_test.open().identify()} == ids
-    assert await list_entries(store_under_test.open()) == [(ref_of(b"content"), 7)]
+    assert await list_refs_and_sizes(store_under_test.open()) == [(ref_of(b"content"), 7)]
 
 
-async def test_store_that_lost_its_id_is_unavailable_to_processes_that_read_the_id(
+async def test_store_that_lost_its_id_is_unavailable_to_processes_that_have_read_it(
     store_under_test: StoreUnderTest,
 ) -> None:
     store = store_under_test.open()

@@ -32,14 +32,14 @@ async def command_line(
     Processes that still run after the test are killed.
     """
     uses_new_interpreter = request.node.get_closest_marker("fresh") is not None
-    earlier_programs = running_programs()
+    programs_before = running_programs()
     yield CommandLine(tmp_path, server.environment(), uses_new_interpreter=uses_new_interpreter)
-    await end_programs(running_programs() - earlier_programs)
+    await end_programs(running_programs() - programs_before)
 
 
 @pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator["Browser"]:
-    """A real Chromium, one for all tests of a process."""
+    """A real Chromium that all tests of a process share."""
     async with browser() as running_browser:
         yield running_browser
 

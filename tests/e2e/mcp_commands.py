@@ -23,7 +23,7 @@ def shout(text: str) -> str:
 """
 _SHOUT_PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "{{PLACEHOLDER_text}}"}}]}
 
-OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
+MCP_ARGUMENTS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
 
 
 def commands_in_mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
@@ -37,7 +37,7 @@ def commands_in_mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
 @asynccontextmanager
 async def http_mcp_server(commands: CommandLine) -> AsyncIterator[tuple[RunningProcess, str]]:
     """Start an MCP server, yield its process and address, and terminate the process if it still runs."""
-    process = await commands.start(*OPTIONS, "--http", "--port", "0")
+    process = await commands.start(*MCP_ARGUMENTS, "--http", "--port", "0")
     assert process.stderr is not None
     line = ""
     async with asyncio.timeout(TIMEOUT_S):

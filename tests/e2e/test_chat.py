@@ -22,7 +22,10 @@ ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
 """Sequence that turns on bracketed paste; it is sent when the prompt is ready."""
 StartChat = Callable[..., Awaitable[Terminal]]
-_QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
+_SELECTION_NODE = {
+    "id": "ask",
+    "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]},
+}
 
 
 def _calculation_plan(expression: str = "1") -> str:
@@ -128,7 +131,7 @@ async def test_person_talks_checks_the_status_and_continues_later(
 
 
 async def test_question_of_a_run_is_answered_in_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
-    async with ModelServer(plan_text(_QUESTION), "Done.") as model_server:
+    async with ModelServer(plan_text(_SELECTION_NODE), "Done.") as model_server:
         commands = with_model(command_line, model_server)
         chat = await start_chat(commands, "--session", "question")
         chat.type_text(f"Show it.{ENTER}")
@@ -171,7 +174,7 @@ async def test_ctrl_c_detaches_from_a_run_and_two_ctrl_c_at_the_prompt_end_the_c
 
 
 async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, start_chat: StartChat) -> None:
-    async with ModelServer(plan_text(_QUESTION)) as model_server:
+    async with ModelServer(plan_text(_SELECTION_NODE)) as model_server:
         commands = with_model(command_line, model_server)
         chat = await start_chat(commands, "--session", "cancelled-chat")
         chat.type_text(f"Show it.{ENTER}")

@@ -187,17 +187,17 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build_stage(stage: Stage) -> Path:
-    """Run the steps of a stage in a folder of the user's cache, or return the cached folder for the same inputs.
+    """Run the steps of a stage in a folder of the user's cache, or return the cached folder of the same inputs.
 
     The cache works like Docker's: a change of the Dockerfile, of a copied file or of Python creates a new folder.
     """
-    inputs = hashlib.sha256(f"{sys.version}{Path(sys.base_prefix).resolve()}".encode())
+    input_hash = hashlib.sha256(f"{sys.version}{Path(sys.base_prefix).resolve()}".encode())
     for step in stage.steps:
-        inputs.update(f"{step.instruction} {step.text}".encode())
+        input_hash.update(f"{step.instruction} {step.text}".encode())
         if step.instruction == "COPY":
             for source in step.words[:-1]:
-                inputs.update(_content(_ROOT / source))
-    cached_folder = Settings().cache_home / "dagwright" / f"image-{inputs.hexdigest()[:16]}"
+                input_hash.update(_content(_ROOT / source))
+    cached_folder = Settings().cache_home / "dagwright" / f"image-{input_hash.hexdigest()[:16]}"
     if not cached_folder.exists():
         cached_folder.parent.mkdir(parents=True, exist_ok=True)
         new_folder = Path(tempfile.mkdtemp(dir=cached_folder.parent, prefix=".image-"))

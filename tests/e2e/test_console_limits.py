@@ -1,4 +1,4 @@
-"""The limits of a run, changed on its page of the console in a real browser."""
+"""The limits of a run are changed on the page of a node in the console, in a real browser."""
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -23,12 +23,12 @@ async def test_limit_is_raised_on_the_page_of_a_node_that_waits_for_it(serve: Se
         run_id = await gateway.start(LIMITED_PLAN)
         assert (await gateway.post(f"/v1/runs/{run_id}/limits", {"max_parallel": 1})).json()["ok"]
 
-        async def is_answered() -> bool:
+        async def answer_request() -> bool:
             return (
                 await gateway.post(f"/v1/runs/{run_id}/feedback", {"request_id": "check", "answer": "yes"})
             ).is_success
 
-        await eventually(is_answered)
+        await eventually(answer_request)
         async with open_page(chromium, f"{gateway.url}/console/#/runs/{run_id}?node=next") as page:
             dialog = page.get_by_role("dialog")
             await expect(page.get_by_label("Node", exact=True)).to_contain_text("its `max_parallel` is 1")

@@ -1,4 +1,4 @@
-"""The console renders the Markdown of requests and answers, without scripts, links to scripts and foreign files."""
+"""The console renders the Markdown of requests and answers, but no scripts, links to scripts or foreign files."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect

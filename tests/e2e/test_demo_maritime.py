@@ -42,7 +42,7 @@ async def test_demo_prints_the_volumes_of_both_carriers(
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
-    # The demo loads its shipments into indices of its own, not into those of the user.
+    # The demo loads its shipments into separate indices, not into the user's indices.
     load_message = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
     assert any(line.startswith(load_message) for line in lines)
     worker_tools = [line.split()[1] for line in lines if line.startswith("  sg")]

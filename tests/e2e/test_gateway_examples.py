@@ -157,7 +157,7 @@ async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_
             422: await gateway.post(chat, chat_request("plan/failing")),
             502: await gateway.post(chat, chat_request("small")),
         }
-        # More requests than a key may send within a minute.
+        # The loop sends more requests than a key may send within a minute.
         for _ in range(40):
             responses[429] = await gateway.http.get("/v1/runs/missing")
             if responses[429].status_code != 404:

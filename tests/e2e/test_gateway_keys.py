@@ -132,7 +132,7 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
         run_id = (await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
         # The server does not yet list runs that were started at the same time, so the gateway must count them.
         concurrent_responses = await asyncio.gather(*(post(gateway, ann_key, "/v1/runs", body) for _ in range(10)))
-        further_response = await post(gateway, ann_key, "/v1/runs", body)
+        later_response = await post(gateway, ann_key, "/v1/runs", body)
         repeated_response = await post(gateway, ann_key, "/v1/runs", body, Idempotency_Key="1")
         bob_response = await post(gateway, bob_key, "/v1/runs", body)
         events = f"/v1/runs/{run_id}/events"
@@ -146,8 +146,8 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
 
         await eventually(is_stream_free)
     assert sorted(each.status_code for each in concurrent_responses) == [201, *[429] * 9]
-    assert (further_response.status_code, further_response.json()["error"]["code"]) == (429, "rate_limit_exceeded")
-    assert int(further_response.headers["retry-after"]) >= 1
+    assert (later_response.status_code, later_response.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert int(later_response.headers["retry-after"]) >= 1
     assert (repeated_response.status_code, repeated_response.json()["run_id"], bob_response.status_code) == (
         200,
         run_id,
@@ -190,9 +190,9 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
     read_node = {"id": "r", "tool": "read_file", "arguments": {"path": "a.txt"}, "cache": {"ttl": "1h"}}
     read_plan = {"plan": 1, "nodes": [read_node]}
     # A sub-plan runs in a child workflow of the same owner.
-    child = {"id": "sub", "plan": {**read_plan, "output": "{{r.result}}"}, "depends_on": ["w"]}
+    sub_plan_node = {"id": "sub", "plan": {**read_plan, "output": "{{r.result}}"}, "depends_on": ["w"]}
     write_node = {"id": "w", "tool": "write_file", "arguments": {"path": "a.txt", "content": "of ann"}}
-    plan = {"plan": 1, "nodes": [write_node, child], "output": "{{sub.result}}"}
+    plan = {"plan": 1, "nodes": [write_node, sub_plan_node], "output": "{{sub.result}}"}
 
     async def run_until_end(gateway: Gateway, key: str, plan: Any) -> Any:
         run_id = (await post(gateway, key, "/v1/runs", {"plan": plan})).json()["run_id"]

@@ -227,10 +227,10 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
         chat_task = asyncio.create_task(gateway.chat("plan/long", session_id=session))
         cancel_body = {"reason": "enough", "by": "ann"}
 
-        async def is_cancelled() -> bool:
+        async def cancel_turn() -> bool:
             return (await gateway.post(f"/v1/sessions/{session}/cancel", cancel_body)).is_success
 
-        await eventually(is_cancelled)
+        await eventually(cancel_turn)
         response = await chat_task
     error, run = response.json()["error"], response.json()["dagwright"]
     assert (response.status_code, error["code"], run["status"]) == (422, "run_cancelled", "cancelled")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, ProcessResult
-from tests.e2e.mcp_commands import OPTIONS, commands_in_mcp_folder, http_mcp_server
+from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
@@ -69,7 +69,7 @@ async def _inspect(commands: CommandLine, *arguments: str, entry: dict[str, Any]
 
 
 def _stdio_entry(commands: CommandLine) -> dict[str, Any]:
-    program = {"command": sys.executable, "args": [str(ROOT / "starter.py"), *OPTIONS]}
+    program = {"command": sys.executable, "args": [str(ROOT / "starter.py"), *MCP_ARGUMENTS]}
     return {"type": "stdio", **program, "env": commands.environment, "cwd": str(commands.folder)}
 
 

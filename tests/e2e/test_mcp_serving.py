@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from dagwright.testing import ModelServer
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, wait_for_exit, with_model
 from tests.e2e.conftest import plan_of
-from tests.e2e.mcp_commands import OPTIONS, commands_in_mcp_folder, http_mcp_server
+from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text
 from tests.support.mcp_clients import MODES, Person, Tools
 from tests.support.programs import forked_programs
@@ -34,7 +34,7 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
 
 @asynccontextmanager
 async def _stdio_tools(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
-    command, arguments = str(forked_programs() / "python"), [str(ROOT / "starter.py"), *OPTIONS]
+    command, arguments = str(forked_programs() / "python"), [str(ROOT / "starter.py"), *MCP_ARGUMENTS]
     program = StdioServerParameters(command=command, args=arguments, env=commands.environment, cwd=commands.folder)
     elicit = person.elicit if person is not None else None
     async with McpClient(stdio_client(program), mode=mode, elicitation_callback=elicit) as client:
@@ -117,7 +117,7 @@ async def test_stdout_has_only_protocol_messages_until_the_server_ends(commands:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "starter.py"),
-        *OPTIONS,
+        *MCP_ARGUMENTS,
         cwd=commands.folder,
         env=commands.environment,
         stdin=PIPE,
@@ -156,7 +156,7 @@ async def test_stdout_has_only_protocol_messages_until_the_server_ends(commands:
     assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
     assert b"printed while imported" in errors
     assert b"printed while called" in errors
-    # No process of the server's process group is left, which includes the processes that the server started.
+    # The processes that the server started are in its process group, and none of them is left.
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
@@ -200,7 +200,7 @@ async def test_server_starts_while_another_process_has_a_worker(
 
 async def test_invalid_plan_files_and_options_are_reported(commands: CommandLine) -> None:
     (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: unknown}]", encoding="utf-8")
-    bad_plan_result = await commands(*OPTIONS)
+    bad_plan_result = await commands(*MCP_ARGUMENTS)
     bad_option_result = await commands("mcp", "--port", "1")
     # The invalid plan is reported, and the other plans are served until standard input ends.
     assert (bad_plan_result.code, bad_plan_result.stdout) == (0, "")

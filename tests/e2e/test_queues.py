@@ -140,7 +140,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         assert (node_result.code, node_result.stdout.splitlines()[0]) == (0, "stamp: waiting")
         assert node_result.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
         listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "no-worker")
-        # Lists show the progress that the run wrote last; a run writes progress at most twice a minute.
+        # A run writes its progress for lists at most twice a minute, so the list may show the progress of the start.
         assert (listed_run["status"], listed_run["nodes_done"] in (0, 2), listed_run["nodes_total"]) == (
             "running",
             True,

@@ -62,9 +62,9 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
         code, screen = await with_model(command_line, model_server).run_on_terminal(*ask_arguments)
     assert code == 0
     frames, _, end_of_screen = screen.partition("completed")
-    # The earlier frames depend on timing.
+    # The frames before the last frame depend on timing.
     assert "How many?" in frames
-    # The last frame shows no round; after this frame, each round is listed once.
+    # The last frame shows no round. After this frame, each round is listed once.
     assert [end_of_screen.count(text) for text in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [
         1,
         1,

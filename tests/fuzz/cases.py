@@ -40,7 +40,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Case:
-    """One run.
+    """One run, with the messages to it.
 
     Args:
         form: how the run is started. `client`: as the command line does; `raw`: with the plan as written;

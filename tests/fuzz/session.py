@@ -132,7 +132,7 @@ def cases_of(batch_seed: int) -> list[Case]:
 
 @asynccontextmanager
 async def open_session(client: Client, folder: Path) -> AsyncIterator[Session]:
-    """Serve the tools of the fuzzer during the block."""
+    """Serve the tools of the fuzzer during the block, and yield a session."""
     async with AsyncExitStack() as stack:
         cached_runs, uncached_runs = [
             await stack.enter_async_context(

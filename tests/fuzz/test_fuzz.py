@@ -1,7 +1,7 @@
 """A minute of random runs: for any plan and any messages, each run ends in a valid state.
 
-The cases come from seeds, so they are the same in every session; the number of cases depends on the speed of the
-machine. `python -m tests.fuzz` runs more cases.
+The cases come from seeds, so a session starts with the same cases on every machine. A faster machine runs more cases,
+up to the last seed. `python -m tests.fuzz` runs further cases.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _SECONDS = 60.0
 _FIRST_SEED = 1
 _LAST_SEED = 14
-"""Last seed for a fast machine, so that no session has cases that are not in this list of seeds."""
+"""Last seed of a session, even if there is time for more cases."""
 
 
 async def test_random_runs_end_in_a_valid_state(client: Client, tmp_path: Path) -> None:

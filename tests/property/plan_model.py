@@ -85,16 +85,17 @@ class PlanModel:
 
         return {step.id: status_of(step.id) for step in self.steps}
 
-    def _compute_status(self, step: Step, needs: dict[str, FinalStatus]) -> FinalStatus:
+    def _compute_status(self, step: Step, dependency_statuses: dict[str, FinalStatus]) -> FinalStatus:
         by_id = {each.id: each for each in self.steps}
-        done_needs = [name for name, status in needs.items() if status in ("completed", "skipped")]
+        done_needs = [name for name, status in dependency_statuses.items() if status in ("completed", "skipped")]
         skipping_needs = [
             name
-            for name, status in needs.items()
+            for name, status in dependency_statuses.items()
             if status == "skipped" or (status == "failed" and by_id[name].on_error == "skip")
         ]
-        blocking_needs = [name for name in needs if name not in done_needs and name not in skipping_needs]
-        required_count = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
+        blocking_needs = [name for name in dependency_statuses if name not in done_needs and name not in skipping_needs]
+        count = len(dependency_statuses)
+        required_count = {"all": count, "any": min(1, count), "all_done": 0}.get(str(step.join), step.join)
         assert isinstance(required_count, int)
         may_run = len(done_needs) >= required_count and not (step.join == "all" and skipping_needs)
         if not may_run:

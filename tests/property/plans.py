@@ -79,11 +79,11 @@ class Driver:
         """Run the plan to its end; before each end of a task, call `before_each_end` with the number of ended tasks."""
         self.scheduler.start(0.0)
         ended_count = 0
-        self.start_all()
+        self.start_tasks()
         while self.running_tasks:
             before_each_end(ended_count)
             self.end_task()
-            self.start_all()
+            self.start_tasks()
             ended_count += 1
         assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
 
@@ -96,7 +96,7 @@ class Driver:
         assert self.scheduler.in_flight == old_scheduler.in_flight
         assert self.scheduler.is_finished == old_scheduler.is_finished
 
-    def start_all(self) -> None:
+    def start_tasks(self) -> None:
         while (task := self.scheduler.next_task(0.0)) is not None:
             assert not self.scheduler.is_stopped
             self.assert_may_start(task)

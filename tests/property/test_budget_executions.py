@@ -10,13 +10,13 @@ from dagwright.features.budgets.budget import Budget, BudgetReport
 from tests.support.plan_building import budget_of, compiled_plan, plan_of, restored_scheduler, started_scheduler
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
-SUB = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}
+SUB_PLAN = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}
 PLAN = compiled_plan(
     plan_of(
         *({"id": name, "tool": "call_model", "arguments": {"config": {"max_tokens": 50}}} for name in "abc"),
         {"id": "items", "tool": "call_model", "for_each": [1, 2], "arguments": {"config": {"max_tokens": 20}}},
         {"id": "after", "tool": "call_model", "depends_on": ["a", "items"], "join": "all_done"},
-        {"id": "sub", "plan": SUB},
+        {"id": "sub", "plan": SUB_PLAN},
     ),
     tools={MODEL.name: MODEL},
 )

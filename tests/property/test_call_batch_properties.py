@@ -62,18 +62,18 @@ class Run:
 
     def run(self) -> None:
         self.scheduler.start(0.0)
-        running: list[list[ReadyCall]] = []
+        running_activities: list[list[ReadyCall]] = []
         restarted_calls: list[ReadyCall] = []
         while True:
             ready_calls, restarted_calls = restarted_calls, []
             while (call := next_call(self.scheduler, 0.0)) is not None:
                 ready_calls.append(call)
             batch_calls = [call for call in ready_calls if self._may_start_batch(call.task)]
-            running += [[call] for call in ready_calls if not self._may_start_batch(call.task)]
-            running += [batch_calls] if batch_calls else []
-            if not running:
+            running_activities += [[call] for call in ready_calls if not self._may_start_batch(call.task)]
+            running_activities += [batch_calls] if batch_calls else []
+            if not running_activities:
                 break
-            calls = running.pop(self._draw(len(running) - 1) if self._draw is not None else 0)
+            calls = running_activities.pop(self._draw(len(running_activities) - 1) if self._draw is not None else 0)
             if self._may_start_batch(calls[0].task):
                 restarted_calls = self._run_batch(calls)
             else:
@@ -116,9 +116,9 @@ class Run:
             pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(call_ends, returned_failures).to_json()))
         )
         self._returned_ids |= returned_failures.keys()
-        running = apply_call_batch(self.scheduler, result, calls=[task.id for task in tasks], at=1.0)
+        running_ids = apply_call_batch(self.scheduler, result, calls=[task.id for task in tasks], at=1.0)
         assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in call_ends), "a result was lost"
-        return [call for call in calls if call.task.id in running]
+        return [call for call in calls if call.task.id in running_ids]
 
     def _complete_call(self, call: BatchedCall) -> CallEnd:
         self.completed_ids.append(call.task_id)
@@ -140,16 +140,16 @@ class Run:
 def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step, ...], data: st.DataObject) -> None:
     failing_ids = frozenset().union(*(step.fails for step in plan_steps))
     plan = compiled_plan(plan_of(*(step.to_json() for step in plan_steps)), tools=_TOOLS)
-    unbatched = Run(plan, failing_ids, None)
-    unbatched.run()
-    batched = Run(plan, failing_ids, lambda limit: data.draw(st.integers(0, limit)))
-    batched.run()
-    assert batched.document() == unbatched.document()
-    assert sorted(batched.completed_ids) == sorted(unbatched.completed_ids), "each call completes once"
+    unbatched_run = Run(plan, failing_ids, None)
+    unbatched_run.run()
+    batched_run = Run(plan, failing_ids, lambda limit: data.draw(st.integers(0, limit)))
+    batched_run.run()
+    assert batched_run.document() == unbatched_run.document()
+    assert sorted(batched_run.completed_ids) == sorted(unbatched_run.completed_ids), "each call completes once"
     model = PlanModel(plan_steps)
-    nodes = batched.document()["nodes"]
+    nodes = batched_run.document()["nodes"]
     assert {name: nodes[name]["status"] for name in model.final_statuses} == model.final_statuses
-    order = {task_id: position for position, task_id in enumerate(batched.completed_ids)}
+    order = {task_id: position for position, task_id in enumerate(batched_run.completed_ids)}
     for step in plan_steps:
         for task_id in step.task_ids:
             needed_ids = [name for name in step.dependencies if step.join == "all" and name in order]

@@ -36,7 +36,7 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
     Calls request a start as workers do. The state is encoded as JSON before each request.
 
     Args:
-        pause: start and length of a pause of the workers; all steps that became due in the pause happen at its end.
+        pause: start and length of a pause of the workers. Everything that is due in the pause happens at its end.
     """
 
     def after_pause(at: float) -> float:

@@ -33,18 +33,18 @@ def test_stopped_run_ends_cancelled_or_failed_if_it_continues_as_new(
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
     driver.scheduler.start(0.0)
-    driver.start_all()
+    driver.start_tasks()
     for _ in range(stop_after):
         if driver.running_tasks:
             driver.end_task()
-            driver.start_all()
+            driver.start_tasks()
     driver.continue_as_new()
     driver.stop(kind, is_cancelled=lambda: False)
     driver.continue_as_new()
     was_stopped = driver.scheduler.is_stopped
     while driver.running_tasks:
         driver.end_task()
-        driver.start_all()
+        driver.start_tasks()
     assert was_stopped
     assert driver.scheduler.is_finished
     assert driver.scheduler.status() == ("cancelled" if kind == "cancel" else "failed")

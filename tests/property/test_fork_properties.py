@@ -56,11 +56,11 @@ def test_fork_ends_like_a_new_run_and_repeats_no_effect(
 ) -> None:
     original = driver_of(plan, data)
     original.scheduler.start(0.0)
-    original.start_all()
+    original.start_tasks()
     for _ in range(stop_after):
         if original.running_tasks:
             original.end_task()
-            original.start_all()
+            original.start_tasks()
     if not is_open:
         original.scheduler.cancel(1.0)
         while original.running_tasks:
@@ -112,7 +112,7 @@ def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
     """
     scopes: dict[str, Any] = {}
     while True:
-        driver.start_all()
+        driver.start_tasks()
         scopes |= {task.id: task.scope for task in driver.running_tasks}
         if not driver.running_tasks:
             assert driver.scheduler.is_finished

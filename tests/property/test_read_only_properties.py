@@ -71,7 +71,7 @@ PLAIN_VALUES = st.booleans() | st.integers(0, 100) | st.sampled_from(["Maersk", 
 
 
 def conditions(values: st.SearchStrategy[Any], extra_conditions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return conditions.
+    """Return search conditions, also nested in `bool` conditions.
 
     Args:
         values: values that fields are compared with.
@@ -109,7 +109,7 @@ OMITTING_OR_REPEATING_GROUPINGS: list[dict[str, Any]] = [
 
 
 def groupings(filters: st.SearchStrategy[Any], extra_metrics: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return aggregations.
+    """Return nested aggregations.
 
     Args:
         filters: conditions of the groups.

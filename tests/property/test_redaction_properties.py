@@ -82,8 +82,8 @@ def test_no_encoding_of_a_secret_remains_in_a_text(secret: str, before: str, aft
 @given(secret=SECRETS, user=st.text(ASCII, max_size=5))
 def test_password_is_redacted_in_a_basic_authorization_header(secret: str, user: str) -> None:
     request = httpx.Request("GET", "http://x.example/", headers={})
-    [authorized] = httpx.BasicAuth(user, secret).auth_flow(request)
-    header = authorized.headers["Authorization"]
+    [authorized_request] = httpx.BasicAuth(user, secret).auth_flow(request)
+    header = authorized_request.headers["Authorization"]
     redacted_text = Redaction([secret]).redact_value({"Authorization": header})["Authorization"]
     parts = redacted_text.removeprefix("Basic ").split("***")
     # The parts are the user, and characters of the base64 text that also encode bits next to the secret.

@@ -81,8 +81,8 @@ def test_single_reference_resolves_to_the_typed_value(
     text = "{{" + f"{node_id}.result{format_path(path)}" + "}}"
     template = parse_template(text, {node_id})
     assert template == (ResultOf(node_id, "result", path),)
-    resolved = resolve_template(template, scope=scope_of({node_id: value}))
-    assert (type(resolved), resolved) == (type(expected), expected)
+    resolved_value = resolve_template(template, scope=scope_of({node_id: value}))
+    assert (type(resolved_value), resolved_value) == (type(expected), expected)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -98,8 +98,8 @@ def test_references_inside_text_resolve_like_in_a_simple_evaluator(
         expected += prefix + as_text(inner)
         results[f"node {number}"] = value
     template = parse_template(text + "." + escape(last_text), results)
-    resolved = resolve_template(template, scope=scope_of(results))
-    assert resolved == expected + "." + last_text
+    resolved_value = resolve_template(template, scope=scope_of(results))
+    assert resolved_value == expected + "." + last_text
 
 
 @settings(max_examples=examples(120), deadline=None)
@@ -190,6 +190,6 @@ def test_template_is_unchanged_after_a_round_trip_through_json(template: list[Te
 def test_resolved_binding_changes_only_its_path(value: dict[str, Any], result: Any, data: st.DataObject) -> None:
     value_before = json.dumps(value)
     key = data.draw(st.sampled_from(sorted(value)))
-    resolved = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": result}))
-    assert resolved == {**value, key: result}
+    resolved_value = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": result}))
+    assert resolved_value == {**value, key: result}
     assert json.dumps(value) == value_before

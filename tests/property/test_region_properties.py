@@ -75,11 +75,11 @@ def pure_tools(failing_ids: frozenset[str]) -> ToolRegistry:
 @st.composite
 def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
     tool_names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
-    is_simple = st.sampled_from([True, True, False])
+    simple_choices = st.sampled_from([True, True, False])
     changed_steps = []
     for step in draw(steps(limit=12)):
         changed_step = replace(step, tool=draw(tool_names))
-        if draw(is_simple):
+        if draw(simple_choices):
             changed_step = replace(changed_step, items=None, join="all", max_parallel=None)
             changed_step = replace(changed_step, fails=frozenset({step.id} if step.fails else ()))
         changed_steps.append(changed_step)
@@ -219,17 +219,21 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: t
     assert sorted(vertex_of) == [number for number, node in enumerate(plan.nodes) if node.kind == "external"]
     edges: list[set[int]] = [set() for _ in plan.nodes]
     for number, node in enumerate(plan.nodes):
-        for needed in node.dependencies:
-            if vertex_of.get(number, number) != vertex_of.get(needed, needed):
-                edges[vertex_of.get(number, number)].add(vertex_of.get(needed, needed))
+        for dependency in node.dependencies:
+            if vertex_of.get(number, number) != vertex_of.get(dependency, dependency):
+                edges[vertex_of.get(number, number)].add(vertex_of.get(dependency, dependency))
     assert cycles_of([sorted(edge) for edge in edges]) == []
     for region in regions:
         members = plan.nodes[region].members
         assert len(members) > 1
-        assert edges[region] == {vertex_of.get(needed, needed) for needed in plan.nodes[region].dependencies}
+        assert edges[region] == {
+            vertex_of.get(dependency, dependency) for dependency in plan.nodes[region].dependencies
+        }
         position_of = {member: position for position, member in enumerate(members)}
         for member in members:
-            assert all(position_of.get(needed, -1) < position_of[member] for needed in plan.nodes[member].dependencies)
+            assert all(
+                position_of.get(dependency, -1) < position_of[member] for dependency in plan.nodes[member].dependencies
+            )
 
 
 @settings(max_examples=examples(60), deadline=None)

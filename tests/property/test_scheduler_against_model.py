@@ -32,7 +32,7 @@ def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
     def maybe_continue_as_new(count: int) -> None:
         if count in ended_counts:
             driver.continue_as_new()
-            driver.start_all()
+            driver.start_tasks()
 
     driver.run(before_each_end=maybe_continue_as_new)
     driver.assert_same_as_model()
@@ -54,14 +54,14 @@ def test_stop_at_any_moment_ends_every_node(
     scheduler = driver.scheduler
 
     scheduler.start(0.0)
-    driver.start_all()
+    driver.start_tasks()
     for count in itertools.count():
         if count == stop_after and kind != "fail_fast":
             driver.stop(kind, is_cancelled=lambda: data.draw(st.booleans()))
         if not driver.running_tasks:
             break
         driver.end_task()
-        driver.start_all()
+        driver.start_tasks()
     assert (scheduler.in_flight, scheduler.is_finished) == (0, True)
     statuses = driver.node_statuses()
     assert set(statuses.values()) <= FINAL_STATUSES
@@ -116,7 +116,7 @@ def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], d
     scheduler.start(0.0)
     while True:
         started_count = len(driver.started_ids)
-        driver.start_all()
+        driver.start_tasks()
         started_tasks = driver.started_ids[started_count:]
         assert started_tasks == sorted(started_tasks, key=rank.__getitem__)
         if not driver.running_tasks:

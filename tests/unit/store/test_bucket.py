@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from dagwright.store import PayloadStore, StoreUnavailable, open_store, ref_of
-from tests.conformance.stores import BUCKET, list_entries, s3_service
+from tests.conformance.stores import BUCKET, list_refs_and_sizes, s3_service
 
 REF = ref_of(b"content")
 
@@ -45,7 +45,7 @@ async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, requ
     store_without_prefix = open_store("s3://without-prefix")
     await store_without_prefix.put(b"content")
     await store_without_prefix.claim("me")
-    assert (await list_entries(store_without_prefix), await store_without_prefix.owners()) == (
+    assert (await list_refs_and_sizes(store_without_prefix), await store_without_prefix.owners()) == (
         [(REF, 7)],
         frozenset({"me"}),
     )
@@ -54,7 +54,7 @@ async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, requ
 async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.store.bucket._PAGE_KEYS", 10)
     refs = await asyncio.gather(*(store.put(str(number).encode()) for number in range(25)))
-    assert [ref for ref, _ in await list_entries(store)] == sorted(refs)
+    assert [ref for ref, _ in await list_refs_and_sizes(store)] == sorted(refs)
 
 
 @pytest.mark.usefixtures("service")
