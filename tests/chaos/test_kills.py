@@ -12,7 +12,7 @@ from tests.support.chaos import (
     WorkerProcess,
     effect_node,
     random_graph,
-    restart,
+    restart_server,
     result_within,
     start_run,
 )
@@ -143,7 +143,7 @@ async def test_run_completes_after_a_kill_of_the_server_during_a_step(
     points.hold("server-b")
     handle = await start_run(await own_server.start(), _plan_of_steps("server"), workflow_id="server-killed")
     await points.wait_for_point("server-b")
-    await restart(own_server)
+    await restart_server(own_server)
     points.release("server-b")
     document = await result_within(handle, 240)
     steps = [f"server-{step}" for step in ("a", "b", "beside", "c")]
@@ -163,7 +163,7 @@ async def test_graph_has_correct_values_after_kills_of_worker_and_server(
         await points.wait_for_point(name)
         await worker.kill()
         if number % 2:
-            await restart(own_server)
+            await restart_server(own_server)
         points.release(name)
         await worker.start()
     document = await result_within(handle, 240)

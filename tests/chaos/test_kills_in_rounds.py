@@ -22,7 +22,7 @@ from tests.support.chaos import (
     TOOLS,
     FaultPoints,
     model_environment,
-    restart,
+    restart_server,
     result_within,
     start_workflow,
     worker_process,
@@ -144,10 +144,10 @@ async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_p
         handle = await _start(own_server, folder, workflow_id="server-killed-in-rounds")
         await points.wait_for_point("b")
         await eventually(lambda: calls_of(folder)["a"] == 1)
-        await restart(own_server)
+        await restart_server(own_server)
         points.release("b")
         await eventually(lambda: len(model.calls) == 3)
-        await restart(own_server)
+        await restart_server(own_server)
         release_event.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")

@@ -10,7 +10,7 @@ import pytest
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
 from tests.e2e.conftest import calculation, pause
-from tests.support.chaos import QUICK_WORKER, model_environment, restart, worker_process
+from tests.support.chaos import QUICK_WORKER, model_environment, restart_server, worker_process
 from tests.support.eventually import eventually
 from tests.support.gateway_process import CompletionClient, EventClient, gateway_process, wait_until_all
 from tests.support.server import LiveServer
@@ -73,7 +73,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         await worker.kill()
         await worker.start_and_wait_until_ready()
         await eventually(lambda: count_answer_calls(model) >= call_count_before_kill + RUN_COUNT, timeout_s=90)
-        await restart(own_server)
+        await restart_server(own_server)
         release_event.set()
         await streams
     assert [client.answer for client in answer_clients] == [ANSWER] * RUN_COUNT

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from tests.support.chaos import FaultPoints, WorkerProcess, effect_node, killed_at, restart, result_within, start_run
+from tests.support.chaos import (
+    FaultPoints,
+    WorkerProcess,
+    effect_node,
+    killed_at,
+    restart_server,
+    result_within,
+    start_run,
+)
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.people import wait_for_requests
 from tests.support.runs import Handle, check_history
@@ -38,10 +46,10 @@ async def test_answer_after_kills_of_worker_and_server_completes_the_run(
     handle = await start_run(await own_server.start(), plan, workflow_id="killed-while-asked")
     await wait_for_requests(await own_server.start(), handle.id, "check")
     await worker.kill()
-    await restart(own_server)
+    await restart_server(own_server)
     await wait_for_requests(await own_server.start(), handle.id, "check")
     await _send_approval(own_server, handle.id, "check")
-    await restart(own_server)
+    await restart_server(own_server)
     await worker.start()
 
     document = await result_within(handle, 240)
@@ -59,7 +67,7 @@ async def test_approved_effect_happens_once_after_kills_of_worker_and_server(
     await wait_for_requests(await own_server.start(), handle.id, "effect")
     await _send_approval(own_server, handle.id, "effect")
     async with killed_at("effect", points, worker):
-        await restart(own_server)
+        await restart_server(own_server)
 
     document = await result_within(handle, 240)
     assert document["nodes"]["effect"]["status"] == "completed"
@@ -75,7 +83,7 @@ async def test_request_of_a_tool_survives_kills_before_and_after_its_answer(
     handle = await start_run(await own_server.start(), plan, workflow_id="killed-while-a-tool-asks")
     await wait_for_requests(await own_server.start(), handle.id, "effect")
     await worker.kill()
-    await restart(own_server)
+    await restart_server(own_server)
     message = {"request_id": "effect", "answer": {"text": "Fred"}, "by": "ann"}
     await (await own_server.start()).get_workflow_handle(handle.id).signal(wire.SIGNAL_FEEDBACK, message)
     await worker.start()

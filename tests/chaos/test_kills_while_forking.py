@@ -15,7 +15,7 @@ from tests.support.chaos import (
     WorkerProcess,
     effect_node,
     environment_of,
-    restart,
+    restart_server,
     result_within,
     start_run,
 )
@@ -132,7 +132,7 @@ async def test_two_commands_after_kills_before_the_start_make_one_fork(
     await points.wait_for_point(FORK_READ)
     await _kill(held_fork)
     await worker.kill()
-    await restart(own_server)
+    await restart_server(own_server)
     assert await _forks_of(own_server, "cut-before-the-start") == []
 
     points.release(FORK_READ)
@@ -154,7 +154,7 @@ async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
     processes = [await fork.start() for _ in range(2)]
     await eventually(lambda: all((folder / f"{FORK_READ}-{process.pid}").exists() for process in processes))
     await worker.kill()
-    await restart(own_server)
+    await restart_server(own_server)
     points.release("cut")
     points.release(FORK_READ)
     outputs = [await output_of(process) for process in processes]
@@ -174,7 +174,7 @@ async def test_command_after_kills_finds_the_fork_that_was_started(
     held_fork = await fork.start()
     await points.wait_for_point(FORK_STARTED)
     await _kill(held_fork)
-    await restart(own_server)
+    await restart_server(own_server)
     points.release(FORK_STARTED)
     points.release("cut")
     output = await fork.run()
@@ -192,7 +192,7 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
     first_output = await fork.run()
     await points.wait_for_point("cut")
     await worker.kill()
-    await restart(own_server)
+    await restart_server(own_server)
     points.release("cut")
     second_output = await fork.run()
     assert second_output["fork_run_id"] == first_output["fork_run_id"]
@@ -211,7 +211,7 @@ async def test_run_and_its_fork_complete_after_kills_before_their_answers(
     fork_id = (await fork.run())["fork_run_id"]
     await wait_for_requests(client, fork_id, "check")
     await worker.kill()
-    await restart(own_server)
+    await restart_server(own_server)
     assert (await fork.run())["fork_run_id"] == fork_id
     client = await own_server.start()
     runs = [client.get_workflow_handle(run_id) for run_id in (handle.id, fork_id)]

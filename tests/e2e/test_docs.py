@@ -38,7 +38,7 @@ from tests.support.docs import (
     normalize,
     state_of,
 )
-from tests.support.programs import forked_programs
+from tests.support.programs import command_folder
 from tests.support.server import LiveServer, live_server
 
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in documentation_pages()}
@@ -78,7 +78,7 @@ async def clone(tmp_path: Path, docs_server: LiveServer) -> AsyncIterator[Clone]
     """A clone with a running server, so that no command has to start and stop one."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    clone = Clone(folder, address=docs_server.address, program_folder=forked_programs())
+    clone = Clone(folder, address=docs_server.address, program_folder=command_folder())
     async with live_server(state_of(folder)) as clone_server:
         yield clone
         clone.close()
@@ -309,7 +309,7 @@ def test_every_link_within_the_repository_has_a_target(name: str) -> None:
 def test_recording_in_the_readme_matches_a_real_run(tmp_path: Path) -> None:
     target = tmp_path / "run.svg"
     command = ["python", "scripts/record_demo.py", str(target)]
-    subprocess.run(command, cwd=ROOT, env=environment(tmp_path, forked_programs()), check=True)
+    subprocess.run(command, cwd=ROOT, env=environment(tmp_path, command_folder()), check=True)
     assert _lines_of(target) == _lines_of(ROOT / "docs/run.svg")
 
 

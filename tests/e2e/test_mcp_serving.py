@@ -20,8 +20,8 @@ from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, read_line_with, wait
 from tests.e2e.conftest import plan_of
 from tests.e2e.mcp_commands import MCP_ARGUMENTS, commands_in_mcp_folder, http_mcp_server
 from tests.support.goals import call, plan_text
-from tests.support.mcp_clients import MODES, Person, Tools
-from tests.support.programs import forked_programs
+from tests.support.mcp_clients import MODES, Person, ToolCaller
+from tests.support.programs import command_folder
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -33,19 +33,19 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
 
 
 @asynccontextmanager
-async def _stdio_tools(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
-    command, arguments = str(forked_programs() / "python"), [str(ROOT / "starter.py"), *MCP_ARGUMENTS]
+async def _stdio_tools(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[ToolCaller]:
+    command, arguments = str(command_folder() / "python"), [str(ROOT / "starter.py"), *MCP_ARGUMENTS]
     program = StdioServerParameters(command=command, args=arguments, env=commands.environment, cwd=commands.folder)
     elicit = person.elicit if person is not None else None
     async with McpClient(stdio_client(program), mode=mode, elicitation_callback=elicit) as client:
-        yield Tools(client)
+        yield ToolCaller(client)
 
 
 @asynccontextmanager
-async def _http_tools(address: str, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
+async def _http_tools(address: str, mode: str, person: Person | None = None) -> AsyncIterator[ToolCaller]:
     elicit = person.elicit if person is not None else None
     async with McpClient(address, mode=mode, elicitation_callback=elicit) as client:
-        yield Tools(client)
+        yield ToolCaller(client)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -172,7 +172,7 @@ async def test_server_starts_while_another_process_has_a_worker(
     variables = {
         key: value for key, value in commands.environment.items() if key in {*documented_names, "PATH", "HOME"}
     }
-    command = str(forked_programs() / "dagwright")
+    command = str(command_folder() / "dagwright")
     program = StdioServerParameters(command=command, args=["mcp", *options], env=variables, cwd=client_folder)
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
@@ -180,7 +180,7 @@ async def test_server_starts_while_another_process_has_a_worker(
             process = await with_model(commands, model).start("serve", "--port", "0", "--json")
             await read_line_with(process, '"status"')
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
-                answer = await Tools(client)("ask", request="What is 1 + 2?")
+                answer = await ToolCaller(client)("ask", request="What is 1 + 2?")
             process.terminate()
             await wait_for_exit(process)
         errors.seek(0)

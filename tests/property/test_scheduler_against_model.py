@@ -1,6 +1,6 @@
-"""Every node statuses for any order of completions, limits, stops and unexpected events.
+"""For any order of completions, limits, stops and unexpected events, every node ends.
 
-Without a stop, it statuses as in the brute-force model.
+Without a stop, each node ends with the status of the brute-force model.
 """
 
 import itertools
@@ -22,15 +22,15 @@ FINAL_STATUSES = {"completed", "failed", "skipped", "blocked", "cancelled"}
     plan=steps(),
     data=st.data(),
     max_in_flight=st.sampled_from([1, 2, 500]),
-    ended_counts=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
+    continue_as_new_counts=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
 )
 def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
-    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, ended_counts: frozenset[int]
+    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, continue_as_new_counts: frozenset[int]
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
 
     def maybe_continue_as_new(count: int) -> None:
-        if count in ended_counts:
+        if count in continue_as_new_counts:
             driver.continue_as_new()
             driver.start_tasks()
 
@@ -82,20 +82,25 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
 
     def send_unexpected_events(count: int) -> None:
         running_ids = {task.id for task in driver.running_tasks}
-        tasks = [task for step in plan for task in {step.id, *step.task_ids} if scheduler.record_of(task) is not None]
-        for task in tasks:
-            record = scheduler.record_of(task)
+        task_ids = [
+            task_id
+            for step in plan
+            for task_id in {step.id, *step.task_ids}
+            if scheduler.record_of(task_id) is not None
+        ]
+        for task_id in task_ids:
+            record = scheduler.record_of(task_id)
             assert record is not None
-            if task in running_ids or record.status is NodeStatus.RUNNING:
+            if task_id in running_ids or record.status is NodeStatus.RUNNING:
                 continue
             old_state = (record.status, record.result, record.error, record.attempts, scheduler.in_flight)
             match data.draw(st.sampled_from(["complete", "fail", "cancelled"])):
                 case "complete":
-                    scheduler.complete(task, "stray", at=9.0)
+                    scheduler.complete(task_id, "stray", at=9.0)
                 case "fail":
-                    scheduler.fail(task, NodeError("stray", "stray"), at=9.0)
+                    scheduler.fail(task_id, NodeError("stray", "stray"), at=9.0)
                 case _:
-                    scheduler.task_cancelled(task, at=9.0)
+                    scheduler.task_cancelled(task_id, at=9.0)
             assert (record.status, record.result, record.error, record.attempts, scheduler.in_flight) == old_state
 
     driver.run(before_each_end=send_unexpected_events)
@@ -117,8 +122,8 @@ def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], d
     while True:
         started_count = len(driver.started_ids)
         driver.start_tasks()
-        started_tasks = driver.started_ids[started_count:]
-        assert started_tasks == sorted(started_tasks, key=rank.__getitem__)
+        new_ids = driver.started_ids[started_count:]
+        assert new_ids == sorted(new_ids, key=rank.__getitem__)
         if not driver.running_tasks:
             break
         driver.end_task()

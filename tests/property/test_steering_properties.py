@@ -1,4 +1,4 @@
-"""Commands between the events of a run, in any order: the state of the run stays consistent, and the run ends."""
+"""A run that receives any commands between its events stays consistent and ends."""
 
 import math
 from typing import Any
@@ -59,7 +59,7 @@ def _draw_command(data: st.DataObject, scheduler: RunScheduler) -> RunCommand:
         ),
     )
     if data.draw(st.integers(0, 19)) == 0:
-        # A rare command, because the run ends after a cancellation.
+        # Cancellations are rare, because they end the run.
         return Cancel()
     return data.draw(st.sampled_from(commands))
 
@@ -85,10 +85,10 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancel_deadlines.keys() <= set(tasks_in_flight(scheduler))
-    for each, record in scheduler.state.visible_nodes():
+    for compiled_node, record in scheduler.state.visible_nodes():
         is_ready_or_running = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
-        if is_ready_or_running and each.join[0] == "all":
-            statuses = [scheduler.records[needed].status for needed in each.dependencies]
+        if is_ready_or_running and compiled_node.join[0] == "all":
+            statuses = [scheduler.records[number].status for number in compiled_node.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in statuses)
     tasks = [
         (task_id, scheduler.record_of(task_id))
@@ -114,18 +114,18 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
 def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any], data: st.DataObject) -> None:
     plan = compiled_form(check(document))
     scheduler = started_scheduler(plan, max_in_flight=data.draw(st.sampled_from([1, 2, 500])))
-    remaining_commands, at = 8, 0.0
+    remaining_command_count, at = 8, 0.0
     while not scheduler.is_finished:
         at += 1.0
         scheduler.advance(at)
-        if remaining_commands and data.draw(st.booleans()):
-            remaining_commands -= 1
+        if remaining_command_count and data.draw(st.booleans()):
+            remaining_command_count -= 1
             command, old_state = _draw_command(data, scheduler), state_to_json(scheduler)
             if apply_command(command, scheduler, at=at) is not None:
                 assert state_to_json(scheduler) == old_state
             _assert_consistent(scheduler, plan)
             continue
-        if not remaining_commands:
+        if not remaining_command_count:
             apply_command(Resume(), scheduler, at=at)
         scheduler.features.deadline.expire(at)
         while scheduler.next_task(at) is not None:

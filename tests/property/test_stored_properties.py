@@ -64,7 +64,7 @@ def _get_or_error(value: Any, path: Path) -> Any:
 
 
 def _hydrate(result: Any, value: Any) -> Any:
-    """Return a result with its references replaced by parts of `value`, as a worker does, or the error arguments."""
+    """Replace the references in a result by parts of `value`, as a worker does; on an error, return its arguments."""
     try:
         replacements = [
             (path, value_at_paths(value, part.paths, "a.result"))
@@ -85,7 +85,7 @@ def _assert_same(actual: Any, expected: Any, value: Any) -> None:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
-def test_path_into_a_stored_value_has_the_value_of_the_inline_value(data: st.DataObject) -> None:
+def test_path_gives_the_same_result_in_a_stored_value_as_in_the_inline_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     projections: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
@@ -98,12 +98,12 @@ def test_path_into_a_stored_value_has_the_value_of_the_inline_value(data: st.Dat
         expected, actual = _get_or_error(value, path), _get_or_error(stored, path)
         _assert_same(actual, expected, value)
         if isinstance(actual, tuple):
-            assert actual == expected, "a missing part is reported as for the complete value"
+            assert actual == expected, "a missing part gives the same error as in the complete value"
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
-def test_path_into_a_stored_part_has_the_value_of_the_inline_part(data: st.DataObject) -> None:
+def test_path_gives_the_same_result_in_a_stored_part_as_in_the_inline_part(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     first_path = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
     projections: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
@@ -130,18 +130,18 @@ def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
 
 # Values with parts in the store.
 
-_STORED = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
+_VALUES_BY_REF = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
 _PATHS_BY_REF: dict[str, list[Path]] = {
     "sha256-a": [("id",), ("text",)],
     "sha256-b": [(1,), (-1, 0), "$[*]"],
     "sha256-c": [()],
 }
-_SECRETS = {"KEY": "hush", "OTHER": "psst"}
+_SECRET_VALUES = {"KEY": "hush", "OTHER": "psst"}
 
 
 @st.composite
 def _stored_values(draw: st.DrawFn) -> StoredValue:
-    ref = draw(st.sampled_from(sorted(_STORED)))
+    ref = draw(st.sampled_from(sorted(_VALUES_BY_REF)))
     path = draw(st.sampled_from([(), *_PATHS_BY_REF[ref]]))
     return StoredValue(ref, name="n.result", paths=() if path == () else (path,))
 
@@ -151,16 +151,16 @@ _INLINE_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
     max_leaves=6,
 )
-_SECRET = st.sampled_from([Secret(name) for name in _SECRETS])
+_SECRETS = st.sampled_from([Secret(name) for name in _SECRET_VALUES])
 
 
 def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     containers = st.lists(inner, min_size=1, max_size=3) | st.dictionaries(_NAMES, inner, min_size=1, max_size=3)
-    part = st.sampled_from(["", "Bearer "]) | _SECRET | _stored_values() | containers
+    part = st.sampled_from(["", "Bearer "]) | _SECRETS | _stored_values() | containers
     return (
         containers
         | st.builds(WorkerText, st.lists(part, min_size=2, max_size=4))
-        | st.builds(lambda secret: WorkerText([secret]), _SECRET)
+        | st.builds(lambda secret: WorkerText([secret]), _SECRETS)
     )
 
 
@@ -176,9 +176,9 @@ def _fill_in(value: Any) -> Any:
     if isinstance(value, list):
         return [_fill_in(part) for part in value]
     if isinstance(value, StoredValue):
-        return value_at_paths(_STORED[value.ref], value.paths, value.name)
+        return value_at_paths(_VALUES_BY_REF[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
-        return _SECRETS[value.name]
+        return _SECRET_VALUES[value.name]
     return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, WorkerText) else value
 
 
@@ -190,15 +190,15 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
     bindings = json.loads(json.dumps(bindings_of(arguments)))
     received_arguments = pydantic_core.from_json(encoded)
     assert has_bindings == bool(bindings) == (not is_inline_value(arguments))
-    for secret in _SECRETS.values():
+    for secret in _SECRET_VALUES.values():
         assert secret.encode() not in encoded
-    assert secret_names(bindings) <= _SECRETS.keys()
-    assert set(stored_refs(bindings)) <= _STORED.keys()
+    assert secret_names(bindings) <= _SECRET_VALUES.keys()
+    assert set(stored_refs(bindings)) <= _VALUES_BY_REF.keys()
     hydrate(
         received_arguments,
         bindings,
-        secrets=_SECRETS,
-        load=lambda ref, paths, name: value_at_paths(_STORED[ref], paths, name),
+        secrets=_SECRET_VALUES,
+        load=lambda ref, paths, name: value_at_paths(_VALUES_BY_REF[ref], paths, name),
     )
     assert received_arguments == _fill_in(arguments)
 
@@ -207,7 +207,7 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
 @given(value=_ARGUMENTS | _stored_values())
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})
-def test_value_is_unchanged_after_a_round_trip_between_runs(value: Any) -> None:
+def test_value_is_unchanged_after_encoding_and_decoding(value: Any) -> None:
     message = json.loads(json.dumps(value_to_json(value)))
     assert value_from_json(message["value"], message.get("stored")) == value
     assert ("stored" in message) == (not is_inline_value(value))

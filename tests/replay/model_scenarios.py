@@ -53,7 +53,7 @@ async def _goal(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
-    """A plan whose first node starts while the model writes; the stream breaks off, and the plan is repaired."""
+    """The first node starts while the model writes the plan. Then the stream breaks off, and the plan is repaired."""
     handle = await runs.start_compiled_plan(goal_plan(runs, "Look it up.", "hold", "plus"))
     await eventually(lambda: "looked up" in bench.entered)
 
@@ -68,10 +68,10 @@ async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _budget(runs: Runs, bench: Bench) -> Handle:
-    """Three agents, two of them in a child run, share a budget, which a person raises twice."""
-    inner = CompiledPlan((_agent_node("deep"), _agent_node("deeper")))
-    outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _agent_node("near")))
-    handle = await runs.start_compiled_plan(outer, budget={"calls": 1})
+    """Three agents share a budget that a person raises twice. Two of the agents are in a child run."""
+    child_plan = CompiledPlan((_agent_node("deep"), _agent_node("deeper")))
+    plan = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=child_plan, timeout_s=0.0), _agent_node("near")))
+    handle = await runs.start_compiled_plan(plan, budget={"calls": 1})
     await wait_for_requests(runs.client, handle.id, "budget")
     await answer(handle, "budget", {"data": {"calls": 1}})
     await wait_for_requests(runs.client, handle.id, "budget#2")
@@ -100,31 +100,33 @@ _PLAN_WITH_FAILING_NODE = plan_text(
     {**call("b", "plus", left=2, right=1), "depends_on": ["a"]},
     call("c", "give_up"),
 )
-_LOOK = call("look", "hold", name="looked up")
-_SUM = call("sum", "plus", left=1, right=2)
-_PLAN_WITH_MISSING_NODE = plan_text(_LOOK, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
+_LOOK_NODE = call("look", "hold", name="looked up")
+_SUM_NODE = call("sum", "plus", left=1, right=2)
+_PLAN_WITH_MISSING_NODE = plan_text(_LOOK_NODE, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
 _CHUNK_CHARACTERS = 8
 """Characters of one chunk of a stream."""
-_CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _CHUNK_CHARACTERS)
+_CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK_NODE]})) + 20) // _CHUNK_CHARACTERS)
 """Number of the chunks that contain the first node and a few more characters."""
 
 _ROUND_FIELDS: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompare them."}
 _PLANNER_FIELDS: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND_FIELDS}
-_PICK = sub_goal(1, "pick", name="Maersk")
+_PICK_SUB_GOAL = sub_goal(1, "pick", name="Maersk")
 _STEPS_OF_ROUNDS = (
     step("Compare Maersk and others.", metadata={"purpose": "intention"}, times=ANY_NUMBER),
     step(
-        continue_with(_PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
+        continue_with(_PICK_SUB_GOAL, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
         last="This is round 1",
         **_PLANNER_FIELDS,
     ),
     step(
-        continue_with(sub_goal(3, "clarify", question="Which?", more=1), _PICK),
+        continue_with(sub_goal(3, "clarify", question="Which?", more=1), _PICK_SUB_GOAL),
         last="This is round 2",
         **_PLANNER_FIELDS,
     ),
     step(
-        continue_with(sub_goal(3, "clarify", question="Which?"), _PICK), metadata={"purpose": "repair"}, **_ROUND_FIELDS
+        continue_with(sub_goal(3, "clarify", question="Which?"), _PICK_SUB_GOAL),
+        metadata={"purpose": "repair"},
+        **_ROUND_FIELDS,
     ),
     step(continue_with(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER_FIELDS),
     step("Which one?", metadata={"purpose": "answer"}, **_ROUND_FIELDS),
@@ -132,9 +134,11 @@ _STEPS_OF_ROUNDS = (
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    # The second attempt of a plan after a broken stream, and the repair; their calls would match the next steps too.
+    # The second attempt of a plan whose stream broke off. Its calls would match later steps, too.
     step(
-        slow(text(plan_text(_LOOK, _SUM, call("last", "fly"))), chunk_characters=_CHUNK_CHARACTERS, each_s=0.02),
+        slow(
+            text(plan_text(_LOOK_NODE, _SUM_NODE, call("last", "fly"))), chunk_characters=_CHUNK_CHARACTERS, each_s=0.02
+        ),
         last="Your last answer ended",
         times=ANY_NUMBER,
     ),
@@ -151,7 +155,7 @@ MODEL_STEPS = (
     ),
     step(
         slow(
-            text(plan_text(_SUM, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
+            text(plan_text(_SUM_NODE, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
             chunk_characters=_CHUNK_CHARACTERS,
             each_s=0.02,
         ),
@@ -196,7 +200,7 @@ MODEL_STEPS = (
 
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:
-    """A question in rounds: a worker tool fails once, a response is repaired once, and all rounds are used."""
+    """A question answered in rounds. A worker tool fails once, a response is repaired once, and all rounds are used."""
     handle = await runs.start_compiled_plan(question_plan(runs, "Compare them.", max_rounds=3, synthesis="model"))
     await document_of(handle)
     return handle

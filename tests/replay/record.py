@@ -1,7 +1,8 @@
 """Record the histories that `test_saved_histories` replays: `python -m tests.replay.record [NAME]…`.
 
-Record a history for a new scenario, or for a changed order of commands once no run of the previous version can exist.
-Without names, all histories are recorded again. The bad histories are derived from good histories.
+Record the history of each new scenario. If the order of commands has changed, record the histories again only when no
+run of the previous version can exist. Without names, all histories are recorded again. The bad histories are derived
+from good histories.
 """
 
 import asyncio
@@ -84,7 +85,7 @@ def _save(path: Path, value: Json) -> None:
 
 
 def _anonymize(value: Any) -> Any:
-    """Remove process identities, and stack traces with paths; a replay does not read these values."""
+    """Remove process identities, checksums and stack traces, which a replay does not read."""
     if isinstance(value, dict):
         portable_fields = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
         return {name: _anonymize(part) for name, part in portable_fields.items()}
@@ -93,7 +94,7 @@ def _anonymize(value: Any) -> Any:
     return [_anonymize(part) for part in value] if isinstance(value, list) else value
 
 
-# Histories that must not replay.
+# Bad histories.
 
 
 def make_bad_histories() -> None:
@@ -111,15 +112,15 @@ def _scheduled_activities(events: list[Json]) -> list[Json]:
     return [event[attributes] for event in events if attributes in event]
 
 
-def _rename_step(events: list[Json]) -> None:
+def _rename_activity(events: list[Json]) -> None:
     _scheduled_activities(events)[1]["activityId"] = "other"
 
 
-def _change_tool(events: list[Json]) -> None:
+def _change_activity_type(events: list[Json]) -> None:
     _scheduled_activities(events)[1]["activityType"]["name"] = "echo"
 
 
-def _swap_steps(events: list[Json]) -> None:
+def _swap_activities(events: list[Json]) -> None:
     first, second = _scheduled_activities(events)[1:3]
     first["activityId"], second["activityId"] = second["activityId"], first["activityId"]
 
@@ -173,9 +174,9 @@ def _remove_early_nodes(events: list[Json]) -> None:
 
 
 _CHANGES: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
-    "step_renamed": ("chain", _rename_step),
-    "tool_changed": ("chain", _change_tool),
-    "steps_swapped": ("diamond", _swap_steps),
+    "step_renamed": ("chain", _rename_activity),
+    "tool_changed": ("chain", _change_activity_type),
+    "steps_swapped": ("diamond", _swap_activities),
     "step_added": ("chain", _change_plan(_add_root_node)),
     "step_dropped": ("chain", _change_plan(_drop_last_node)),
     "order_changed": ("fan_out", _change_plan(_reverse_priorities)),

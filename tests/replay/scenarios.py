@@ -23,15 +23,15 @@ from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
 
-_FAST = {"max_attempts": 3, "first_delay": "10ms"}
+_FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 
 
-def _sum_node(node: str, left: Any, right: Any = 1, *, tool: str = "plus") -> dict[str, Any]:
-    return {"id": node, "tool": tool, "arguments": {"left": left, "right": right}}
+def _sum_node(node_id: str, left: Any, right: Any = 1, *, tool: str = "plus") -> dict[str, Any]:
+    return {"id": node_id, "tool": tool, "arguments": {"left": left, "right": right}}
 
 
-def _pure_node(node: str, left: Any, right: Any = 1) -> dict[str, Any]:
-    return _sum_node(node, left, right, tool="add")
+def _pure_node(node_id: str, left: Any, right: Any = 1) -> dict[str, Any]:
+    return _sum_node(node_id, left, right, tool="add")
 
 
 CHAIN = {
@@ -54,7 +54,7 @@ _FAN_OUT = {
         {"id": "join", "tool": "total", "arguments": {"values": [f"{{{{n{n}.result}}}}" for n in range(30)]}},
     ]
 }
-_MIXED = {
+_PLAN_WITH_MIXED_STATUSES = {
     "nodes": [
         {"id": "ok", "tool": "echo", "arguments": {"n": 3}},
         {"id": "bad", "tool": "fail"},
@@ -64,10 +64,10 @@ _MIXED = {
         {"id": "skipped", "tool": "echo", "depends_on": ["no"]},
         {"id": "any", "tool": "echo", "depends_on": ["ok", "bad"], "join": "any"},
         {"id": "done", "tool": "echo", "arguments": {"why": "{{bad.error.code}}"}, "join": "all_done"},
-        {"id": "flaky", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST},
+        {"id": "flaky", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST_RETRY},
     ]
 }
-_ITEMS = {
+_PLAN_WITH_ITEMS = {
     "nodes": [
         {"id": "list", "tool": "echo", "arguments": {"items": ["x", "y", "z"]}},
         {
@@ -90,7 +90,7 @@ _SUB_PLANS = {
         {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}},
     ]
 }
-_LONG = {
+_LONG_PLAN = {
     "nodes": [
         {"id": "n0", "tool": "echo", "arguments": {"n": 0}},
         *(
@@ -122,8 +122,8 @@ _MAP = {
         {"id": "after", "tool": "echo", "arguments": {"first": "{{m.result[0]}}"}},
     ]
 }
-_FAILED = {"nodes": [_sum_node("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
-_AFTER_FAILED = {"id": "c", "tool": "echo", "arguments": {"got": "{{b.result}}"}}
+_FAILING_PLAN = {"nodes": [_sum_node("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
+_NODE_AFTER_FAILED = {"id": "c", "tool": "echo", "arguments": {"got": "{{b.result}}"}}
 
 
 _REGION = {
@@ -143,8 +143,8 @@ _REGION = {
 }
 
 
-def _short_node(node: str, value: Any, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "short", "arguments": {"name": node, "value": value}, **fields}
+def _short_node(node_id: str, value: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "short", "arguments": {"name": node_id, "value": value}, **fields}
 
 
 _CALL_BATCH = {
@@ -164,14 +164,14 @@ _CALL_BATCH = {
 
 
 async def _call_batch(runs: Runs, bench: Bench) -> Handle:
-    """Short calls in a batch; the first attempt of one call fails, and another call is slow."""
+    """Short calls in a batch. The first attempt of one call fails, and another call is slow."""
     handle = await runs.start(_CALL_BATCH)
 
-    async def slow_call_is_separate() -> bool:
+    async def slow_call_has_an_activity() -> bool:
         events = (await handle.fetch_history()).events
         return any(event.activity_task_scheduled_event_attributes.activity_id == "slow" for event in events)
 
-    await eventually(slow_call_is_separate)
+    await eventually(slow_call_has_an_activity)
     bench.open("a slow call")
     await document_of(handle)
     return handle
@@ -218,7 +218,7 @@ def _plan_scenario(plan: dict[str, Any]) -> Scenario:
 
 
 def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
-    """Send a plan as large plans are sent: in pages, and with offloaded regions."""
+    """Return a scenario that sends a plan like a large plan: in pages, and with offloaded regions."""
 
     async def run(runs: Runs, bench: Bench) -> Handle:
         limits: dict[str, Any] = {"MAX_INLINE_PLAN_NODES": 2, "MAX_INLINE_PLAN_BYTES": 100, "MAX_PLAN_PAGE_NODES": 3}
@@ -230,7 +230,7 @@ def _paged_plan_scenario(plan: dict[str, Any]) -> Scenario:
     return run
 
 
-async def _start_raw(runs: Runs, bench: Bench) -> Handle:
+async def _raw_input(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start_raw({"plan": CHAIN})
     await document_of(handle)
     return handle
@@ -242,9 +242,9 @@ async def _rejected_plan(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-def _held_plan(name: str, **plan: Any) -> dict[str, Any]:
+def _plan_with_held_node(name: str, **fields: Any) -> dict[str, Any]:
     return {
-        **plan,
+        **fields,
         "nodes": [
             _sum_node("done", 1),
             {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "1s"},
@@ -254,7 +254,7 @@ def _held_plan(name: str, **plan: Any) -> dict[str, Any]:
 
 
 async def _cancelled_run(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start(_held_plan("signal"))
+    handle = await runs.start(_plan_with_held_node("signal"))
     await eventually(lambda: "signal" in bench.entered)
     await handle.signal("cancel", {"reason": "enough", "by": "ann"})
     await document_of(handle)
@@ -262,7 +262,7 @@ async def _cancelled_run(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start(_held_plan("temporal"))
+    handle = await runs.start(_plan_with_held_node("temporal"))
     await eventually(lambda: "temporal" in bench.entered)
     await handle.cancel()
     await document_of(handle)
@@ -270,7 +270,7 @@ async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": _held_plan("below")}]})
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": _plan_with_held_node("below")}]})
     await eventually(lambda: "below" in bench.entered)
     await handle.signal("cancel")
     await document_of(handle)
@@ -358,8 +358,8 @@ async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-def _make_node(node: str, name: str = "") -> dict[str, Any]:
-    return {"id": node, "tool": "make", "arguments": {"name": f"replay {node} {name}"}}
+def _make_node(node_id: str, name: str = "") -> dict[str, Any]:
+    return {"id": node_id, "tool": "make", "arguments": {"name": f"replay {node_id} {name}"}}
 
 
 async def _lookup(runs: Runs, bench: Bench) -> Handle:
@@ -377,7 +377,7 @@ async def _lookup(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _session(runs: Runs, bench: Bench) -> Handle:
-    """A session that continues as new. The last run in the session has an invalid input, and never reports its end."""
+    """A session that continues as new. The last run of the session has invalid input, and never reports its end."""
     handle = await runs.start_raw(
         {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
     )
@@ -398,11 +398,11 @@ async def _session(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
-    """Nodes call the workflow of another worker: alone, for each item, and with two failed attempts."""
+    """Nodes call a workflow of a shop worker: once, for each item, and with attempts that fail."""
     nodes = [
         {"id": "lamp", "tool": "ship", "arguments": {"item": "lamp"}},
         {"id": "each", "tool": "ship", "for_each": ["desk", "chair"], "arguments": {"item": "{{item}}"}},
-        {"id": "lost", "tool": "try_ship", "arguments": {"item": "lamp", "fails": True}, "retry": _FAST},
+        {"id": "lost", "tool": "try_ship", "arguments": {"item": "lamp", "fails": True}, "retry": _FAST_RETRY},
         {"id": "done", "tool": "echo", "arguments": {"as": "{{lamp.result.shipped}}"}, "depends_on": ["each"]},
     ]
     async with shop_worker(runs.client) as tools:
@@ -429,21 +429,23 @@ SCENARIOS: dict[str, Scenario] = {
     "chain": _plan_scenario(CHAIN),
     "diamond": _plan_scenario(_DIAMOND),
     "fan_out": _plan_scenario(_FAN_OUT),
-    "mixed": _plan_scenario(_MIXED),
-    "items": _plan_scenario(_ITEMS),
+    "mixed": _plan_scenario(_PLAN_WITH_MIXED_STATUSES),
+    "items": _plan_scenario(_PLAN_WITH_ITEMS),
     "sub_plans": _plan_scenario(_SUB_PLANS),
     "region": _plan_scenario(_REGION),
     "call_batch": _call_batch,
     "slices": _plan_scenario(_REGION_BATCHES),
     "map": _plan_scenario(_MAP),
-    "long": _plan_scenario(_LONG),
+    "long": _plan_scenario(_LONG_PLAN),
     "large_results": _plan_scenario(_LARGE_RESULTS),
-    "pages": _paged_plan_scenario(_MIXED),
+    "pages": _paged_plan_scenario(_PLAN_WITH_MIXED_STATUSES),
     "inside": _paged_plan_scenario(_OFFLOADED_REGION),
-    "failed": _plan_scenario(_FAILED),
-    "fail_fast": _plan_scenario({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
-    "deadline": _plan_scenario(_held_plan("deadline", deadline="500ms")),
-    "raw": _start_raw,
+    "failed": _plan_scenario(_FAILING_PLAN),
+    "fail_fast": _plan_scenario(
+        {**_FAILING_PLAN, "on_failure": "fail_fast", "nodes": [*_FAILING_PLAN["nodes"], _NODE_AFTER_FAILED]}
+    ),
+    "deadline": _plan_scenario(_plan_with_held_node("deadline", deadline="500ms")),
+    "raw": _raw_input,
     "refused": _rejected_plan,
     "cancelled": _cancelled_run,
     "cancelled_through_temporal": _cancelled_through_temporal,
@@ -460,4 +462,4 @@ SCENARIOS: dict[str, Scenario] = {
 """Name of the history -> the scenario that produces it."""
 
 CONTINUE_AS_NEW_AFTER_EVENTS = {"long": 30, "session": 30}
-"""Scenario -> number of events after which the server suggests continue-as-new; the default for other scenarios."""
+"""Scenario -> number of events after which the server suggests continue-as-new, if it is not the default number."""

@@ -11,7 +11,7 @@ from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 from tests.replay.test_saved_histories import load_history
 
-_GOOD = Path(__file__).parent / "histories" / "good"
+_GOOD_HISTORIES = Path(__file__).parent / "histories" / "good"
 
 
 async def _failure_of(history: WorkflowHistory) -> str:
@@ -29,6 +29,6 @@ async def _failure_of(history: WorkflowHistory) -> str:
 async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_the_earlier_version(
     name: str, removed_type: str
 ) -> None:
-    failure = await _failure_of(load_history(_GOOD / f"{name}.json"))
+    failure = await _failure_of(load_history(_GOOD_HISTORIES / f"{name}.json"))
     assert f"unknown workflow type '{removed_type}'" in failure
     assert "this run started on a version that had this type: deploy that version" in failure

@@ -17,19 +17,19 @@ from tests.support.order_shop import OrderWorkflow
 from tests.support.server import live_server
 from tests.workflow.test_temporal_plugin import PRICE_PLAN, open_shop
 
-_CALLERS = HISTORIES / "callers"
-_LARGE = {"nodes": [{"id": "all", "tool": "catalogue", "arguments": {"size": 12_000}}], "output": "{{all.result}}"}
-_PLANS = {"priced": PRICE_PLAN, "large": _LARGE, "refused": {"nodes": [{"id": "a", "tool": "nobody"}]}}
+_CALLER_HISTORIES = HISTORIES / "callers"
+_LARGE_PLAN = {"nodes": [{"id": "all", "tool": "catalogue", "arguments": {"size": 12_000}}], "output": "{{all.result}}"}
+_PLANS = {"priced": PRICE_PLAN, "large": _LARGE_PLAN, "refused": {"nodes": [{"id": "a", "tool": "nobody"}]}}
 
 
-@pytest.mark.parametrize("path", sorted(_CALLERS.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(_CALLER_HISTORIES.glob("*.json")), ids=lambda path: path.stem)
 async def test_workflow_that_runs_a_plan_replays(path: Path, tmp_path: Path) -> None:
     plugin = DagwrightPlugin(settings=Settings(state_dir=tmp_path))
     await Replayer(workflows=[OrderWorkflow], plugins=[plugin]).replay_workflow(load_history(path))
 
 
 def test_every_plan_has_a_history() -> None:
-    assert {path.stem for path in _CALLERS.glob("*.json")} == {*_PLANS}
+    assert {path.stem for path in _CALLER_HISTORIES.glob("*.json")} == {*_PLANS}
 
 
 async def record() -> None:
@@ -41,7 +41,7 @@ async def record() -> None:
                 for name, plan in _PLANS.items():
                     order = await shop.start_order(plan, {})
                     print(json.dumps(await order.result())[:200])  # noqa: T201 - a command
-                    save_history(_CALLERS / f"{name}.json", await order.fetch_history())
+                    save_history(_CALLER_HISTORIES / f"{name}.json", await order.fetch_history())
 
 
 if __name__ == "__main__":

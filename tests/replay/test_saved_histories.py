@@ -1,4 +1,4 @@
-"""Replay of saved histories without a server: good histories give the same document, bad histories fail."""
+"""Replay of saved histories without a server: good histories give the same document, bad histories do not."""
 
 import json
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from tests.support.runs import assert_replays, end_of, replay, replayed_document
 
 _GOOD_PATHS = sorted((HISTORIES / "good").glob("*.json"))
 _RUN_PATHS = [path for path in _GOOD_PATHS if path.stem not in ("session", "session-1", "limit")]
-"""Histories of runs, without the histories of a session and of a limit, which the reader does not support."""
+"""Histories of runs. `HistoryReplay` does not support the histories of a session and of a call limit."""
 _BAD_PATHS = sorted((HISTORIES / "bad").glob("*.json"))
 
 
@@ -59,7 +59,7 @@ async def test_reader_has_every_node_status_before_the_last_event(path: Path) ->
 
 
 async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
-    """Return the node states of the reader, and the expected states, in the form that the history has at its end."""
+    """Return the node states of the scheduler, and the expected states from the end of the history."""
     recorded_documents = [document for event in history.events if (document := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded_documents:
         states = {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}
@@ -70,7 +70,7 @@ async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) 
         return without_times(state_to_json(scheduler)), without_times(state_from_text(next_input["snapshot"]["state"]))
     result = await replayed_document(history)
     if result.get("nodes_ref", {}).get("ref") == "history":
-        # The items of a map count as nodes, so the states of the records are not enough.
+        # This document has no nodes, only the number of nodes and items by status.
         reader_document = replace_nodes_by_counts(result_document(scheduler, RunFacts("run", "1")))
         return reader_document["nodes_ref"]["counts"], result["nodes_ref"]["counts"]
     expected_states = {name: (node["status"], node["result"], node["error"]) for name, node in result["nodes"].items()}
@@ -152,24 +152,24 @@ def test_budget_history_has_reservations_of_grandchild_runs_and_two_raised_limit
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 
 
-_CHANGED_COMMANDS = (
+_HISTORIES_WITH_CHANGED_COMMANDS = (
     *("step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed"),
     *("timer_dropped", "early_nodes_forgotten"),
 )
 
 
-@pytest.mark.parametrize("name", _CHANGED_COMMANDS)
+@pytest.mark.parametrize("name", _HISTORIES_WITH_CHANGED_COMMANDS)
 async def test_history_with_changed_commands_does_not_replay(name: str) -> None:
     failure, _ = await replay(load_history(HISTORIES / "bad" / f"{name}.json"))
     assert isinstance(failure, NondeterminismError)
 
 
-async def test_changed_result_replays_but_differs_from_the_replayed_result() -> None:
+async def test_history_with_a_changed_result_replays_to_another_result() -> None:
     history = load_history(HISTORIES / "bad" / "result_changed.json")
-    failure, ends = await replay(history)
+    failure, results = await replay(history)
     assert failure is None
-    assert ends != [result_of(history)]
+    assert results != [result_of(history)]
 
 
 def test_every_bad_history_is_tested() -> None:
-    assert {path.stem for path in _BAD_PATHS} == {*_CHANGED_COMMANDS, "result_changed"}
+    assert {path.stem for path in _BAD_PATHS} == {*_HISTORIES_WITH_CHANGED_COMMANDS, "result_changed"}

@@ -16,7 +16,7 @@ from dagwright.activities.call_headers import ToolInterceptor
 
 
 class ActivityCaller(ActivityInboundInterceptor):
-    """Last interceptor: call the activity."""
+    """The last interceptor, which calls the activity."""
 
     def __init__(self) -> None:
         pass

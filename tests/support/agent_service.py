@@ -11,8 +11,8 @@ from tests.support.travel import serve_handler
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """One response of the service; with status 0 the service closes the connection instead."""
+class ServiceResponse:
+    """A response of the service. For status 0, the service closes the connection without a response."""
 
     status: int = 200
     body: Any = None
@@ -36,36 +36,36 @@ class ReceivedRequest:
 
 
 class AgentService:
-    """A service that sends `replies` in order and repeats the last reply; `requests` are the received requests."""
+    """A service that sends `responses` in order and repeats the last response."""
 
-    def __init__(self, *replies: Reply) -> None:
-        self.replies = list(replies)
+    def __init__(self, *responses: ServiceResponse) -> None:
+        self.responses = list(responses)
         self.requests: list[ReceivedRequest] = []
         self.url = ""
 
-    def respond(self, request: ReceivedRequest) -> Reply:
+    def respond(self, request: ReceivedRequest) -> ServiceResponse:
         self.requests.append(request)
-        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        return self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
 
 
 @contextmanager
-def agent_service(*replies: Reply) -> Iterator[AgentService]:
-    service = AgentService(*replies)
+def agent_service(*responses: ServiceResponse) -> Iterator[AgentService]:
+    service = AgentService(*responses)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            reply = service.respond(
+            response = service.respond(
                 ReceivedRequest({name.lower(): value for name, value in self.headers.items()}, body)
             )
-            if reply.status == 0:
+            if response.status == 0:
                 self.close_connection = True
                 return
-            self.send_response(reply.status)
-            for name, value in {**reply.headers, "Content-Length": str(len(reply.content))}.items():
+            self.send_response(response.status)
+            for name, value in {**response.headers, "Content-Length": str(len(response.content))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(reply.content)
+            self.wfile.write(response.content)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

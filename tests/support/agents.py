@@ -53,22 +53,22 @@ async def agent_runs(
 
 
 def helper_plan(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
-    """Return the plan of the agent `helper`, which may call the named tools of the bench and has no context."""
-    declared: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
-    return agent_plan(AgentSpec("helper", tools=declared, **fields), prompt=prompt, results={})
+    """Return the plan of the agent `helper`, which may call `tools` of the bench and has no context."""
+    declarations: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
+    return agent_plan(AgentSpec("helper", tools=declarations, **fields), prompt=prompt, results={})
 
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:
     """Return the bare document of a run, after checking that its history alone yields the same document."""
     document = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
-    rebuilt = replace(view, closing_document=None, error=None).document()
-    assert bare_document(rebuilt) == bare_document(document)
+    rebuilt_document = replace(view, closing_document=None, error=None).document()
+    assert bare_document(rebuilt_document) == bare_document(document)
     return bare_document(document)
 
 
 def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
-    """Return the role of each message of a model call, with the names of the tool calls or the content."""
+    """Return (role, content) for each message of a call, and (role, tool names) for each message with tool calls."""
     return [
         (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])
         if message.get("tool_calls")

@@ -21,7 +21,11 @@ def token_streams_of(client: Client) -> TokenStreams:
 
 
 def held_answer(content: str, gate: asyncio.Event, *, after: int | str) -> Any:
-    """Return an answer whose stream pauses until `gate` opens; `after` is a number of chunks or a part of the text."""
+    """Return an answer whose stream pauses until `gate` is set.
+
+    Args:
+        after: number of chunks before the pause, or the last part of the text before the pause.
+    """
     chunk_count = after if isinstance(after, int) else -(-(content.index(after) + len(after)) // CHUNK_CHARACTERS)
     return slow(text(content), chunk_characters=CHUNK_CHARACTERS, held_after_chunks=chunk_count, release_event=gate)
 

@@ -1,4 +1,4 @@
-"""A real Chromium for tests of the console: pages of a given size, and checks for errors.
+"""A real Chromium for tests of the console: pages of any size, and checks for errors.
 
 Playwright is imported only when a test opens a browser, because every test process imports this module.
 """

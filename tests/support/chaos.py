@@ -30,13 +30,13 @@ from tests.support.server import LiveServer
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
 WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
-"""The program of a worker whose code differs from the worker that started the runs."""
+"""The program of a worker whose code differs from that of `worker.py`."""
 QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
 """The program of a worker whose model calls are retried soon after its death."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
 """The program of a worker whose payload store stops at fault points."""
 LIMITED_WORKER = ROOT / "tests" / "support" / "limited_worker.py"
-"""The program of a worker with short leases of limits."""
+"""The program of a worker with short leases of call limits."""
 DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
 """The program of a worker that dies in the middle of a workflow task when a test requires it."""
 
@@ -48,17 +48,17 @@ _STARTED_LOG_TEXT = '"worker started"'
 
 
 RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
-"""Attempts of a node whose worker dies, with short delays."""
+"""Retry policy of nodes whose worker dies, with short delays."""
 
 
-def effect_node(name: str, *after: str, heartbeat: str = "1s") -> dict[str, Any]:
-    """Return a node that has an effect, is held after it, and is retried if its worker dies.
+def effect_node(name: str, *dependencies: str, heartbeat: str = "1s") -> dict[str, Any]:
+    """Return a node that has an effect, then waits at a fault point, and is retried if its worker dies.
 
     Args:
         heartbeat: heartbeat timeout. On a busy machine, 1 s may be too short for the calls of a running worker.
     """
     call = {"id": name, "tool": "effect_then_hold", "arguments": {"name": name}}
-    return {**call, "depends_on": [*after], "retry": RETRY, "heartbeat": heartbeat}
+    return {**call, "depends_on": [*dependencies], "retry": RETRY, "heartbeat": heartbeat}
 
 
 def environment_of(address: str, folder: Path) -> dict[str, str]:
@@ -79,7 +79,7 @@ def model_environment(server: ModelServer) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """`worker.py` as a process, restarted after each kill; `folder` is shared with its tools."""
+    """A process of a worker, which a test can kill and start again. `folder` is shared with its tools."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class WorkerProcess:
         """Current memory of the worker, in 10^6 bytes."""
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
-        resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(resident) * 1024 / 1e6
+        resident_kb = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(resident_kb) * 1024 / 1e6
 
     async def start(self) -> None:
         """Start the worker; runs continue as soon as it polls."""
@@ -207,7 +207,7 @@ async def start_workflow(
 ) -> Handle:
     """Start a workflow with the workflow task timeout of the command line.
 
-    The server's default is 10 s: a run would wait that long after a kill of its worker in a workflow task.
+    With the default of the server, a run would wait 10 s after its worker was killed in a workflow task.
     """
     return await client.start_workflow(
         workflow_type,
@@ -226,7 +226,7 @@ async def start_run(
     foreign_tools: Mapping[str, ToolDeclaration] | None = None,
     **options: Any,
 ) -> Handle:
-    """Start a plan.
+    """Start a run of a plan.
 
     Args:
         foreign_tools: tools of workers that do not use Dagwright.
@@ -237,7 +237,7 @@ async def start_run(
 
 
 async def start_large_run(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
-    """Start a plan of any size, as the command `run` does: a large plan goes into the payload store."""
+    """Start a run of a plan as the command `run` does: a large plan goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
     transfer = await split_for_transfer(compiled, toolset.store)
@@ -250,13 +250,13 @@ async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
         return await document_of(handle)
 
 
-async def restart(server: LiveServer) -> None:
+async def restart_server(server: LiveServer) -> None:
     await server.kill()
     await server.start()
 
 
 def random_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a random plan in which values depend on earlier values, and the expected value of every node."""
+    """Return a random plan whose nodes use values of other nodes, and the expected value of every node."""
     generator = random.Random(seed)
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}

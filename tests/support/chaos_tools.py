@@ -1,7 +1,8 @@
 """Tools of the chaos tests, loaded by a separate worker process that is killed while they run.
 
-Each tool is a named fault point: it creates `<folder>/reached-<point>` and waits as long as `<folder>/hold-<point>`
-exists. Effects are rows in SQLite, made once per idempotency key and counted per attempt.
+Most tools have a fault point, named by their argument: they create `<folder>/reached-<point>` and wait as long as
+`<folder>/hold-<point>` exists. An effect is a row in SQLite, one for each idempotency key. Each attempt to make an
+effect is recorded, too.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from dagwright.tools import AskPerson, context, tool, worker_tool
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that the test and its tools share."""
 LIVING_OBJECTS = "living-objects.json"
-"""File in that folder: the number of the worker's objects of each type."""
+"""File in this folder with the number of Python objects of each type in the worker."""
 
 _POLL_S = 0.02
 
@@ -87,7 +88,7 @@ def calls_of(folder: Path) -> Counter[str]:
     return Counter(calls_file.read_text(encoding="utf-8").split()) if calls_file.exists() else Counter()
 
 
-def _record(name: str, *, has_key: bool) -> None:
+def _record_effect(name: str, *, has_key: bool) -> None:
     key = context().idempotency_key if has_key else f"{context().workflow_id}/{context().attempt}"
     with closing(_connect(_folder())) as database, database:
         database.execute("INSERT INTO attempts VALUES (?, ?)", (key, name))
@@ -103,7 +104,7 @@ async def compute(name: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of `record_span`: its group, process and times; no `end` if the worker died."""
+    """A call of `record_span`. It has no `end` if the worker died."""
 
     group: str
     pid: int
@@ -169,7 +170,7 @@ def long_text(name: str) -> str:
 @tool(effects="idempotent")
 async def effect_then_hold(name: str) -> str:
     """Make an effect and then wait at the fault point: a kill there causes a second attempt."""
-    _record(name, has_key=True)
+    _record_effect(name, has_key=True)
     await _wait_at_fault_point(name)
     return name
 
@@ -180,7 +181,7 @@ def short_effect(name: str, before: Any = None) -> str:
 
     The tool has no fault point, because a call that waits there would leave its batch.
     """
-    _record(name, has_key=True)
+    _record_effect(name, has_key=True)
     kill_file = _folder() / f"die-{name}"
     if kill_file.exists():
         kill_file.unlink()
@@ -190,8 +191,8 @@ def short_effect(name: str, before: Any = None) -> str:
 
 @tool(effects="write")
 async def write_then_hold(name: str) -> str:
-    """Make a change without a key and wait at the fault point."""
-    _record(name, has_key=False)
+    """Make an effect without an idempotency key, and wait at the fault point."""
+    _record_effect(name, has_key=False)
     await _wait_at_fault_point(name)
     return name
 
@@ -203,8 +204,8 @@ def _wait_and_validate(name: str) -> str:
 
 @tool(effects="write")
 async def write_after_check(name: Annotated[str, AfterValidator(_wait_and_validate)]) -> str:
-    """Make a change without a key; the fault point is before the call, in the validation of the argument."""
-    _record(name, has_key=False)
+    """Make an effect without an idempotency key. The fault point is in the validation of the argument."""
+    _record_effect(name, has_key=False)
     return name
 
 
@@ -212,7 +213,7 @@ async def write_after_check(name: Annotated[str, AfterValidator(_wait_and_valida
 async def effect_then_ask(name: str) -> str:
     """Make an effect, ask a person for its name, and wait at the fault point after the answer."""
     if context().checkpoint is None:
-        _record(name, has_key=True)
+        _record_effect(name, has_key=True)
         raise AskPerson(f"What is {name} called?", checkpoint={"made": name})
     await _wait_at_fault_point(name)
     return str(context().answers[0]["text"])
@@ -234,6 +235,6 @@ def living_objects() -> int:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     # `isinstance` would make objects of `openai` load all modules of that package.
-    types = Counter(f"{type(entry).__module__}.{type(entry).__qualname__}" for entry in gc.get_objects())
-    (_folder() / LIVING_OBJECTS).write_text(json.dumps(types), encoding="utf-8")
-    return types.total()
+    counts_by_type = Counter(f"{type(entry).__module__}.{type(entry).__qualname__}" for entry in gc.get_objects())
+    (_folder() / LIVING_OBJECTS).write_text(json.dumps(counts_by_type), encoding="utf-8")
+    return counts_by_type.total()

@@ -24,11 +24,11 @@ def state_of(
 
 
 def single_component_scheduler(
-    state: RunState, make: Callable[[Scheduler[Any]], Component]
+    state: RunState, create: Callable[[Scheduler[Any]], Component]
 ) -> tuple[Scheduler[Any], Component]:
     """Return a scheduler with a single component, and the component."""
     scheduler: Scheduler[Any] = Scheduler(state)
-    component = make(scheduler)
+    component = create(scheduler)
     scheduler.attach(None, [component])
     return scheduler, component
 

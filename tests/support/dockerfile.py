@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction: its name in capitals and the text after it, continued lines joined."""
+    """One instruction: its name in capitals, and the text after the name with continued lines joined."""
 
     instruction: str
     text: str

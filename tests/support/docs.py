@@ -31,7 +31,7 @@ FILES = frozenset({"yaml", "json", "python"})
 OTHER_LANGUAGES = frozenset({"mermaid", "text"})
 
 COMMAND_TIMEOUT_S = 300
-"""A page's slowest command starts a server and runs a demo."""
+"""The slowest command of the pages starts a server and runs a demo."""
 
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!-- ([^>]*) -->\n\n?\Z")
@@ -54,7 +54,7 @@ _REPLACEMENTS = (
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
     # Columns are padded.
     (re.compile(r" {2,}"), "  "),
-    # Only the first line of a node names its tool; that line may show a transient state.
+    # Only the first line of a node names its tool, and `normalize` may remove this line.
     (re.compile(r"^(HH:MM:SS  (?:completed|failed)  \S+)  .*?N s", re.MULTILINE), r"\1  N s"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
@@ -62,10 +62,10 @@ _REPLACEMENTS = (
 """Patterns of text that differs between runs, each with its replacement."""
 
 _PAGE_PORTS = ("8081", "8484")
-"""Ports of servers in the pages; other servers may listen on them while tests run."""
+"""Ports of servers in the pages. Tests replace them by free ports."""
 
 _REPOSITORY_COMMANDS = ("make ", "python -m pytest ")
-"""Commands that run in the root of the repository, with the state of the clone."""
+"""Commands that run in the root of the repository, with the state folder of the clone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,12 @@ class Clone:
 
     def __init__(self, folder: Path, *, address: str, program_folder: Path) -> None:
         self.folder = folder
-        # `make` uses the programs of this folder, too.
+        # `make` uses the programs in `program_folder`, too.
         self._environment = {**environment(folder, program_folder), "MAKEFLAGS": f"BIN={program_folder}"}
         self._address = address
         self._ports = dict(zip(_PAGE_PORTS, map(str, free_ports(len(_PAGE_PORTS))), strict=True))
         self._background = ExitStack()
-        self._session = folder.parent / f"{folder.name}-session"
+        self._session_folder = folder.parent / f"{folder.name}-session"
         for name in _LINKED_NAMES:
             (folder / name).symlink_to(ROOT / name)
         for name in _COPIED_FOLDERS:
@@ -188,8 +188,8 @@ class Clone:
         script = _script(block).replace("localhost:7233", self._address)
         for port, free_port in self._ports.items():
             script = script.replace(port, free_port)
-        if self._session.exists():
-            script = f"source {shlex.quote(str(self._session / 'variables'))}\n{script}"
+        if self._session_folder.exists():
+            script = f"source {shlex.quote(str(self._session_folder / 'variables'))}\n{script}"
         if "background" in block.notes:
             self._background.enter_context(self._run_in_background(script))
             return CommandOutput(0, "")
@@ -210,15 +210,17 @@ class Clone:
         self._background.close()
 
     def _working_folder(self) -> Path:
-        folder = self._session / "folder"
-        return Path(folder.read_text(encoding="utf-8").strip()) if folder.exists() else self.folder
+        folder_file = self._session_folder / "folder"
+        return Path(folder_file.read_text(encoding="utf-8").strip()) if folder_file.exists() else self.folder
 
     def _with_session(self, script: str) -> str:
-        """Return a script that saves its folder and variables at its end, except `PATH`, which the tests set."""
-        self._session.mkdir(exist_ok=True)
-        folder = shlex.quote(str(self._session))
-        save = f"export -p | grep -v '^declare -x PATH=' > {folder}/variables; pwd > {folder}/folder"
-        return f"trap {shlex.quote(save)} EXIT\n{script}"
+        """Return a script that saves its folder and variables when it ends, but not `PATH`, which tests set."""
+        self._session_folder.mkdir(exist_ok=True)
+        session_folder = shlex.quote(str(self._session_folder))
+        save_command = (
+            f"export -p | grep -v '^declare -x PATH=' > {session_folder}/variables; pwd > {session_folder}/folder"
+        )
+        return f"trap {shlex.quote(save_command)} EXIT\n{script}"
 
     @contextmanager
     def _run_in_background(self, script: str) -> Iterator[None]:
@@ -246,7 +248,7 @@ def _script(block: Block) -> str:
 
 
 def expected_output(block: Block) -> re.Pattern[str]:
-    """Return a pattern for the normalized output of a `console` block; `…` matches any text, also many lines."""
+    """Return a pattern for the normalized output of a `console` block; `…` matches any text, including line breaks."""
     lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
     text = re.escape(normalize("\n".join(lines)))
     return re.compile(text.replace("…", ".*?"), re.DOTALL)

@@ -15,7 +15,7 @@ from dagwright.workflows.engine import Engine
 from tests.support.chaos_tools import FOLDER_VARIABLE
 
 DEATH_FILE = "die-in-a-workflow-task"
-"""Name of a file in the folder of the tools that makes the worker die, once."""
+"""File in the folder of the tools. If it exists, the worker deletes it and dies."""
 
 _original_dispatch = Engine._dispatch
 

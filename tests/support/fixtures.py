@@ -1,4 +1,4 @@
-"""Fixtures of all tests: an environment without the machine's settings, and the real server for tests that use it."""
+"""Fixtures of all tests: an environment without the settings of the user, and real servers."""
 
 import functools
 import os
@@ -47,7 +47,7 @@ def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_tracebacks() -> None:
-    """Replace the default format of structlog, which renders tracebacks with rich: seconds of CPU time per error."""
+    """Render tracebacks without rich, which structlog uses by default: it takes seconds of CPU time per error."""
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
@@ -77,7 +77,7 @@ async def client(server: LiveServer) -> AsyncIterator[Client]:
 @pytest.fixture(scope="session")
 async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["LiveSearch"]:
     """Search server of the tests in this process."""
-    # Importing OpenSearch's client takes a third of the start of a process, and few processes use it.
+    # Importing OpenSearch's client takes a third of the start time of a process, and few processes use it.
     from tests.support.search import live_search  # noqa: PLC0415
 
     async with live_search(tmp_path_factory.mktemp("search")) as search_server:

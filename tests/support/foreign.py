@@ -23,7 +23,7 @@ from tests.support.runs import Runs, raw_value
 
 @activity.defn(name="foreign.text")
 async def _text(arguments: dict[str, Any]) -> RawValue:
-    """Return a text of the given number of bytes, which cannot be compressed."""
+    """Return a random text of `size` bytes."""
     return raw_value(b'"' + secrets.token_hex(arguments["size"] // 2 + 1)[: arguments["size"]].encode() + b'"')
 
 
@@ -36,13 +36,13 @@ async def _echo(arguments: dict[str, Any]) -> RawValue:
 
 @activity.defn(name="foreign.fail")
 async def _fail_permanently(arguments: dict[str, Any]) -> None:
-    """Fail permanently with a message of the given number of bytes."""
+    """Fail permanently with a message of `size` bytes."""
     raise ApplicationError("x" * arguments["size"], type="Foreign", non_retryable=True)
 
 
 @activity.defn(name="foreign.later")
 async def _request_retry_after_days(arguments: dict[str, Any]) -> None:
-    """Request a retry after the given number of days."""
+    """Request a retry after `days` days."""
     raise ApplicationError("not today", type="Foreign", next_retry_delay=timedelta(days=arguments["days"]))
 
 

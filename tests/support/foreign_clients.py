@@ -1,17 +1,21 @@
 """Requests as known clients send them.
 
 Only the form of a request comes from its client; the names, texts and values are ours. `source` is the origin of the
-form: most forms were recorded from the given version of the client, with a server that stores requests. With these
-requests, tests find changes of the gateway that a client would not understand, without installing all clients.
+form. Most forms were recorded with a server that stores requests. With these requests, tests find changes of the
+gateway that a client would not understand, and do not need to install the clients.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_PLAIN: Mapping[str, Any] = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
-WEATHER: Mapping[str, Any] = {
-    **_PLAIN,
+_WEATHER_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"location": {"type": "string"}},
+    "required": ["location"],
+}
+_STRICT_WEATHER_PARAMETERS: Mapping[str, Any] = {
+    **_WEATHER_PARAMETERS,
     "additionalProperties": False,
     "$schema": "http://json-schema.org/draft-07/schema#",
 }
@@ -42,22 +46,22 @@ class ClientRequest:
         return bool(self.body.get("stream"))
 
 
-def _stainless(user_agent: str, language: str) -> Mapping[str, str]:
+def _stainless_headers(user_agent: str, language: str) -> Mapping[str, str]:
     """Return headers of OpenAI's clients, which accept only JSON even if they request a stream."""
-    shared = {"Accept": "application/json", "X-Stainless-Retry-Count": "0"}
-    return {**shared, "User-Agent": user_agent, "X-Stainless-Lang": language}
+    shared_headers = {"Accept": "application/json", "X-Stainless-Retry-Count": "0"}
+    return {**shared_headers, "User-Agent": user_agent, "X-Stainless-Lang": language}
 
 
-_RESPONSES = "/v1/responses"
-_GO = _stainless("OpenAI/Go 3.96.0", "go")
-_PYTHON = _stainless("OpenAI/Python 2.54.0", "python")
-_AGENTS = _stainless("Agents/Python 0.20.0", "python")
-_LANGCHAIN_JS = _stainless("langchainjs-openai/1.0.0 ((node/v20.20.2; linux; x64))", "js")
-_CURL = {"Accept": "*/*", "User-Agent": "curl/7.88.1"}
-_USAGE = {"include_usage": True}
+_RESPONSES_PATH = "/v1/responses"
+_GO_HEADERS = _stainless_headers("OpenAI/Go 3.96.0", "go")
+_PYTHON_HEADERS = _stainless_headers("OpenAI/Python 2.54.0", "python")
+_AGENTS_HEADERS = _stainless_headers("Agents/Python 0.20.0", "python")
+_LANGCHAIN_JS_HEADERS = _stainless_headers("langchainjs-openai/1.0.0 ((node/v20.20.2; linux; x64))", "js")
+_CURL_HEADERS = {"Accept": "*/*", "User-Agent": "curl/7.88.1"}
+_STREAM_OPTIONS = {"include_usage": True}
 
-_SYSTEM = {"role": "system", "content": "Be brief."}
-_USER = {"role": "user", "content": QUESTION}
+_SYSTEM_MESSAGE = {"role": "system", "content": "Be brief."}
+_USER_MESSAGE = {"role": "user", "content": QUESTION}
 
 
 def _function(parameters: Mapping[str, Any], **fields: object) -> dict[str, Any]:
@@ -74,7 +78,7 @@ def _answer_item(*, logprobs: bool = False, **fields: object) -> dict[str, Any]:
     return {"type": "message", "id": EARLIER_MESSAGE_ID, "role": "assistant", "content": [content_part], **fields}
 
 
-_RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"
+_RECORDED_CURL = "headers recorded from curl 7.88.1; a user of curl writes the body"
 _RECORDED_GO = "recorded: github.com/openai/openai-go/v3 3.96.0"
 _RECORDED_LANGCHAIN = "recorded: langchain-openai 1.7.3 (PyPI)"
 _RECORDED_LANGCHAIN_JS = "recorded: @langchain/openai 1.5.8 (npm)"
@@ -85,25 +89,31 @@ _RECORDED_AGENTS = "recorded: openai-agents 0.20.0 (PyPI)"
 
 CLIENT_REQUESTS = (
     ClientRequest(
-        "curl", _RECORDED_CURL, {"messages": [{"role": "developer", "content": "Be brief."}, _USER]}, headers=_CURL
+        "curl",
+        _RECORDED_CURL,
+        {"messages": [{"role": "developer", "content": "Be brief."}, _USER_MESSAGE]},
+        headers=_CURL_HEADERS,
     ),
     ClientRequest(
-        "curl with the newer API",
+        "curl, responses",
         _RECORDED_CURL,
         {"input": [{"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}], "store": False},
-        path=_RESPONSES,
-        headers=_CURL,
+        path=_RESPONSES_PATH,
+        headers=_CURL_HEADERS,
     ),
     ClientRequest(
-        "OpenAI Go, chat completions", _RECORDED_GO, {"messages": [_USER], "seed": 1, "stream": True}, headers=_GO
+        "OpenAI Go, chat completions",
+        _RECORDED_GO,
+        {"messages": [_USER_MESSAGE], "seed": 1, "stream": True},
+        headers=_GO_HEADERS,
     ),
-    ClientRequest("OpenAI Go, responses", _RECORDED_GO, {"input": QUESTION}, path=_RESPONSES, headers=_GO),
+    ClientRequest("OpenAI Go, responses", _RECORDED_GO, {"input": QUESTION}, path=_RESPONSES_PATH, headers=_GO_HEADERS),
     ClientRequest(
         "OpenAI Go, responses as a stream",
         _RECORDED_GO,
         {"input": QUESTION, "stream": True},
-        path=_RESPONSES,
-        headers=_GO,
+        path=_RESPONSES_PATH,
+        headers=_GO_HEADERS,
     ),
     ClientRequest(
         "LangChain, Python, with functions and a conversation",
@@ -116,18 +126,18 @@ CLIENT_REQUESTS = (
             ],
             "parallel_tool_calls": False,
             "stream": True,
-            "stream_options": _USAGE,
+            "stream_options": _STREAM_OPTIONS,
             "tool_choice": "auto",
-            "tools": [_function(_PLAIN)],
+            "tools": [_function(_WEATHER_PARAMETERS)],
         },
-        headers=_PYTHON,
+        headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
         "LangChain, Python, responses",
         f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
-        {"input": [{**_SYSTEM, "type": "message"}, {**_USER, "type": "message"}], "stream": False},
-        path=_RESPONSES,
-        headers=_PYTHON,
+        {"input": [{**_SYSTEM_MESSAGE, "type": "message"}, {**_USER_MESSAGE, "type": "message"}], "stream": False},
+        path=_RESPONSES_PATH,
+        headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
         "LangChain, Python, responses, a second turn",
@@ -136,70 +146,87 @@ CLIENT_REQUESTS = (
             "input": [
                 {"content": "And 2 + 2?", "role": "user", "type": "message"},
                 _answer_item(),
-                {**_USER, "type": "message"},
+                {**_USER_MESSAGE, "type": "message"},
             ],
             "stream": False,
         },
-        path=_RESPONSES,
-        headers=_PYTHON,
+        path=_RESPONSES_PATH,
+        headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
         "LangChain, JavaScript, as a stream with functions",
         f"{_RECORDED_LANGCHAIN_JS}, `bindTools`",
         {
             "stream": True,
-            "tools": [_function({**WEATHER, "$schema": "https://json-schema.org/draft/2020-12/schema"})],
-            "stream_options": _USAGE,
+            "tools": [
+                _function({**_STRICT_WEATHER_PARAMETERS, "$schema": "https://json-schema.org/draft/2020-12/schema"})
+            ],
+            "stream_options": _STREAM_OPTIONS,
             "messages": [
                 {"role": "user", "content": "And 2 + 2?"},
                 {"role": "assistant", "content": "Four."},
                 {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
             ],
         },
-        headers=_LANGCHAIN_JS,
+        headers=_LANGCHAIN_JS_HEADERS,
     ),
     ClientRequest(
         "LangChain, JavaScript, responses",
         f"{_RECORDED_LANGCHAIN_JS}, `useResponsesApi`",
-        {"input": [{**_SYSTEM, "type": "message"}, {**_USER, "type": "message"}], "stream": False, "text": {}},
-        path=_RESPONSES,
-        headers=_LANGCHAIN_JS,
+        {
+            "input": [{**_SYSTEM_MESSAGE, "type": "message"}, {**_USER_MESSAGE, "type": "message"}],
+            "stream": False,
+            "text": {},
+        },
+        path=_RESPONSES_PATH,
+        headers=_LANGCHAIN_JS_HEADERS,
     ),
     ClientRequest(
         "LiteLLM, with fields of the gateway",
-        f"{_RECORDED_LITELLM}, `extra_body`, whose fields are in the body",
-        {"messages": [_USER], "stream_progress": "content"},
-        headers=_PYTHON,
+        f"{_RECORDED_LITELLM}, `extra_body`",
+        {"messages": [_USER_MESSAGE], "stream_progress": "content"},
+        headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
         "LiteLLM, a model of OpenAI's",
         f"{_RECORDED_LITELLM}, openai/gpt-4o-mini; LiteLLM does not forward `metadata`",
-        {"messages": [_USER], "max_tokens": 256, "stream": True, "stream_options": _USAGE, "user": "ann"},
-        headers=_PYTHON,
+        {
+            "messages": [_USER_MESSAGE],
+            "max_tokens": 256,
+            "stream": True,
+            "stream_options": _STREAM_OPTIONS,
+            "user": "ann",
+        },
+        headers=_PYTHON_HEADERS,
     ),
     ClientRequest(
         "Vercel AI SDK, compatible provider",
         _RECORDED_COMPATIBLE,
         {
-            **{"max_tokens": 256, "temperature": 0, "messages": [_SYSTEM, _USER], "tools": [_function(WEATHER)]},
-            **{"tool_choice": "auto", "stream": True, "stream_options": _USAGE},
+            **{
+                "max_tokens": 256,
+                "temperature": 0,
+                "messages": [_SYSTEM_MESSAGE, _USER_MESSAGE],
+                "tools": [_function(_STRICT_WEATHER_PARAMETERS)],
+            },
+            **{"tool_choice": "auto", "stream": True, "stream_options": _STREAM_OPTIONS},
         },
         headers={"Accept": "*/*"},
     ),
     ClientRequest(
         "Vercel AI SDK, OpenAI provider",
-        f"{_RECORDED_VERCEL}, a model that it does not treat as a reasoning model",
+        f"{_RECORDED_VERCEL}, a model that the SDK does not treat as a reasoning model",
         {
-            "input": [_SYSTEM, {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}],
+            "input": [_SYSTEM_MESSAGE, {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}],
             "max_output_tokens": 256,
             "stream": True,
         },
-        path=_RESPONSES,
+        path=_RESPONSES_PATH,
         headers={"Accept": "*/*"},
     ),
     ClientRequest(
         "Vercel AI SDK, OpenAI provider, a second turn",
-        f"{_RECORDED_VERCEL}; the earlier answer is named by its ID only",
+        f"{_RECORDED_VERCEL}; the request has only the ID of the earlier answer",
         {
             "input": [
                 {"role": "user", "content": [{"type": "input_text", "text": "And 2 + 2?"}]},
@@ -207,36 +234,36 @@ CLIENT_REQUESTS = (
                 {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
             ]
         },
-        path=_RESPONSES,
+        path=_RESPONSES_PATH,
         headers={"Accept": "*/*"},
     ),
     ClientRequest(
         "OpenAI Agents SDK",
         _RECORDED_AGENTS,
-        {"include": [], "input": [_USER], "instructions": "Be brief.", "tools": []},
-        path=_RESPONSES,
-        headers=_AGENTS,
+        {"include": [], "input": [_USER_MESSAGE], "instructions": "Be brief.", "tools": []},
+        path=_RESPONSES_PATH,
+        headers=_AGENTS_HEADERS,
     ),
     ClientRequest(
         "OpenAI Agents SDK, as a stream with functions",
         _RECORDED_AGENTS,
         {
             "include": [],
-            "input": [_USER],
+            "input": [_USER_MESSAGE],
             "instructions": "Be brief.",
             "stream": True,
             "tools": [
                 {
                     "name": "weather",
-                    "parameters": {**_PLAIN, "title": "weather_args", "additionalProperties": False},
+                    "parameters": {**_WEATHER_PARAMETERS, "title": "weather_args", "additionalProperties": False},
                     "strict": True,
                     "type": "function",
                     "description": "It.",
                 }
             ],
         },
-        path=_RESPONSES,
-        headers=_AGENTS,
+        path=_RESPONSES_PATH,
+        headers=_AGENTS_HEADERS,
     ),
     ClientRequest(
         "OpenAI Agents SDK, a second turn",
@@ -246,19 +273,19 @@ CLIENT_REQUESTS = (
             "input": [
                 {"content": "And 2 + 2?", "role": "user"},
                 _answer_item(status="completed", logprobs=True),
-                _USER,
+                _USER_MESSAGE,
             ],
             "instructions": "Be brief.",
             "tools": [],
         },
-        path=_RESPONSES,
-        headers=_AGENTS,
+        path=_RESPONSES_PATH,
+        headers=_AGENTS_HEADERS,
     ),
     ClientRequest(
         "Open WebUI",
-        "read: open_webui 0.12.4 (PyPI) routers/openai.py, main.py, utils/payload.py, utils/headers.py; a model whose "
-        "usage Open WebUI requests, a set temperature, `ENABLE_FORWARD_USER_INFO_HEADERS`",
-        {"stream": True, "messages": [_USER], "stream_options": _USAGE, "temperature": 0.8},
+        "read: open_webui 0.12.4 (PyPI) routers/openai.py, main.py, utils/payload.py, utils/headers.py; settings: "
+        "usage of the model, a temperature, `ENABLE_FORWARD_USER_INFO_HEADERS`",
+        {"stream": True, "messages": [_USER_MESSAGE], "stream_options": _STREAM_OPTIONS, "temperature": 0.8},
         headers={
             "Accept": "*/*",
             "X-OpenWebUI-User-Name": "Ann",

@@ -1,9 +1,9 @@
-"""A program that forks a process for each request, with the modules of Dagwright imported.
+"""A program that imports the modules of Dagwright, and then forks a process for each request.
 
 Importing the modules takes two to four seconds of CPU time, which tests would otherwise pay for each command. A forked
 process is a real process: it has its own environment, folder, standard streams, signals and exit code.
-`tests.support.programs` is the client of this program. Nothing here may start a thread or an event loop: a fork would
-copy them broken.
+`tests.support.programs` is the client of this program. Nothing here may start a thread or an event loop, because a fork
+does not copy threads.
 
 Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]; with modules, the server imports them instead of Dagwright.
 The server ends when its standard input is closed.
@@ -101,10 +101,10 @@ class _ForkServer:
                     self._report_exits()
                 elif key.data is not None:
                     self._kill(key.fileobj, pid=key.data)
-                elif (request := self._fork()) is not None:
+                elif (request := self._accept_and_fork()) is not None:
                     return request
 
-    def _fork(self) -> dict[str, Any] | None:
+    def _accept_and_fork(self) -> dict[str, Any] | None:
         client, _ = self._listener.accept()
         length_field, streams, _, _ = socket.recv_fds(client, LENGTH_BYTES, 3)
         try:
@@ -140,9 +140,9 @@ class _ForkServer:
             resource.close()
 
     def _kill(self, client: Any, *, pid: int) -> None:
-        """Kill the session of a process whose client has ended: the client cannot forward SIGKILL."""
+        """Kill the session of a process whose client was killed, because a client cannot forward SIGKILL."""
         self._selector.unregister(client)
-        # The process may have ended without starting its session.
+        # `os.killpg` finds no group if the process has not started its session yet.
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
@@ -197,7 +197,7 @@ def take_terminal() -> None:
 
 
 def main() -> None:
-    """Serve requests; in a forked process run its program."""
+    """Serve requests. In a forked process, run the program of the request."""
     sys.path[0] = ROOT
     if modules := sys.argv[2:]:
         for name in modules:

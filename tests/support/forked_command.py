@@ -1,10 +1,11 @@
-"""Commands of shell scripts, run by the fork server: `dagwright`, and `python` with a script or an example.
+"""The commands `dagwright` and `python` for tests: shell scripts that run programs in the fork server.
 
 `write_commands` creates a folder for the start of `PATH`. A command there passes a program to the fork server, with the
 environment, folder, umask and standard streams of the command. The command forwards signals to the program, and ends
 with the exit code of the program. If the command is killed, the program is killed too. Programs that start
-`sys.executable`, such as background workers, start this `python`. For any other arguments, this `python` starts the
-interpreter of the tests. The commands must not import packages, because each command would pay for the import.
+`sys.executable`, such as background workers, start this `python`. If the arguments of this `python` are not a script,
+`dagwright` or an example, it starts the interpreter of the tests. The commands must not import packages, because each
+command would pay for the import.
 """
 
 import os
@@ -30,7 +31,7 @@ _FORKED_MODULE_PREFIXES: Final = ("examples.",)
 
 
 def write_commands(folder: Path, *, address: str) -> None:
-    """Write `dagwright` and `python` for the socket of a fork server to a new folder."""
+    """Write the commands to a new folder. They use the fork server at the socket `address`."""
     folder.mkdir()
     for name in ("dagwright", "python"):
         command = folder / name

@@ -99,7 +99,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class NamedEvent:
-    """One server-sent event with a type."""
+    """One server-sent event with a name."""
 
     id: str | None
     name: str
@@ -170,7 +170,7 @@ async def gateway(
         queue: task queue of the runs, to share a worker between gateways.
         port: listening port; 0 for any free port.
         heartbeat_s: interval of keep-alive comments in a silent stream.
-        extra_settings: additional settings.
+        extra_settings: settings in addition to those of the scripted model.
         provider_url: URL of the models, instead of the scripted server.
     """
     templates_folder = folder / f"plans-{uuid4().hex[:8]}"

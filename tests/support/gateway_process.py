@@ -22,7 +22,7 @@ _CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
 
 
 class GatewayProcess:
-    """`serve --no-worker` on one port, restarted after each kill."""
+    """A process of `serve --no-worker`, which a test can kill and start again on the same port."""
 
     def __init__(self, address: str, folder: Path, *, environment: Mapping[str, str]) -> None:
         self._log_path = folder / "gateway.log"

@@ -1,4 +1,4 @@
-"""A client script whose commands stop at fault points.
+"""A command line whose commands wait at fault points.
 
 `fork` stops after it has read the original run, and again after the new run has started, before the command reports the
 new run. A turn of a session stops before it is sent, after it is accepted, and after its run has ended.

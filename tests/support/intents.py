@@ -1,4 +1,4 @@
-"""Requests that models answer with intents, for tests: responses of models, and plans of the requests."""
+"""Intents for tests, responses of models with intents, and plans of requests for intents."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ def seed_intents(name: str) -> Any:
     return onboarding.seed(name)["intents"]
 
 
-def intents_goal(runs: Runs, text: str = "Do it.", **options: Any) -> CompiledPlan:
+def intents_plan(runs: Runs, text: str = "Do it.", **options: Any) -> CompiledPlan:
     """Return the plan of a request that may use the onboarding verbs."""
     verbs = {
         name: tool

@@ -1,4 +1,4 @@
-"""The paths in a JSON value, and replacement of the part at a path, to break valid documents."""
+"""Find and replace the parts of a JSON value by their paths, for tests that break valid documents."""
 
 from typing import Any
 

@@ -11,9 +11,9 @@ class Ledger:
 
     Args:
         effective_changes: key of each change that is not undone -> name of the change.
-        steps: the steps in order: `+name`, and `-name` for an undo.
-        undo_arguments: name of a change -> further arguments of its undo.
-        entered: names of changes and undos (`-name`) that wait for a release, or have waited.
+        steps: changes (`+name`) and undos (`-name`), in order.
+        undo_arguments: name of a change -> arguments and result of its call, as its undo received them.
+        entered: names of changes and undos (`-name`) that have started to wait.
         released: names of changes and undos that need not wait; a test adds them.
         failing_undos: names of undos (`-name`) that fail; a test adds them.
     """

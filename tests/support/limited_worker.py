@@ -1,4 +1,4 @@
-"""A worker with leases of five seconds for its calls, and a timeout of one second for limits that do not respond.
+"""A worker with leases of five seconds for its calls, and a timeout of one second for call limits that do not respond.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

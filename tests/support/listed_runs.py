@@ -38,39 +38,41 @@ async def _start(client: Client, name: str, memo: Mapping[str, Any], **attribute
 
 async def check_filters(connection: Connection) -> None:
     """Check on the server of a connection that each filter of lists and inbox finds exactly the matching runs."""
-    client, batch = connection.client, uuid4().hex[:12]
+    client, prefix = connection.client, uuid4().hex[:12]
     runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
-    tags = {"of": batch}
+    tags = {"of": prefix}
     odd_tags = {"who": "o'neill", "says": 'a "b" \\ c', "where": "Köln 100%_"}
     request_memo = {
         wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": _REQUEST}]}
     }
-    await _start(client, f"{batch}-plain", {wire.MEMO_TAGS: tags, wire.MEMO_TITLE: f'{batch} It\'s "plain"'})
-    await _start(client, f"{batch}-odd", {wire.MEMO_TAGS: tags | odd_tags, wire.MEMO_TEMPLATE: "nightly's"})
+    await _start(client, f"{prefix}-plain", {wire.MEMO_TAGS: tags, wire.MEMO_TITLE: f'{prefix} It\'s "plain"'})
+    await _start(client, f"{prefix}-odd", {wire.MEMO_TAGS: tags | odd_tags, wire.MEMO_TEMPLATE: "nightly's"})
     quoted_tags = {"who": "'ann'", "what": "a\u2661b?"}
-    await _start(client, f"{batch}-it's?", {wire.MEMO_TAGS: tags | quoted_tags, wire.MEMO_TITLE: f"'{batch}' \u2661?"})
+    await _start(
+        client, f"{prefix}-it's?", {wire.MEMO_TAGS: tags | quoted_tags, wire.MEMO_TITLE: f"'{prefix}' \u2661?"}
+    )
     waiting_attributes = {"State": "waiting", "Awaiting": ["ann"]}
     await _start(
         client,
-        f"{batch}-asks",
-        {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{batch}", **request_memo},
+        f"{prefix}-asks",
+        {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{prefix}", **request_memo},
         **waiting_attributes,
     )
     child_memo = {
-        wire.MEMO_ROOT: f"{batch}-asks",
+        wire.MEMO_ROOT: f"{prefix}-asks",
         wire.MEMO_PATH: ["in"],
-        wire.MEMO_OWNER: f"bob-{batch}",
+        wire.MEMO_OWNER: f"bob-{prefix}",
         **request_memo,
     }
     await _start(
-        client, f"{batch}-asks/in", {wire.MEMO_TAGS: tags, **child_memo}, Root=f"{batch}-asks", **waiting_attributes
+        client, f"{prefix}-asks/in", {wire.MEMO_TAGS: tags, **child_memo}, Root=f"{prefix}-asks", **waiting_attributes
     )
-    await _start(client, f"{batch}-over", {wire.MEMO_TAGS: tags}, Session="ann:main")
-    await client.get_workflow_handle(f"{batch}-over").terminate()
+    await _start(client, f"{prefix}-over", {wire.MEMO_TAGS: tags}, Session="ann:main")
+    await client.get_workflow_handle(f"{prefix}-over").terminate()
 
     async def list_names(**filter_fields: Any) -> list[str]:
         listed_runs = await runs.list_runs(run_filter=RunFilter(**{"tags": tags, **filter_fields}))
-        return sorted(run.run_id.removeprefix(f"{batch}-") for run in listed_runs)
+        return sorted(run.run_id.removeprefix(f"{prefix}-") for run in listed_runs)
 
     async def are_listed() -> bool:
         return await list_names() == ["asks", "it's?", "odd", "over", "plain"] and await list_names(
@@ -81,64 +83,72 @@ async def check_filters(connection: Connection) -> None:
     expected: list[tuple[dict[str, Any], list[str]]] = [
         *(({"status": "running"}, ["it's?", "odd", "plain"]), ({"status": "waiting"}, ["asks"])),
         *(({"status": "completed"}, []), ({"status": "completed_with_failures"}, []), ({"status": "cancelled"}, [])),
-        *(({"session": "ann:main"}, ["over"]), ({"owner": f"bob-{batch}"}, ["asks"]), ({"owner": f"Bob-{batch}"}, [])),
-        *(({"template": "nightly's"}, ["odd"]), ({"title": f"{batch} It's \"pl"}, ["plain"])),
-        *(({"title": f"{batch} it's"}, []), ({"title": f"{batch}-o"}, ["odd", "over"]), ({"title": f"{batch}-O"}, [])),
-        *(({"title": f"{batch}-it's"}, ["it's?"]), ({"title": f"'{batch}' \u2661?"}, ["it's?"])),
-        *(({"title": f"{batch}-it's?"}, ["it's?"]), ({"title": f"{batch}-it's\\"}, []), ({"title": "''"}, [])),
+        *(
+            ({"session": "ann:main"}, ["over"]),
+            ({"owner": f"bob-{prefix}"}, ["asks"]),
+            ({"owner": f"Bob-{prefix}"}, []),
+        ),
+        *(({"template": "nightly's"}, ["odd"]), ({"title": f"{prefix} It's \"pl"}, ["plain"])),
+        *(
+            ({"title": f"{prefix} it's"}, []),
+            ({"title": f"{prefix}-o"}, ["odd", "over"]),
+            ({"title": f"{prefix}-O"}, []),
+        ),
+        *(({"title": f"{prefix}-it's"}, ["it's?"]), ({"title": f"'{prefix}' \u2661?"}, ["it's?"])),
+        *(({"title": f"{prefix}-it's?"}, ["it's?"]), ({"title": f"{prefix}-it's\\"}, []), ({"title": "''"}, [])),
         *(
             ({"tags": tags | quoted_tags}, ["it's?"]),
             ({"tags": tags | {"who": "ann"}}, []),
-            ({"owner": f"'bob-{batch}'"}, []),
+            ({"owner": f"'bob-{prefix}'"}, []),
         ),
         *(({"tags": tags | odd_tags}, ["odd"]), ({"tags": tags | {"who": "O'Neill"}}, [])),
         *(({"since": 0.0}, ["asks", "it's?", "odd", "over", "plain"]), ({"since": 4e9}, [])),
     ]
     assert [await list_names(**filter_fields) for filter_fields, _ in expected] == [names for _, names in expected]
     for inbox_filter in (
-        InboxFilter(owner=f"bob-{batch}"),
+        InboxFilter(owner=f"bob-{prefix}"),
         InboxFilter(assignee="ann"),
         InboxFilter(opened_before=4e9),
     ):
         page = await runs.inbox(limit=1_000, inbox_filter=inbox_filter)
-        ids = {request.id for request in page.requests if request.document["run_id"] == f"{batch}-asks"}
+        ids = {request.id for request in page.requests if request.document["run_id"] == f"{prefix}-asks"}
         assert ids == {"check", "in/check"}, inbox_filter
-    assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner=f"eve-{batch}"))).requests == []
-    assert await runs.count_open_runs(f"bob-{batch}") == 1
-    assert await runs.count_open_runs(f"bob-{batch}", excluded_ids=[f"{batch}-asks"]) == 0
+    assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner=f"eve-{prefix}"))).requests == []
+    assert await runs.count_open_runs(f"bob-{prefix}") == 1
+    assert await runs.count_open_runs(f"bob-{prefix}", excluded_ids=[f"{prefix}-asks"]) == 0
     for name in ("plain", "odd", "it's?", "asks", "asks/in"):
-        await client.get_workflow_handle(f"{batch}-{name}").terminate()
+        await client.get_workflow_handle(f"{prefix}-{name}").terminate()
 
 
 async def check_pages(connection: Connection) -> None:
     """Check on the server of a connection that no run is skipped if runs end between two pages."""
-    client, batch = connection.client, uuid4().hex[:12]
+    client, prefix = connection.client, uuid4().hex[:12]
     runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
-    run_filter, inbox_filter = RunFilter(tags={"of": batch}), InboxFilter(assignee=f"ann-{batch}")
-    request = {**_REQUEST, "assignee": f"ann-{batch}"}
+    run_filter, inbox_filter = RunFilter(tags={"of": prefix}), InboxFilter(assignee=f"ann-{prefix}")
+    request = {**_REQUEST, "assignee": f"ann-{prefix}"}
     request_memo = {wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": request}]}}
-    names = [f"{batch}-{number}" for number in range(10)]
+    names = [f"{prefix}-{number}" for number in range(10)]
     for name in names:
         await _start(
-            client, name, {wire.MEMO_TAGS: {"of": batch}, **request_memo}, State="waiting", Awaiting=[f"ann-{batch}"]
+            client, name, {wire.MEMO_TAGS: {"of": prefix}, **request_memo}, State="waiting", Awaiting=[f"ann-{prefix}"]
         )
 
     async def have_ended(count: int) -> bool:
         return [run.status.value for run in await runs.list_runs(run_filter=run_filter)].count("failed") == count
 
-    async def end(*run_ids: str, total: int) -> None:
+    async def end_runs(*run_ids: str, total: int) -> None:
         for name in run_ids:
             await client.get_workflow_handle(name).terminate()
         await eventually(lambda: have_ended(total))
 
-    await eventually(lambda: _has_listed(runs, run_filter, len(names)))
+    await eventually(lambda: _has_run_count(runs, run_filter, len(names)))
     newest_first = [run.run_id for run in await runs.list_runs(run_filter=run_filter)]
     page = await runs.inbox(limit=4, inbox_filter=inbox_filter)
     requesting_ids = [request.request_ref.workflow_id for request in page.requests]
     page_runs, cursor = await runs.page_of_runs(limit=4, run_filter=run_filter)
     assert sorted(requesting_ids) == sorted(newest_first[:4]) == sorted(run.run_id for run in page_runs)
     # End two runs of the first page, one of them at the cursor, and a run of a later page.
-    await end(newest_first[0], newest_first[3], newest_first[5], total=3)
+    await end_runs(newest_first[0], newest_first[3], newest_first[5], total=3)
     next_page = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
     open_ids = [newest_first[4], *newest_first[6:]]
     assert sorted(request.request_ref.workflow_id for request in next_page.requests) == sorted(open_ids)
@@ -148,8 +158,8 @@ async def check_pages(connection: Connection) -> None:
         later_ids += [run.run_id for run in page_runs]
     # A run that ends after it was listed is listed again, at its new position.
     assert later_ids == [*open_ids, newest_first[5], newest_first[3], newest_first[0]]
-    await end(*open_ids, *newest_first[1:3], total=len(names))
+    await end_runs(*open_ids, *newest_first[1:3], total=len(names))
 
 
-async def _has_listed(runs: Runs, run_filter: RunFilter, count: int) -> bool:
+async def _has_run_count(runs: Runs, run_filter: RunFilter, count: int) -> bool:
     return len(await runs.list_runs(run_filter=run_filter)) == count

@@ -40,7 +40,7 @@ class Proxy:
 
 @asynccontextmanager
 async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
-    """Run the proxy during the block. The program `litellm` must be on the path."""
+    """Run the proxy during the block. The program `litellm` must be in a folder of `PATH`."""
     program = shutil.which("litellm")
     assert program is not None, "LiteLLM's proxy is not installed: run scripts/test-needs"
     port, upstream_port = free_ports(2)

@@ -1,4 +1,4 @@
-"""Report failures of tests when they happen: a test run that is killed prints no summary."""
+"""Report failures of tests when they happen, because a test run that is killed prints no summary."""
 
 import sys
 
@@ -6,7 +6,7 @@ import pytest
 
 
 class LiveReport:
-    """Plugin that prints one line per failure, and the test that an interrupt stopped."""
+    """Plugin that prints one line per failure, and the tests that an interrupt stopped."""
 
     def __init__(self) -> None:
         self._running_tests: dict[str, None] = {}
@@ -41,7 +41,7 @@ class LiveReport:
 
 
 def error_line(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return the first line of the error message, or the last line of the report if it has no separate message."""
+    """Return the first line of the error message, or the last line of the report if there is no error message."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
         return str(crash.message).partition("\n")[0]

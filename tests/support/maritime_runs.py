@@ -1,4 +1,4 @@
-"""Questions about real shipments: worker tools of `dagwright_maritime`, a search server, and a scripted model."""
+"""Runs of questions about shipments: worker tools of `dagwright_maritime`, a search server, and a scripted model."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -70,7 +70,7 @@ async def answer_question(runs: Runs, question: str, **options: Any) -> Document
 
 
 def worker_response(node: str, answer: Any, **conditions: Any) -> Step:
-    """Return the model response for one worker tool, for any number of calls; `answer` is JSON or text."""
+    """Return the step for a model call of the worker tool at a node; `answer` is JSON or text."""
     message = answer if isinstance(answer, str) else json_text(answer)
     return step(message, metadata={"node_id": node, "purpose": "worker"}, **conditions)
 
@@ -79,19 +79,19 @@ def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -
     return {"body": dict(body), "ambiguity": ambiguity}
 
 
-def run_generated_query(number: int, generator: int) -> dict[str, Any]:
+def generated_query_goal(number: int, generator: int) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query=ref(generator, "es_query"))
 
 
-def run_query(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
+def query_goal(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
 
 
-def show_query_results(number: int, query_run: int) -> dict[str, Any]:
+def results_goal(number: int, query_run: int) -> dict[str, Any]:
     return sub_goal(number, "show_results", es_results=ref(query_run, "es_results"))
 
 
-def round_of(*sub_goals: Mapping[str, Any]) -> str:
+def round_response(*sub_goals: Mapping[str, Any]) -> str:
     return continue_with(*sub_goals)
 
 

@@ -26,21 +26,21 @@ from tests.support.templates import load_templates
 from tests.support.tools import Bench
 
 MODES = ("legacy", "2026-07-28")
-"""Modes of a client: with a handshake and requests of the server, or with independent calls."""
+"""Modes of a client: a session in which the server may send requests, or independent calls."""
 
 
 @dataclass
 class Person:
-    """The person at a client; `fill` returns the content of the form for a message, or None to decline."""
+    """The person at a client. `fill_form` returns the content of the form for a message, or None to decline."""
 
-    fill: Callable[[str], Mapping[str, Any] | None]
+    fill_form: Callable[[str], Mapping[str, Any] | None]
     forms: list[tuple[str, Any]] = field(default_factory=list)
     """Message and schema of each form."""
 
     async def elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
         self.forms.append((params.message, params.requested_schema))
-        content = self.fill(params.message)
+        content = self.fill_form(params.message)
         if content is None:
             return types.ElicitResult(action="decline")
         return types.ElicitResult(action="accept", content=dict(content))
@@ -65,19 +65,19 @@ class McpBench:
         )
 
     @asynccontextmanager
-    async def client(self, mode: str, person: Person | None = None) -> AsyncIterator["Tools"]:
-        """Connect a client, which shows no forms without a person."""
+    async def client(self, mode: str, person: Person | None = None) -> AsyncIterator["ToolCaller"]:
+        """Connect a client. Without a person, it shows no forms."""
         elicit_callback = person.elicit if person is not None else None
         info = types.Implementation(name="probe", version="1")
         async with McpClient(self.server, mode=mode, elicitation_callback=elicit_callback, client_info=info) as client:
-            yield Tools(client, self)
+            yield ToolCaller(client, self)
 
     async def answer(self, run: str, request: str, content: Any) -> str:
         return await answer_request(self.client_runs.feedback, run, request, Answer(content, "ann"))
 
 
-class Tools:
-    """Call the tools of a server; with a `bench`, the started runs are checked at the end of the test."""
+class ToolCaller:
+    """Call the tools of a server. With a `bench`, the started runs are checked at the end of the test."""
 
     def __init__(self, client: McpClient, bench: McpBench | None = None) -> None:
         self.client = client

@@ -1,7 +1,8 @@
 """A real MCP server for tests, written with the official SDK: `python mcp_server.py FOLDER [PORT]`.
 
-The server uses stdio, or streamable HTTP if a port is given. Most tools record each call as JSON in `FOLDER/calls`.
-If the file `FOLDER/other` exists at the start, or after a call of `change`, the tool `order` has other arguments.
+The server uses stdio, or streamable HTTP if a port is given. Most tools record each call as JSON in `FOLDER/calls`. The
+tool `order` has the argument `amount` only if the file `FOLDER/order-has-amount` exists at the start, or after a call
+of `change`.
 """
 
 import asyncio
@@ -83,7 +84,7 @@ def write(text: str) -> str:
 
 @server.tool(annotations=READ, structured_output=False)
 def die(times: int) -> str:
-    """Die the given number of times, and then return."""
+    """Die in the first calls, and then return."""
     record(die=times)
     if sum("die" in json.loads(line) for line in (FOLDER / "calls").read_text().splitlines()) <= times:
         sys.stderr.write("no more memory\n")
@@ -93,7 +94,7 @@ def die(times: int) -> str:
 
 @server.tool(annotations=READ, structured_output=False)
 async def slow(seconds: float, context: Context) -> str:
-    """Works for long, and notes if it is cancelled."""
+    """Works for long, and records its cancellation."""
     record(slow="started")
     try:
         for step in range(round(seconds * 10)):
@@ -128,12 +129,12 @@ def order_amount(item: str, amount: int) -> str:
 
 
 server.tool(name="order", annotations=READ, structured_output=False)(
-    order_amount if (FOLDER / "other").exists() else order
+    order_amount if (FOLDER / "order-has-amount").exists() else order
 )
 
 
 def with_status_of_file(app: Any) -> Any:
-    """Respond to tool calls with the status in `FOLDER/status`, if that file exists, like a gateway."""
+    """If `FOLDER/status` exists, respond to tool calls with the status in that file, as a gateway would."""
 
     async def respond(scope: Any, receive: Any, send: Any) -> None:
         status = FOLDER / "status"

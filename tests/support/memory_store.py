@@ -27,12 +27,12 @@ class MemoryStore(PayloadStore):
         return "memory"
 
     async def put(self, content: bytes) -> str:
-        self._check()
+        self._raise_if_down()
         self.contents[ref_of(content)] = content
         return ref_of(content)
 
     async def get(self, ref: str) -> bytes:
-        self._check()
+        self._raise_if_down()
         if ref not in self.contents:
             raise PayloadMissing(ref, store="memory")
         return self.contents[ref]
@@ -41,19 +41,19 @@ class MemoryStore(PayloadStore):
         raise NotImplementedError
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        self._check()
+        self._raise_if_down()
         return self.contents.pop(ref, None) is not None
 
     def list_payloads(self) -> AsyncIterator[StoredPayload]:
         raise NotImplementedError
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        self._check()
+        self._raise_if_down()
         self.cached_contents[key] = (content, expires_at)
 
     async def get_cache_entry(self, key: str) -> bytes | None:
         self.read_keys.append(key)
-        self._check()
+        self._raise_if_down()
         return self.cached_contents[key][0] if key in self.cached_contents else None
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
@@ -69,12 +69,12 @@ class MemoryStore(PayloadStore):
         raise NotImplementedError
 
     async def identify(self) -> str:
-        self._check()
+        self._raise_if_down()
         return "memory"
 
     async def check(self) -> None:
-        self._check()
+        self._raise_if_down()
 
-    def _check(self) -> None:
+    def _raise_if_down(self) -> None:
         if self.is_down:
             raise StoreUnavailable("the payload store is down")

@@ -28,7 +28,7 @@ ASK_MODELS = "AskModels"
 
 @workflow.defn(name=ASK_MODELS, sandboxed=False)
 class AskModelsWorkflow:
-    """Make the calls of `{"requests", "bindings", "task_queue"}` and return the outcomes."""
+    """Make the model calls of a message `{"requests", "bindings", "task_queue"}`, and return the outcomes."""
 
     @workflow.run
     async def run(self, message: dict[str, Any]) -> list[Any]:
@@ -80,7 +80,7 @@ def _value_to_json(value: Any) -> Any:
 
 
 class RequestTooLarge(ValueError):
-    """The messages to a model are too large for history; the error message has the fix."""
+    """The messages to a model are too large for history; the error message says how to reduce them."""
 
 
 def _start_model_call(

@@ -1,4 +1,4 @@
-"""Plans of onboarding on the real server, with the real verbs and a separate store, and the rows they add."""
+"""Onboarding plans on the real server, with the real verbs and a separate database, and the rows that plans add."""
 
 import json
 import threading
@@ -32,7 +32,7 @@ Sarah Chen,person,HK,,1987-05-17
 BlackRock ManCo,company,IE,,
 Apex Fund,fund,KY,,
 """
-"""Parties that the plans look up, each by a name with one hit, and two persons whose names differ only in an accent."""
+"""Parties that the plans look up. Each lookup has one hit. The names of two persons differ only in accents."""
 
 MANCO = "Apex ManCo S.à r.l. (LU)"
 FUND = "Apex Capital Fund (LU)"
@@ -44,7 +44,7 @@ FULL_ONBOARDING_ROWS = {
     "@result_5": [f"{FUND}: CUSTODY"],
     "@result_6": [f"{FUND}: FUND_ACCOUNTING"],
 }
-"""Rows that each intent of the full onboarding adds to the store."""
+"""Rows that each intent of the full onboarding adds to the database."""
 
 
 def seed(name: str) -> Any:
@@ -68,7 +68,7 @@ def entity_lookup(text: str, entity_type: str = "person") -> dict[str, str]:
 
 
 def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
-    """Return the rows that were added to a store: `subject: detail`, sorted; nothing else may change."""
+    """Return the rows that were added to a database: `subject: detail`, sorted. Nothing else may change."""
     changes = changed_rows(before, read_overview(database))
     assert {change.change.value for change in changes} <= {"added"}
     return sorted(f"{change.row.subject}: {change.row.detail}" for change in changes)
@@ -76,7 +76,7 @@ def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
 
 @dataclass(slots=True)
 class Onboarding:
-    """Runs of onboarding plans, their store, and the initial overview of the store."""
+    """Runs of onboarding plans, their database, and the initial overview of the database."""
 
     runs: Runs
     database: EntityDatabase
@@ -86,7 +86,7 @@ class Onboarding:
         self.initial_overview = read_overview(self.database)
 
     def added_rows(self) -> list[str]:
-        """Return the new rows of the store: `subject: detail`, sorted."""
+        """Return the new rows of the database: `subject: detail`, sorted."""
         return rows_since(self.initial_overview, self.database)
 
 
@@ -94,7 +94,7 @@ class Onboarding:
 async def onboarding(
     client: Client, folder: Path, *, parties: str = PARTIES, workflow_cache: bool = True
 ) -> AsyncIterator[Onboarding]:
-    """Serve onboarding plans on a store with `parties` as CSV; all runs are replayed at the end of the block."""
+    """Serve onboarding plans on a database with `parties` (CSV). Replay all runs at the end of the block."""
     settings = Settings(state_dir=folder)
     database = EntityDatabase(settings.database_url)
     parties_file = folder / "parties.csv"
@@ -118,16 +118,16 @@ def calls_by_workflow_task(history: WorkflowHistory) -> list[list[str]]:
     return list(ids_by_task_event.values())
 
 
-def calls_of(history: WorkflowHistory) -> list[str]:
-    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    return [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
+def activity_types_of(history: WorkflowHistory) -> list[str]:
+    scheduled_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    return [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_events]
 
 
 class StoreGates:
     """Hold verbs in this process right before their transaction, by the ID of the node that calls the verb."""
 
     def __init__(self) -> None:
-        self.reached: list[str] = []
+        self.reached_nodes: list[str] = []
         self._gates: dict[str, threading.Event] = {}
         self._write = EntityDatabase.write
 
@@ -141,6 +141,6 @@ class StoreGates:
         """Replacement of `EntityDatabase.write`."""
         node = context().node
         if (gate := self._gates.get(node)) is not None:
-            self.reached.append(node)
+            self.reached_nodes.append(node)
             gate.wait()
         return self._write(database, work)

@@ -1,4 +1,4 @@
-"""A user's Temporal application whose workflows run plans: its code runs in the SDK's sandbox."""
+"""A user's Temporal application whose workflows run plans. Its code runs in the sandbox of the SDK."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class OrderWorkflow:
-    """Run a plan with inputs; the two arguments must arrive unchanged."""
+    """Run a plan with inputs. Both arguments must arrive unchanged."""
 
     @workflow.run
     async def run(self, plan: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class FailingOrderWorkflow:
 
 @workflow.defn
 class NotifyingOrderWorkflow:
-    """Call the application's activity `notify`, and run a plan on another queue."""
+    """Call the application's activity `notify`, and run a plan on the queue `plan_queue`."""
 
     @workflow.run
     async def run(self, plan: Any, plan_queue: str) -> Any:

@@ -18,15 +18,15 @@ from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs
 
 _ANSWER_TIMEOUT_S = 60.0
-"""Much longer than an answer takes on a busy machine; the SDK would wait without a limit."""
+"""Much longer than an answer takes on a busy machine. The SDK has no timeout."""
 
 
-def human_node(node: str, kind: str = "APPROVAL", **fields: Any) -> dict[str, Any]:
-    return {"id": node, "human": {"type": kind, "prompt": f"What of {node}?", **fields}}
+def human_node(node_id: str, kind: str = "APPROVAL", **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "human": {"type": kind, "prompt": f"What of {node_id}?", **fields}}
 
 
-def echo_node(node: str, *needs: str) -> dict[str, Any]:
-    return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}}
+def echo_node(node_id: str, *needs: str) -> dict[str, Any]:
+    return {"id": node_id, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}}
 
 
 def hold_node(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Builders for the tests of the plan core: from nodes to problems, compiled plans and schedulers."""
+"""Make plans, compiled plans and schedulers from nodes, for tests without a server."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +40,7 @@ TOOLS: Mapping[str, ToolDeclaration] = {
 
 
 def node(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
-    """Return a node of the tool `any` unless it has another tool, an agent, a question or a sub-plan."""
+    """Return a node. It has the tool `any` unless `fields` has a tool, agent, human request or sub-plan."""
     document: dict[str, Any] = {"id": node_id}
     if not fields.keys() & {"tool", "agent", "human", "plan"}:
         document["tool"] = "any"
@@ -66,7 +66,7 @@ def check(
 
 
 def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
-    """Return all problems of a plan as written; an empty sequence if it is valid."""
+    """Return all problems of a plan; an empty sequence if the plan is valid."""
     try:
         check(raw, tools=tools)
     except PlanInvalid as invalid:
@@ -77,7 +77,7 @@ def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] 
 def compiled_plan(
     raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, worker_nodes: Collection[int] = ()
 ) -> CompiledPlan:
-    """Return the compiled plan of a plan as written, after a round trip through JSON."""
+    """Compile a plan, and encode and decode the compiled plan as JSON."""
     return plan_from_json(
         json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, worker_nodes=worker_nodes)))))
     )

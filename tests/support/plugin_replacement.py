@@ -14,7 +14,7 @@ TOY_APP = Path(__file__).parent / "toy_app"
 
 
 def entry_points_in(folder: Path) -> list[EntryPoint]:
-    """Return the plugins of the distributions with metadata in a folder."""
+    """Return the plugins of the distributions whose metadata is in a folder."""
     found_distributions: list[Distribution] = [*distributions(path=[str(folder)])]
     return [
         point

@@ -1,4 +1,4 @@
-"""A private PostgreSQL cluster for tests, with its own folder, port, socket and password, removed afterwards.
+"""A private PostgreSQL cluster for tests in a temporary folder.
 
 `initdb` and the server refuse to run as root. If the tests run as root, both run as an unprivileged user.
 """
@@ -114,19 +114,19 @@ def _change_owner(folder: Path) -> None:
 
 def _run(command: Sequence[str], folder: Path) -> None:
     user = _unprivileged_user()
-    # The server keeps its standard output open, so a pipe would never end: the output goes to a file.
-    output = folder / "commands.log"
-    with output.open("ab") as sink:
+    # Use a file for the output: the server keeps it open, so reading from a pipe would never end.
+    command_log = folder / "commands.log"
+    with command_log.open("ab") as output:
         result = subprocess.run(
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
+            stdout=output,
+            stderr=output,
             check=False,
             user=user.pw_uid if user else None,
             group=user.pw_gid if user else None,
         )
     if result.returncode != 0:
-        logs = [path.read_text(errors="replace") for path in (output, folder / "log") if path.exists()]
+        logs = [path.read_text(errors="replace") for path in (command_log, folder / "log") if path.exists()]
         raise RuntimeError(f"{Path(command[0]).name} failed with {result.returncode}:\n" + "\n".join(logs))

@@ -1,4 +1,7 @@
-"""The programs of Temporal's container images, built once with Go into the user's cache, and files of their module."""
+"""The programs of Temporal's container images and the files of their source module.
+
+The programs are built once, with Go, into the cache of the user.
+"""
 
 import json
 import os

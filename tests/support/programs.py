@@ -1,6 +1,7 @@
-"""Processes of Dagwright's programs: forked from a process with the modules imported, or started by a new interpreter.
+"""Start the programs of this repository, in a process that the fork server forks or with a new interpreter.
 
-A forked process costs hundredths of a CPU second instead of seconds (`tests.support.fork_server`).
+The fork server (`tests.support.fork_server`) has imported the modules, so a forked process costs hundredths of a CPU
+second instead of seconds.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from tests.support.forked_command import write_commands
 ROOT: Final = Path(__file__).parents[2]
 _SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
 _INTERPRETER_VARIABLES: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
-"""Prefixes of variables that the interpreter reads at its start; a forked process has the values of this process."""
+"""Prefixes of variables that the interpreter reads only at its start. A forked process cannot have other values."""
 SHARED_FORK_SERVER: Final = "TEST_FORK_SERVER"
 """Environment variable: folder of the fork server that `scripts/run_tests.py` runs for all its processes."""
 
@@ -82,7 +83,7 @@ class ForkedProcess:
             assert line, "the fork server has ended"
             self.returncode = int(line)
         finally:
-            # Also if the event loop ends before the process.
+            # If the event loop ends first, the process still runs.
             self.kill()
             self._connection.close()
             _RUNNING.discard(self)
@@ -129,9 +130,9 @@ async def start_program(
 
     Args:
         program: `(script,)` or `("-m", module)`; a script is relative to the repository.
-        stdin: as for `asyncio.create_subprocess_exec`, like `stdout` and `stderr`.
+        stdin: as for `asyncio.create_subprocess_exec`; the same applies to `stdout` and `stderr`.
         has_terminal: whether standard input becomes the terminal of the process.
-        uses_new_interpreter: whether to start a new interpreter.
+        uses_new_interpreter: whether to start a new interpreter instead of forking.
     """
     resolved_program = [str(ROOT / part) if part.endswith(".py") else part for part in program]
     if uses_new_interpreter or _changes_interpreter_settings(environment):
@@ -149,7 +150,7 @@ async def start_program(
         arguments=arguments,
         folder=str(folder),
         environment=environment,
-        interpreter=str(forked_programs() / "python"),
+        interpreter=str(command_folder() / "python"),
         has_terminal=has_terminal,
     )
     return await _fork(message, streams=(stdin, stdout, stderr))
@@ -218,8 +219,8 @@ async def _writer(descriptor: int) -> StreamWriter:
     return StreamWriter(transport, protocol, None, loop)
 
 
-def forked_programs(*modules: str) -> Path:
-    """Return a folder with the programs `dagwright` and `python`, which the fork server runs.
+def command_folder(*modules: str) -> Path:
+    """Return the folder of the commands `dagwright` and `python`, which run programs in the fork server.
 
     Args:
         modules: modules that a separate fork server imports instead of Dagwright.
@@ -260,7 +261,7 @@ def _end_fork_server(server: "subprocess.Popen[bytes]", folder: Path) -> None:
 
 
 def main() -> None:
-    """Run a fork server in the folder of the first argument until standard input is closed."""
+    """Run a fork server until standard input is closed. The first argument is its folder."""
     server = _start_fork_server(Path(sys.argv[1]))
     sys.stdout.write("ready\n")
     sys.stdout.flush()

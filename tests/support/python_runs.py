@@ -15,7 +15,7 @@ from tests.support.tools import Bench
 
 
 def services_of(runs: Runs, folder: Path) -> Services:
-    """Return services with a separate connection, as in another process.
+    """Return the services of a separate client, as another process would have.
 
     Args:
         folder: state folder of the client.
@@ -46,7 +46,7 @@ class BenchTools:
 
 
 class PythonRuns:
-    """Handles of runs, each with a separate client.
+    """Create handles of runs, each with a separate client.
 
     Args:
         bench: tools that the clients know in addition to the built-in ones.

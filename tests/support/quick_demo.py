@@ -1,4 +1,4 @@
-"""The onboarding demo, with short heartbeat timeouts: a lost worker is noticed within a second.
+"""The onboarding demo, with short heartbeat timeouts, so that a lost worker is noticed within a second.
 
 Run it as a program instead of `python -m examples.onboarding_demo`; it has the same options.
 """

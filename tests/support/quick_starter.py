@@ -1,4 +1,4 @@
-"""A client script with short heartbeat timeouts for model calls: a lost worker is noticed within some seconds.
+"""A command line with short heartbeat timeouts for model calls, so that a lost worker is noticed in a few seconds.
 
 Run it as a program instead of `starter.py`; it has the same commands.
 """

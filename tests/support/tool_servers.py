@@ -15,7 +15,7 @@ from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.mcp_client.config import Variables
 from dagwright.tools.testing import RecordedCall, tool_context
 from tests.support.eventually import eventually
-from tests.support.programs import forked_programs
+from tests.support.programs import command_folder
 
 ROOT = Path(__file__).parents[2]
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -31,7 +31,7 @@ def server_entry(folder: Path, **fields: Any) -> dict[str, Any]:
     """Return the entry of a server that records its actions in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     # Importing the MCP SDK takes more than a second of CPU time at each start.
-    python = forked_programs("mcp.server.mcpserver", "uvicorn") / "python"
+    python = command_folder("mcp.server.mcpserver", "uvicorn") / "python"
     return {"command": str(python), "args": [str(SERVER), str(folder)], **fields}
 
 

@@ -16,7 +16,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agent_bench import card_of
-from tests.support.agent_service import Reply, agent_service
+from tests.support.agent_service import ServiceResponse, agent_service
 from tests.support.agents import model_settings, store_agents
 from tests.support.foreign import with_tools
 from tests.support.runs import Runs, bare_document, completed_node, document_of, failed_node, serving_runs
@@ -88,8 +88,8 @@ async def test_stored_agent_is_called_in_the_version_with_which_the_plan_was_che
     client: Client, tmp_path: Path
 ) -> None:
     with (
-        agent_service(Reply(body={"result": "first"})) as first_service,
-        agent_service(Reply(body={"result": "second"})) as second_service,
+        agent_service(ServiceResponse(body={"result": "first"})) as first_service,
+        agent_service(ServiceResponse(body={"result": "second"})) as second_service,
     ):
         async with serving_agents(client, tmp_path) as runs:
             database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
@@ -119,7 +119,7 @@ async def test_stored_agent_is_called_in_the_version_with_which_the_plan_was_che
 
 
 async def test_plan_may_name_an_agent_that_was_stored_after_the_worker_started(client: Client, tmp_path: Path) -> None:
-    with agent_service(Reply(body={"result": 5})) as service:
+    with agent_service(ServiceResponse(body={"result": 5})) as service:
         async with serving_agents(client, tmp_path) as runs:
             card = card_of("service", name="late", service_url=service.url, effects="read")
             store_agents(f"sqlite:///{tmp_path / 'dagwright.db'}", card)

@@ -17,7 +17,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_loading import load_parties
 from tests.support import onboarding
 from tests.support.goals import checked_document, nodes_and_purposes, scripted_runs
-from tests.support.intents import fund_intent, intent_statuses, intents_goal, intents_response_text, product_intent
+from tests.support.intents import fund_intent, intent_statuses, intents_plan, intents_response_text, product_intent
 from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
 from tests.support.people import view_of, wait_for_requests
@@ -35,7 +35,7 @@ async def test_request_becomes_intents_and_the_run_has_no_answer_node(serve_scri
     )
     async with serve_script(script) as (server, runs):
         document = await checked_document(
-            runs, await runs.start_compiled_plan(intents_goal(runs, "Create Apex in Luxembourg."))
+            runs, await runs.start_compiled_plan(intents_plan(runs, "Create Apex in Luxembourg."))
         )
     nodes = document["nodes"]
     assert (document["status"], [*nodes]) == ("completed", ["plan", "read", "@result_1", "@result_2", "@result_3"])
@@ -54,7 +54,7 @@ async def test_request_becomes_intents_and_the_run_has_no_answer_node(serve_scri
 async def test_request_without_changes_completes_with_the_explanation(serve_script: ServeScript) -> None:
     script = intents_response_text(explanation="It has custody already.", confidence=0)
     async with serve_script(script) as (_, runs):
-        plan = intents_goal(runs, confidence=0.9, approve_plan=True, policy=APPROVING_POLICY)
+        plan = intents_plan(runs, confidence=0.9, approve_plan=True, policy=APPROVING_POLICY)
         document = await checked_document(runs, await runs.start_compiled_plan(plan, policy=APPROVING_POLICY))
     assert (document["status"], document["output"], [*document["nodes"]]) == ("completed", {}, ["plan", "read"])
     assert document["nodes"]["read"]["result"]["explanation"] == "It has custody already."
@@ -69,7 +69,7 @@ async def test_plan_needs_an_approval_if_the_confidence_is_below_the_limit(serve
     async with serve_script(*script) as (_, runs):
         for confidence, required_confidence in cases:
             needs_approval = required_confidence is not None and float(confidence or 0) < required_confidence
-            handle = await runs.start_compiled_plan(intents_goal(runs, confidence=required_confidence))
+            handle = await runs.start_compiled_plan(intents_plan(runs, confidence=required_confidence))
             if needs_approval:
                 await wait_for_requests(runs.client, handle.id, "approve")
                 assert intent_statuses((await view_of(runs, handle)).document()) == {}
@@ -85,7 +85,7 @@ async def test_plan_needs_an_approval_if_the_confidence_is_below_the_limit(serve
 async def test_non_interactive_run_fails_if_the_confidence_is_below_the_limit(serve_script: ServeScript) -> None:
     script = intents_response_text(fund_intent("Apex"), confidence=0.6)
     async with serve_script(script) as (_, runs):
-        handle = await runs.start_compiled_plan(intents_goal(runs, confidence=0.75), is_interactive=False)
+        handle = await runs.start_compiled_plan(intents_plan(runs, confidence=0.75), is_interactive=False)
         document = await document_of(handle)
     assert (document["status"], [*document["nodes"]], intent_statuses(document)) == ("failed", ["plan", "read"], {})
     assert document["error"]["code"] == "low_confidence"
@@ -161,7 +161,7 @@ async def test_model_does_not_see_which_of_several_parties_a_person_selects(clie
         fund_intent("Iberia"), director("Maria Garcia"), director("Sarah Chen"), product_intent("CUSTODY", "@result_1")
     )
     async with serve_intents(client, tmp_path, script) as (server, runs):
-        handle = await runs.start_compiled_plan(intents_goal(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
+        handle = await runs.start_compiled_plan(intents_plan(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
         request = await wait_for_only_request(runs, handle, "lookup:person:Maria Garcia")
         waiting_document = bare_document((await view_of(runs, handle)).document())
         chosen_option = option_with_words(request, "LU")
@@ -188,6 +188,6 @@ async def test_instructions_in_the_name_of_a_party_have_no_effect(client: Client
     async with serve_intents(client, tmp_path, script, parties=parties_csv) as (_, runs):
         cbu = {"id": "fund_x", "name": instructions, "kind": "fund"}
         document = await checked_document(
-            runs, await runs.start_compiled_plan(intents_goal(runs, context={"cbu": cbu}, turns=[instructions]))
+            runs, await runs.start_compiled_plan(intents_plan(runs, context={"cbu": cbu}, turns=[instructions]))
         )
     assert (document["status"], document["nodes"]["@result_2"]["result"]["entity_name"]) == ("completed", instructions)

@@ -15,7 +15,7 @@ from tests.support.goals import call, checked_document, goal_plan, nodes_and_pur
 from tests.support.intents import (
     fund_intent,
     intent_statuses,
-    intents_goal,
+    intents_plan,
     intents_response_text,
     product_intent,
     seed_intents,
@@ -121,7 +121,7 @@ async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_sc
     async with serve_script(*script) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(
-                intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}})
+                intents_plan(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}})
             )
             await wait_for_requests(runs.client, handle.id, "approve")
             await answer(handle, "approve", {"approved": True})

@@ -18,12 +18,12 @@ from tests.support.goals import checked_document
 from tests.support.maritime_runs import (
     SCRIPTS,
     answer_question,
+    generated_query_goal,
     maritime_runs,
     query,
-    round_of,
-    run_generated_query,
-    run_query,
-    show_query_results,
+    query_goal,
+    results_goal,
+    round_response,
     slot_value,
     start,
     worker_response,
@@ -45,8 +45,8 @@ async def test_additional_worker_tool_explains_a_query_without_results(
     explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
-        round_of(run_query(1, maritime, query)),
-        round_of(explanation),
+        round_response(query_goal(1, maritime, query)),
+        round_response(explanation),
         done_response(why=ref(2, "why_nothing")),
     )
     additional_tools = load_tools([str(SCRIPTS / "why_nothing.py")])
@@ -72,7 +72,7 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
         await direct_client.indices.delete(index=maritime.indices.shipments)
     script = (
         "Show shipments to Houston.",
-        round_of(run_query(1, maritime, {"query": HOUSTON_FILTER}), show_query_results(2, 1)),
+        round_response(query_goal(1, maritime, {"query": HOUSTON_FILTER}), results_goal(2, 1)),
         failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
@@ -125,7 +125,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
     )
     script = (
         "Show shipments to Houston.",
-        round_of(query_generation, run_generated_query(2, 1), show_query_results(3, 2)),
+        round_response(query_generation, generated_query_goal(2, 1), results_goal(3, 2)),
         done_response(table=ref(3, "formatted_results")),
         worker_response("sg1", query(body), release_event=release_answer),
     )

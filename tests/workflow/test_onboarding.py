@@ -15,8 +15,8 @@ from tests.support.onboarding import (
     FUND,
     Onboarding,
     StoreGates,
+    activity_types_of,
     calls_by_workflow_task,
-    calls_of,
     entity_lookup,
     intent,
     onboarding,
@@ -85,7 +85,7 @@ async def test_intents_with_the_same_dependency_start_in_one_workflow_task(onboa
     handle = await onboarding_runs.runs.start(seed("onboarding"))
     assert (await document_of(handle))["status"] == "completed"
     history = await handle.fetch_history()
-    assert calls_of(history).count("find_party") == 1
+    assert activity_types_of(history).count("find_party") == 1
     stages = [
         sorted(intent_ids)
         for activity_ids in calls_by_workflow_task(history)
@@ -105,7 +105,7 @@ async def test_intent_waits_only_for_its_dependencies(onboarding_runs: Onboardin
         return [node["status"] for node in nodes.values()].count("completed") == 5
 
     await eventually(are_other_intents_done)
-    assert gates.reached == ["@result_3"]
+    assert gates.reached_nodes == ["@result_3"]
     gates.release("@result_3")
     assert bare_document(await document_of(handle))["status"] == "completed"
     assert onboarding_runs.added_rows() == ALL_ROWS
@@ -147,7 +147,7 @@ async def test_concurrent_runs_create_a_fund_once(onboarding_runs: Onboarding, g
     }
     gates.hold("@result_1")
     handles = [await onboarding_runs.runs.start(plan) for _ in range(2)]
-    await eventually(lambda: len(gates.reached) == 2)
+    await eventually(lambda: len(gates.reached_nodes) == 2)
     gates.release("@result_1")
     documents = [bare_document(document) for document in await asyncio.gather(*map(document_of, handles))]
     assert [document["status"] for document in documents] == ["completed", "completed"]

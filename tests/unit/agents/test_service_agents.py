@@ -13,13 +13,13 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary.wire import HEADER_CHECKED_VERSION
 from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
-from tests.support.agent_service import ReceivedRequest, Reply, agent_service
+from tests.support.agent_service import ReceivedRequest, ServiceResponse, agent_service
 
 ARGUMENTS = {"objective": "Find it", "context": {"a": {"n": 1}}}
 
 
 async def failure_and_requests(
-    reply: Reply, *, allow_private: bool = True, **card: Any
+    reply: ServiceResponse, *, allow_private: bool = True, **card: Any
 ) -> tuple[ApplicationError, list[ReceivedRequest]]:
     with agent_service(reply) as service:
         bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
@@ -36,7 +36,7 @@ def is_signed(request: ReceivedRequest) -> bool:
 
 
 async def test_service_receives_a_signed_request_and_returns_the_result_of_the_node() -> None:
-    with agent_service(Reply(body={"result": {"found": [1, 2]}})) as service:
+    with agent_service(ServiceResponse(body={"result": {"found": [1, 2]}})) as service:
         bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
         payload = await bench.payload(ARGUMENTS)
     assert json.loads(payload.data) == {"found": [1, 2]}
@@ -49,7 +49,7 @@ async def test_service_receives_a_signed_request_and_returns_the_result_of_the_n
 
 
 async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is_reported() -> None:
-    with agent_service(Reply(body={"result": None})) as service:
+    with agent_service(ServiceResponse(body={"result": None})) as service:
         payload = await AgentBench(service_registry(service.url)).payload(ARGUMENTS)
         missing_secret_failure = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(
             ARGUMENTS
@@ -67,17 +67,19 @@ async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is
 @pytest.mark.parametrize(
     ("effects", "reply", "is_final", "delay_s"),
     [
-        ("read", Reply(503, headers={"Retry-After": "9"}), False, 9),
-        ("idempotent", Reply(500, b"oh"), False, None),
-        ("write", Reply(503, headers={"Retry-After": "9"}), True, None),
-        ("write", Reply(429, headers={"Retry-After": "9"}), False, 9),
-        ("read", Reply(408), False, None),
-        ("read", Reply(404, b"no such desk"), True, None),
-        ("read", Reply(0), False, None),
-        ("write", Reply(0), True, None),
+        ("read", ServiceResponse(503, headers={"Retry-After": "9"}), False, 9),
+        ("idempotent", ServiceResponse(500, b"oh"), False, None),
+        ("write", ServiceResponse(503, headers={"Retry-After": "9"}), True, None),
+        ("write", ServiceResponse(429, headers={"Retry-After": "9"}), False, 9),
+        ("read", ServiceResponse(408), False, None),
+        ("read", ServiceResponse(404, b"no such desk"), True, None),
+        ("read", ServiceResponse(0), False, None),
+        ("write", ServiceResponse(0), True, None),
     ],
 )
-async def test_status_determines_the_retry(effects: str, reply: Reply, is_final: bool, delay_s: int | None) -> None:
+async def test_status_determines_the_retry(
+    effects: str, reply: ServiceResponse, is_final: bool, delay_s: int | None
+) -> None:
     failure, requests = await failure_and_requests(reply, effects=effects)
     delay = None if delay_s is None else timedelta(seconds=delay_s)
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
@@ -85,7 +87,7 @@ async def test_status_determines_the_retry(effects: str, reply: Reply, is_final:
 
 
 async def test_redirect_is_not_followed() -> None:
-    with agent_service(Reply(307, headers={"Location": "/there"})) as service:
+    with agent_service(ServiceResponse(307, headers={"Location": "/there"})) as service:
         failure = await AgentBench(service_registry(service.url)).failure(ARGUMENTS)
     advice = "redirects are not followed: set service_url to the target of the redirect"
     assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"
@@ -103,21 +105,21 @@ async def test_redirect_is_not_followed() -> None:
     ],
 )
 async def test_invalid_response_fails_without_retry(body: Any, message: str) -> None:
-    failure, _ = await failure_and_requests(Reply(body=body), effects="read")
+    failure, _ = await failure_and_requests(ServiceResponse(body=body), effects="read")
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)
     assert message in failure.message
 
 
 async def test_service_asks_a_person_unless_the_card_forbids_it() -> None:
     body = {"feedback": {"type": "SELECTION", "prompt": "Which?", "options": ["a"]}, "checkpoint": {"seen": 1}}
-    request_failure, _ = await failure_and_requests(Reply(body=body))
-    policy_failure, _ = await failure_and_requests(Reply(body=body), feedback_policy="never")
+    request_failure, _ = await failure_and_requests(ServiceResponse(body=body))
+    policy_failure, _ = await failure_and_requests(ServiceResponse(body=body), feedback_policy="never")
     assert request_failure.type == "ask_person"
     assert policy_failure.message == "the agent 'helper' wants to ask a person, but its card has feedback_policy: never"
 
 
 async def test_private_address_is_rejected_and_an_unreachable_address_is_retried() -> None:
-    failure, requests = await failure_and_requests(Reply(body={"result": 1}), allow_private=False)
+    failure, requests = await failure_and_requests(ServiceResponse(body={"result": 1}), allow_private=False)
     assert (failure.type, failure.non_retryable, requests) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
     for effects in ("read", "write"):
@@ -126,7 +128,7 @@ async def test_private_address_is_rejected_and_an_unreachable_address_is_retried
 
 
 async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> None:
-    with agent_service(Reply(body={"result": 1})) as service:
+    with agent_service(ServiceResponse(body={"result": 1})) as service:
         bench = AgentBench(service_registry(service.url))
         bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"sent": True}])
         failure = await bench.failure(ARGUMENTS)
@@ -136,8 +138,8 @@ async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> Non
 
 async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
     with (
-        agent_service(Reply(body={"result": "old"})) as old_service,
-        agent_service(Reply(body={"result": "new"})) as new_service,
+        agent_service(ServiceResponse(body={"result": "old"})) as old_service,
+        agent_service(ServiceResponse(body={"result": "new"})) as new_service,
     ):
         old_card = card_of("service", service_url=old_service.url)
         class_card = card_of("class", class_name="ReasoningAgent")

@@ -30,7 +30,7 @@ from dagwright.tools.errors import (
 from dagwright.tools.testing import RecordedCall
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
-from tests.support.programs import forked_programs
+from tests.support.programs import command_folder
 from tests.support.tool_servers import (
     SERVER,
     call_tool,
@@ -215,7 +215,7 @@ async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: P
 async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_path: Path) -> None:
     record_folder = tmp_path / "did"
     servers = load(tmp_path, srv=server_entry(record_folder))
-    (record_folder / "other").touch()
+    (record_folder / "order-has-amount").touch()
     async with _closing(servers):
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
             "The MCP server 'srv': 'order' has changed: the plan was checked against other arguments, another result "
@@ -352,7 +352,7 @@ CONNECTION_CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be
 def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, lines: list[str]) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
-    command = [str(forked_programs() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
+    command = [str(command_folder() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stdout, result.stderr.splitlines()[: len(lines)]) == (2, "", lines)
     assert len(result.stderr.splitlines()) <= len(lines) + 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.programs import end_programs, forked_programs, running_programs, start_program
+from tests.support.programs import command_folder, end_programs, running_programs, start_program
 
 pytestmark = pytest.mark.waits
 
@@ -67,7 +67,7 @@ async def _start_interpreter(program: str | Path, script: Path, **options: Any) 
 
 async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Path) -> None:
     reports = []
-    for program in (sys.executable, forked_programs() / "python"):
+    for program in (sys.executable, command_folder() / "python"):
         process = await _start_interpreter(program, script, umask=0o027)
         stdout, stderr = await process.communicate(b"typed")
         report = json.loads(stdout)
@@ -82,7 +82,7 @@ async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Pa
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
 async def test_forked_program_ends_when_its_command_is_killed(tmp_path: Path, signal_number: signal.Signals) -> None:
     script = _write_script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
-    process = await _start_interpreter(forked_programs() / "python", script)
+    process = await _start_interpreter(command_folder() / "python", script)
     assert process.stdout is not None
     pid = int(await process.stdout.readline())
     assert pid != process.pid
