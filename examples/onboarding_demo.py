@@ -41,7 +41,7 @@ def demo(output: Output, *, pace_s: float) -> int:
     result = _run(settings, output, pace_s=pace_s)
     if result is None:
         return ExitCode.INTERRUPTED
-    _show_end(result, output)
+    _show_result(result, output)
     _show_changes(overview_before, read_overview(database), output)
     output.print("the server keeps running for its UI; `.venv/bin/python starter.py down` stops it")
     return exit_code_of(result.status)
@@ -76,7 +76,7 @@ def _slow_down(spec: ToolSpec, pace_s: float) -> ToolSpec:
     return replace(spec, function=slow_function)
 
 
-def _show_end(result: RunResult, output: Output) -> None:
+def _show_result(result: RunResult, output: Output) -> None:
     assert result.started_at is not None
     assert result.ended_at is not None
     duration_s = (result.ended_at - result.started_at).total_seconds()

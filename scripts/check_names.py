@@ -75,12 +75,12 @@ def main() -> int:
 
 
 def _word_findings(path: Path) -> Iterator[tuple[int, str, str]]:
-    reported: set[str] = set()
+    reported_names: set[str] = set()
     for line, name in [(1, path.stem), *_names(ast.parse(path.read_text(encoding="utf-8")))]:
         snake_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
         for pattern, advice in _PATTERNS:
-            if name not in reported and pattern.search(snake_name):
-                reported.add(name)
+            if name not in reported_names and pattern.search(snake_name):
+                reported_names.add(name)
                 yield line, name, advice
 
 

@@ -24,12 +24,12 @@ def main() -> int:
     output, crash, _ = api.run(["--strict", "--no-pretty", *sys.argv[1:], *files])
     lines = output.splitlines()
     problems = [line for line in lines if line.partition(":")[0] not in files and not line.startswith("Found ")]
-    problems += [problem for file in files for problem in unexpected_results(file, lines)]
+    problems += [problem for file in files for problem in differences_from_expected_errors(file, lines)]
     print(crash, *problems, sep="\n") if crash or problems else print("Success: no issues found")
     return 1 if crash or problems else 0
 
 
-def unexpected_results(file: str, lines: list[str]) -> list[str]:
+def differences_from_expected_errors(file: str, lines: list[str]) -> list[str]:
     """Return the differences between the errors that a file expects and the errors in the output of mypy."""
     expected_texts = {
         number: match[1]

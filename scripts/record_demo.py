@@ -73,7 +73,7 @@ class Line:
 
 
 def record_lines(state_dir: Path) -> Iterator[Line]:
-    """Run the demo and yield its lines between the first and the last command, without links."""
+    """Run the demo and yield its lines from the first command to the last message, without links."""
     command = [sys.executable, "-m", "examples.order_demo"]
     variables = {**environ, "DAGWRIGHT_STATE_DIR": str(state_dir), "NO_COLOR": "1"}
     with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True) as process:

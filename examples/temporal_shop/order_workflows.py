@@ -21,7 +21,7 @@ class Order:
 
 @workflow.defn
 class OrderWorkflow:
-    """An order: its processing is a plan, which people can read, watch and change."""
+    """Processes an order with a plan, which people can read, watch and change."""
 
     @workflow.run
     async def run(self, order: Order) -> str:

@@ -61,7 +61,7 @@ def search_flights(query: Query) -> list[Offer]:
                 "currency": CURRENCY,
             }
         )
-    return within_max_price(offers, query)
+    return affordable_offers(offers, query)
 
 
 def search_hotels(query: Query) -> list[Offer]:
@@ -90,7 +90,7 @@ def search_hotels(query: Query) -> list[Offer]:
                 "currency": CURRENCY,
             }
         )
-    return within_max_price(offers, query)
+    return affordable_offers(offers, query)
 
 
 def search_activities(query: Query) -> list[Offer]:
@@ -131,7 +131,7 @@ def required_date(query: Query, name: str) -> date:
         raise InvalidRequest(f"{name} is not a date such as 2026-06-12") from None
 
 
-def within_max_price(offers: list[Offer], query: Query) -> list[Offer]:
+def affordable_offers(offers: list[Offer], query: Query) -> list[Offer]:
     """Return the offers up to the maximum price, the cheapest first."""
     try:
         max_price = float(query.get("max_price", "inf"))

@@ -17,7 +17,7 @@ def type_name(schema: Mapping[str, Any], *, link: str | None = None) -> str:
         link: format of a link to another type, with `{name}`; without `link`, the name is formatted as code.
     """
     kinds = dict.fromkeys(filter(None, _type_names(schema, link)))
-    # Null means that the field is not given; the column of defaults shows that.
+    # `null` means that the field may be omitted, which the column of defaults shows.
     names = [kind for kind in kinds if kind != "null"] or list(kinds)
     return " or ".join(names) or "any JSON"
 

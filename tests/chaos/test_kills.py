@@ -23,9 +23,9 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-def _plan_of_steps(run: str) -> dict[str, Any]:
+def _plan_of_steps(prefix: str) -> dict[str, Any]:
     """Return a plan with a chain of three steps and one independent step. The worker is killed in the second step."""
-    a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
+    a, b, c, beside = (f"{prefix}-{step}" for step in ("a", "b", "c", "beside"))
     long_heartbeat_step = partial(effect_node, heartbeat="10s")
     return {
         "nodes": [long_heartbeat_step(a), effect_node(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside)]

@@ -26,9 +26,9 @@ _EFFECT = effect_node("effect")
 _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}}
 
 
-async def _send_approval(server: LiveServer, workflow_id: str, request: str) -> None:
+async def _send_approval(server: LiveServer, workflow_id: str, request_id: str) -> None:
     handle = (await server.start()).get_workflow_handle(workflow_id)
-    message = {"request_id": request, "answer": {"approved": True}, "by": "ann"}
+    message = {"request_id": request_id, "answer": {"approved": True}, "by": "ann"}
     await handle.signal(wire.SIGNAL_FEEDBACK, message)
 
 

@@ -103,9 +103,9 @@ async def _forks_of(server: LiveServer, run_id: str) -> list[str]:
     return [execution.id async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{run_id}-fork-'")]
 
 
-async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork: str) -> None:
+async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork_id: str) -> None:
     """Check that a fork did the remaining work, and that it repeated no completed node and no request."""
-    handle: Handle = (await server.start()).get_workflow_handle(fork)
+    handle: Handle = (await server.start()).get_workflow_handle(fork_id)
     document = await result_within(handle, 240)
     assert {
         name: (node["status"], bool(node["lineage"].get("reused"))) for name, node in document["nodes"].items()
@@ -126,18 +126,18 @@ async def test_two_commands_after_kills_before_the_start_make_one_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-before-the-start")
-    fork = ForkCommand(own_server, folder, "cut-before-the-start")
+    command = ForkCommand(own_server, folder, "cut-before-the-start")
     points.hold(FORK_READ)
-    held_fork = await fork.start()
+    held_process = await command.start()
     await points.wait_for_point(FORK_READ)
-    await _kill(held_fork)
+    await _kill(held_process)
     await worker.kill()
     await restart_server(own_server)
     assert await _forks_of(own_server, "cut-before-the-start") == []
 
     points.release(FORK_READ)
     points.release("cut")
-    first_output, second_output = await asyncio.gather(fork.run(), fork.run())
+    first_output, second_output = await asyncio.gather(command.run(), command.run())
     assert first_output["fork_run_id"] == second_output["fork_run_id"]
     assert first_output["difference"] == second_output["difference"]
     await worker.start()
@@ -149,9 +149,9 @@ async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-during-the-command")
-    fork = ForkCommand(own_server, folder, "cut-during-the-command")
+    command = ForkCommand(own_server, folder, "cut-during-the-command")
     points.hold(FORK_READ)
-    processes = [await fork.start() for _ in range(2)]
+    processes = [await command.start() for _ in range(2)]
     await eventually(lambda: all((folder / f"{FORK_READ}-{process.pid}").exists() for process in processes))
     await worker.kill()
     await restart_server(own_server)
@@ -168,16 +168,16 @@ async def test_command_after_kills_finds_the_fork_that_was_started(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-after-the-start")
-    fork = ForkCommand(own_server, folder, "cut-after-the-start")
+    command = ForkCommand(own_server, folder, "cut-after-the-start")
     await worker.kill()
     points.hold(FORK_STARTED)
-    held_fork = await fork.start()
+    held_process = await command.start()
     await points.wait_for_point(FORK_STARTED)
-    await _kill(held_fork)
+    await _kill(held_process)
     await restart_server(own_server)
     points.release(FORK_STARTED)
     points.release("cut")
-    output = await fork.run()
+    output = await command.run()
     assert "was already forked" in output["message"]
     await worker.start()
     await _assert_fork_finishes_the_run(own_server, folder, output["fork_run_id"])
@@ -188,13 +188,13 @@ async def test_command_after_kills_during_an_effect_finds_the_running_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-in-the-fork")
-    fork = ForkCommand(own_server, folder, "cut-in-the-fork")
-    first_output = await fork.run()
+    command = ForkCommand(own_server, folder, "cut-in-the-fork")
+    first_output = await command.run()
     await points.wait_for_point("cut")
     await worker.kill()
     await restart_server(own_server)
     points.release("cut")
-    second_output = await fork.run()
+    second_output = await command.run()
     assert second_output["fork_run_id"] == first_output["fork_run_id"]
     await worker.start()
     await _assert_fork_finishes_the_run(own_server, folder, first_output["fork_run_id"])
@@ -207,12 +207,12 @@ async def test_run_and_its_fork_complete_after_kills_before_their_answers(
     client = await own_server.start()
     handle = await start_run(client, plan, workflow_id="forked-while-it-asks")
     await wait_for_requests(client, handle.id, "check")
-    fork = ForkCommand(own_server, folder, handle.id)
-    fork_id = (await fork.run())["fork_run_id"]
+    command = ForkCommand(own_server, folder, handle.id)
+    fork_id = (await command.run())["fork_run_id"]
     await wait_for_requests(client, fork_id, "check")
     await worker.kill()
     await restart_server(own_server)
-    assert (await fork.run())["fork_run_id"] == fork_id
+    assert (await command.run())["fork_run_id"] == fork_id
     client = await own_server.start()
     runs = [client.get_workflow_handle(run_id) for run_id in (handle.id, fork_id)]
     for run in runs:

@@ -44,14 +44,14 @@ WORKER = ROOT / "tests" / "support" / "onboarding_worker.py"
 
 
 @dataclass(slots=True)
-class Store:
+class Entities:
     """Settings and database of the worker, and the overview of the database before the test."""
 
     settings: Settings
     database: EntityDatabase
     overview_before: Overview
 
-    def assert_has(self, *rows: str, effects: int) -> None:
+    def assert_added(self, *rows: str, effects: int) -> None:
         """Check that exactly these rows were added, by this number of effects that are not compensated."""
         assert rows_since(self.overview_before, self.database) == sorted(rows)
         effect_count = self.database.read(
@@ -61,13 +61,13 @@ class Store:
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    """A store with the parties of the seed."""
+def entities(folder: Path) -> Iterator[Entities]:
+    """A database with the parties of the seed."""
     settings = Settings(state_dir=folder / "state")
     database = EntityDatabase(settings.database_url)
     (folder / "parties.csv").write_text(PARTIES, encoding="utf-8")
     load_parties(database, folder / "parties.csv")
-    yield Store(settings, database, read_overview(database))
+    yield Entities(settings, database, read_overview(database))
     database.dispose()
 
 
@@ -83,13 +83,13 @@ async def start(client: Client, plan: CompiledPlan, *, workflow_id: str, **optio
 
 
 async def test_each_intent_is_applied_once_if_its_worker_is_killed(
-    own_server: LiveServer, folder: Path, points: FaultPoints, store: Store
+    own_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
     client = await own_server.start()
     for node in FULL_ONBOARDING_ROWS:
         points.hold(f"{node}-{BEFORE}")
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
-        plan = plan_with_retries(seed("onboarding"), store.settings)
+        plan = plan_with_retries(seed("onboarding"), entities.settings)
         handle = await start(client, plan, workflow_id="onboarding-killed")
         added_rows: list[str] = []
         for number, (node, rows) in enumerate(FULL_ONBOARDING_ROWS.items()):
@@ -99,23 +99,23 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
             is_killed_inside = number % 2 == 0
             async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
-                    store.assert_has(*added_rows, effects=number)
+                    entities.assert_added(*added_rows, effects=number)
             async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
                 added_rows += rows
-                store.assert_has(*added_rows, effects=number + 1)
+                entities.assert_added(*added_rows, effects=number + 1)
         document = await result_within(handle, 240)
     assert (document["status"], [*document["nodes"]]) == ("completed", [*FULL_ONBOARDING_ROWS])
     assert all(node["attempts"] >= 2 and node["result"]["created"] for node in document["nodes"].values())
-    store.assert_has(*added_rows, effects=len(FULL_ONBOARDING_ROWS))
+    entities.assert_added(*added_rows, effects=len(FULL_ONBOARDING_ROWS))
     await check_history(await handle.fetch_history())
 
 
 async def test_director_is_created_once_if_the_worker_is_killed_around_the_answer(
-    own_server: LiveServer, folder: Path, points: FaultPoints, store: Store
+    own_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
     client = await own_server.start()
     text = json.dumps(seed("onboarding")).replace("John Smith", NEW_PERSON)
-    plan = plan_with_retries(json.loads(text), store.settings)
+    plan = plan_with_retries(json.loads(text), entities.settings)
     bind_node_id = plan.nodes[-1].id
     for phase in (INSIDE, AFTER):
         points.hold(f"{bind_node_id}-{phase}")
@@ -125,15 +125,15 @@ async def test_director_is_created_once_if_the_worker_is_killed_around_the_answe
         await worker.restart()
         await answer(handle, f"lookup:person:{NEW_PERSON}", {"text": "create new"})
         async with killed_at(f"{bind_node_id}-{INSIDE}", points, worker):
-            store.assert_has(effects=0)
+            entities.assert_added(effects=0)
         person = f"{NEW_PERSON}: jurisdiction unknown, active"
         async with killed_at(f"{bind_node_id}-{AFTER}", points, worker):
-            store.assert_has(person, effects=1)
+            entities.assert_added(person, effects=1)
         document = await result_within(handle, 240)
     assert document["status"] == "completed"
     assert [(lookup["created"], lookup["entity"]["name"]) for lookup in document["lookups"]] == [(True, NEW_PERSON)]
     rows = [row.replace("John Smith (GB)", NEW_PERSON) for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
-    store.assert_has(person, *rows, effects=1 + len(FULL_ONBOARDING_ROWS))
+    entities.assert_added(person, *rows, effects=1 + len(FULL_ONBOARDING_ROWS))
     await check_history(await handle.fetch_history())
 
 
@@ -150,7 +150,7 @@ async def stopped_at(point: str, points: FaultPoints, worker: WorkerProcess, *, 
 
 
 async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
-    own_server: LiveServer, folder: Path, points: FaultPoints, store: Store
+    own_server: LiveServer, folder: Path, points: FaultPoints, entities: Entities
 ) -> None:
     client = await own_server.start()
     plan = seed("onboarding")
@@ -164,9 +164,9 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     remaining_rows = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         handle = await start(
-            client, plan_with_retries(plan, store.settings), workflow_id="onboarding-undone", compensate=True
+            client, plan_with_retries(plan, entities.settings), workflow_id="onboarding-undone", compensate=True
         )
-        await eventually(lambda: rows_since(store.overview_before, store.database) == sorted(remaining_rows))
+        await eventually(lambda: rows_since(entities.overview_before, entities.database) == sorted(remaining_rows))
         points.release("@result_7-before")
         undo_ids: list[str] = []
 
@@ -185,15 +185,15 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
             is_killed_inside = number % 2 == 0
             async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
-                    store.assert_has(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
+                    entities.assert_added(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
             async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
                 remaining_rows = [row for row in remaining_rows if row not in rows_of[node]]
-                store.assert_has(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) - number)
+                entities.assert_added(*remaining_rows, effects=len(FULL_ONBOARDING_ROWS) - number)
         async with asyncio.timeout(240):
             document = await document_of(handle)
     assert document["status"] == "failed"
     assert document["error"]["message"].endswith("compensated 6 calls")
     # The failed call is compensated too, because its effect is unknown.
     assert {document["nodes"][node]["status"] for node in undo_ids} == {"completed"}
-    store.assert_has(effects=0)
+    entities.assert_added(effects=0)
     await check_history(await handle.fetch_history())
