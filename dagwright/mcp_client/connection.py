@@ -179,7 +179,7 @@ class McpConnection:
             hint = suggestion(remote_call.tool, list(self._versions)) or f"it has {', '.join(self._versions) or 'none'}"
             raise ToolChanged(f"the server no longer has the tool {remote_call.tool!r}; {hint}; check the plan again")
         if version != remote_call.version:
-            change = "the plan was checked against other arguments, another result or other effects"
+            change = "its arguments, result or effects are not those that the plan was checked against"
             raise ToolChanged(f"{remote_call.tool!r} has changed: {change}; check and run the plan again")
 
 

@@ -26,7 +26,7 @@ async def complete(server: ModelServer, call: ModelCall | None = None, **options
 
 
 async def read_response(client: ModelClient, call: ModelCall, *, is_streamed: bool) -> ModelResponse:
-    """Request a complete or streamed response. The pieces of a stream must equal its text."""
+    """Request a complete or streamed response. The pieces of a stream must add up to the text of the answer."""
     if not is_streamed:
         return await client.complete(call)
     async with client.stream(call) as stream:

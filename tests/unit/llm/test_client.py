@@ -105,24 +105,25 @@ async def test_stream_that_is_not_read_to_its_end_has_no_answer() -> None:
 
 
 WEATHER_TOOL = OfferedTool("weather.now", "Looks out of the window.", {"type": "object", "properties": {"at": {}}})
-TOOL_WITH_EQUAL_SENT_NAME = OfferedTool("weather_now")
+TOOL_WITH_CLASHING_NAME = OfferedTool("weather_now")
+"""Without its dot, which services do not accept, `weather.now` would have this name."""
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_original_names_of_called_tools_are_restored(is_streamed: bool) -> None:
-    call = model_call(tools=(WEATHER_TOOL, TOOL_WITH_EQUAL_SENT_NAME), tool_choice="weather.now")
+    call = model_call(tools=(WEATHER_TOOL, TOOL_WITH_CLASHING_NAME), tool_choice="weather.now")
     async with ModelServer("?") as server:
         await complete(server, call)
     sent_names = server.calls[0].tools
     assert (sent_names[0][:12], len(sent_names[0]), sent_names[1]) == ("weather_now_", 20, "weather_now")
     assert server.calls[0].body["tool_choice"] == {"type": "function", "function": {"name": sent_names[0]}}
-    response = tool_calls((sent_names[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
+    response = tool_calls((sent_names[0], {"at": "Oslo"}), ("weather_now", {}), ("not_offered", {}))
     async with ModelServer(response) as server, client_of(server) as client:
         answer = await read_response(client, call, is_streamed=is_streamed)
     assert [(called_tool.name, called_tool.arguments) for called_tool in answer.message.tool_calls] == [
         ("weather.now", '{"at": "Oslo"}'),
         ("weather_now", "{}"),
-        ("never", "{}"),
+        ("not_offered", "{}"),
     ]
     assert (answer.finish_reason, answer.text) == ("tool_calls", "")
 
@@ -214,8 +215,8 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
 
     async def check_answer(client: ModelClient, number: int) -> None:
         actual = await read_response(client, numbered_call(number), is_streamed=number % 4 == 0)
-        model_and_tokens = (actual.model, actual.usage.prompt_tokens)
-        assert (actual.text, model_and_tokens) == (answer_text(number), (f"model-{number % 2}", number))
+        expected = (answer_text(number), f"model-{number % 2}", number)
+        assert (actual.text, actual.model, actual.usage.prompt_tokens) == expected
 
     steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALL_COUNT)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:
@@ -223,10 +224,12 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
         memory_before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(2):
             await asyncio.gather(*(check_answer(client, number) for number in range(CALL_COUNT)))
-        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before_kib
-    received = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
-    assert sorted(received) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALL_COUNT)])
-    assert grown_kib < 64 * 1024
+        memory_growth_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before_kib
+    received_calls = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
+    assert sorted(received_calls) == sorted(
+        3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALL_COUNT)]
+    )
+    assert memory_growth_kib < 64 * 1024
 
 
 def test_openai_library_is_not_imported_before_the_first_call() -> None:

@@ -33,7 +33,7 @@ E = ModelError
 
 
 def json_response(status: int, content: Any) -> Raw:
-    """Return a response with any JSON body, also one that differs from the format of OpenAI."""
+    """Return a response with any JSON body, even if it is not in the format of OpenAI."""
     return Raw(json.dumps(content).encode(), status=status)
 
 
@@ -228,10 +228,10 @@ async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, e
     assert caught.value.error is error
 
 
-async def test_unusable_answer_has_a_cost() -> None:
-    truncated = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
+async def test_usage_of_an_unusable_answer_is_counted() -> None:
+    truncation_failure = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
     output = OutputSchema("answer", {"type": "object"})
-    invalid_answer = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=model_call(output=output))
+    invalid_answer_failure = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=model_call(output=output))
     usage = Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1)
-    assert (truncated.partial, truncated.usage) == ("So it", usage)
-    assert (invalid_answer.partial, invalid_answer.usage.tokens) == ("no JSON", 6)
+    assert (truncation_failure.partial, truncation_failure.usage) == ("So it", usage)
+    assert (invalid_answer_failure.partial, invalid_answer_failure.usage.tokens) == ("no JSON", 6)

@@ -137,9 +137,9 @@ def save_prices(folder: Path, content: str) -> Path:
     return path
 
 
-def test_included_price_table_is_valid() -> None:
+def test_shipped_price_table_is_valid() -> None:
     assert shipped_prices().price("gpt-4o-2024-08-06", "x") == Price(Decimal("2.50"), Decimal("1.25"), Decimal("10.00"))
-    assert shipped_prices().price("nobody-knows") is None
+    assert shipped_prices().price("unknown-model") is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_cost_is_exact_and_cached_tokens_cost_as_much_as_other_prompt_tokens_by_
     assert (usage.money, usage.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
-def test_user_prices_override_included_prices(tmp_path: Path) -> None:
+def test_user_prices_override_shipped_prices(tmp_path: Path) -> None:
     user_prices = read_prices(
         save_prices(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}")
     )

@@ -42,7 +42,7 @@ def _split(text: str, sizes: list[int]) -> list[str]:
         pytest.param("answer", ['{"answer": "Os', '"} {"answer": 7}'], ["Os", "Os"], id="two values"),
         *(("answer", [invalid], [""]) for invalid in ('{"answer": 7}', '{"answer": ["a"]}', '{"other": "a"}')),
         pytest.param("answer", ['["answer"]'], ['["answer"]'], id="list"),
-        pytest.param("", ["a\ud83d", "\ude00b", "\ude00"], ["a", "a😀b", "a😀b\ufffd"], id="halves of characters"),
+        pytest.param("", ["a\ud83d", "\ude00b", "\ude00"], ["a", "a😀b", "a😀b\ufffd"], id="surrogate halves"),
         pytest.param("", ["see [", "[FEE", "D]] and [1]"], ["see ", "see ", "see [[FEED]] and [1]"], id="brackets"),
     ],
 )
@@ -53,7 +53,7 @@ def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
 def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
     assert _visible_texts("", *_split(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
-    assert all("I found two. ".startswith(value) for value in _visible_texts("", *f"I found two. {marker}"))
+    assert all("I found two. ".startswith(text) for text in _visible_texts("", *f"I found two. {marker}"))
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
@@ -70,7 +70,7 @@ def test_visible_text_only_grows_until_it_equals_the_answer(answer: str, sizes: 
 def test_surrogate_pairs_in_pieces_are_repaired_as_in_the_complete_answer(
     characters: list[str], sizes: list[int]
 ) -> None:
-    # The final "." ends a lone high surrogate, which is held until the next character.
+    # A lone high surrogate is added only with the next character, so the text must end with another character.
     text = "".join(characters).replace("[", "(") + "."
     encoded = text.encode("utf-16-le", "surrogatepass")
     halves = "".join(

@@ -1,4 +1,4 @@
-"""Conversion of any schema to a strict schema by the rules of OpenAI, and of answers back to the original form."""
+"""Conversion of schemas to the strict form of OpenAI, and of strict answers to the original form."""
 
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ NULL = {"type": "null"}
 STRICT_LEAF = {"kind": "leaf", "value": None, "tags": None}
 
 
-def test_pydantic_model_becomes_strict_and_is_restored() -> None:
+def test_pydantic_schema_becomes_strict_and_an_answer_is_converted_back() -> None:
     schema = Tree.model_json_schema()
     strict_schema = StrictSchema(schema)
     assert strict_schema_problem(strict_schema.schema) == ""
@@ -105,6 +105,9 @@ def test_all_of_and_references_are_resolved() -> None:
         "",
         {"next": {}},
     )
+
+
+def test_value_with_an_unresolvable_reference_is_a_text_of_json() -> None:
     for ref in ("#/$defs/Gone", "other.json", "#/$defs/Me", 7):
         schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
         assert StrictSchema(schema).from_strict({"x": "1"}) == {"x": 1}
@@ -121,10 +124,10 @@ def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
 
 
 def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    properties = st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
-    return properties.flatmap(
-        lambda chosen: st.sets(st.sampled_from(sorted(chosen))).map(
-            lambda required: {"type": "object", "properties": chosen, "required": sorted(required)}
+    property_sets = st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
+    return property_sets.flatmap(
+        lambda properties: st.sets(st.sampled_from(sorted(properties))).map(
+            lambda required: {"type": "object", "properties": properties, "required": sorted(required)}
         )
     )
 

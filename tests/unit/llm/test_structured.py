@@ -78,9 +78,7 @@ ANSWERS = [json_text(ANN), json_text(ANN), tool_call("person", **ANN), FENCED_AN
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("rejected_count", range(4))
-async def test_rejected_mode_is_replaced_by_the_next_mode_which_is_stored(
-    rejected_count: int, is_streamed: bool
-) -> None:
+async def test_after_a_rejection_this_and_later_calls_use_the_next_mode(rejected_count: int, is_streamed: bool) -> None:
     rejections, answer = (
         (SCHEMA_UNSUPPORTED, JSON_UNSUPPORTED, TOOLS_UNSUPPORTED)[:rejected_count],
         ANSWERS[rejected_count],
@@ -112,9 +110,9 @@ async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
 
 async def test_rejected_modes_are_stored_per_model_but_not_for_an_invalid_schema() -> None:
     expected_modes = ["json_schema", "json_object", "json_schema", "json_object"]
-    rejected_schema = step(SCHEMA_UNSUPPORTED, model="old", response_format="json_schema", times=ANY_NUMBER)
+    schema_rejection = step(SCHEMA_UNSUPPORTED, model="old", response_format="json_schema", times=ANY_NUMBER)
     async with (
-        ModelServer(rejected_schema, step(json_text(ANN), times=ANY_NUMBER)) as server,
+        ModelServer(schema_rejection, step(json_text(ANN), times=ANY_NUMBER)) as server,
         client_of(server) as client,
     ):
         for model in ("old", "new", "old"):
@@ -212,7 +210,7 @@ async def test_answer_that_is_not_an_object_is_wrapped(rejections: list[HttpErro
         ('{"name": "Ann", "name": "Bob"}', "a key twice with different values"),
     ],
 )
-async def test_failure_of_an_invalid_answer_has_a_reason_and_asks_for_a_fix(message: str, reason: str) -> None:
+async def test_failure_of_an_invalid_answer_has_a_reason_and_requests_a_fix(message: str, reason: str) -> None:
     failure = await failure_of(message, call=model_call(output=PERSON_OUTPUT))
     assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", message)
     assert reason in str(failure)
@@ -240,7 +238,7 @@ async def test_model_may_call_tools_before_it_answers() -> None:
 async def test_invalid_schema_is_rejected_without_a_call() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="not a valid JSON Schema"):
-            await complete(server, model_call(output=OutputSchema("odd", {"type": 7})))
+            await complete(server, model_call(output=OutputSchema("invalid", {"type": 7})))
 
 
 @pytest.mark.parametrize("depth", [91, 200, 900])

@@ -51,7 +51,7 @@ TODAY = date(2026, 2, 10)
         ("until yesterday", None, "2026-02-09"),
     ],
 )
-def test_texts_are_converted_to_days(period_text: str, first: str | None, last: str | None) -> None:
+def test_text_is_converted_to_a_period(period_text: str, first: str | None, last: str | None) -> None:
     actual = [day.isoformat() if day is not None else None for day in parse_period(period_text, TODAY)]
     assert actual == [first, last]
 
@@ -60,7 +60,7 @@ def test_texts_are_converted_to_days(period_text: str, first: str | None, last: 
     "period_text",
     ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
-def test_text_without_days_is_rejected_with_the_accepted_forms(period_text: str) -> None:
+def test_text_without_a_period_is_rejected_with_the_accepted_forms(period_text: str) -> None:
     with pytest.raises(UnknownPeriod) as error:
         parse_period(period_text, TODAY)
     assert FORMS in str(error.value)
@@ -76,7 +76,7 @@ def test_each_documented_form_can_be_parsed() -> None:
         assert parse_period(form, TODAY)
 
 
-def test_missing_day_of_a_shorter_month_is_its_last_day() -> None:
+def test_month_before_march_31_starts_after_the_last_day_of_february() -> None:
     assert parse_period("last 1 month", date(2026, 3, 31)) == (date(2026, 3, 1), date(2026, 3, 31))
 
 

@@ -35,7 +35,7 @@ DOCUMENTED_ANSWERS = re.findall(
 )
 
 
-async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
+async def test_documented_answers_fit_the_schemas_of_the_requests() -> None:
     planner_schema = json.loads(
         (ROOT / "docs" / "reference" / "schemas" / "planner" / "rounds.schema.json").read_text(encoding="utf-8")
     )
@@ -50,7 +50,7 @@ async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
         jsonschema_rs.validate(schemas[name], json.loads(text))
 
 
-def test_each_action_of_a_planner_is_shown() -> None:
+def test_each_action_of_the_planner_is_documented() -> None:
     assert [json.loads(text)["action"] for name, text in DOCUMENTED_ANSWERS if name == "planner"] == [
         "continue",
         "done",
@@ -62,7 +62,7 @@ def test_table_lists_every_purpose_of_a_model_call() -> None:
     table = PAGES_TEXT.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     tool_purposes = [TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE]
-    known_purposes = [
+    purposes_in_code = [
         PLAN,
         REPAIR,
         REPLAN,
@@ -74,4 +74,4 @@ def test_table_lists_every_purpose_of_a_model_call() -> None:
         model_answers.PURPOSE,
         ROUTING_PURPOSE,
     ]
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(known_purposes)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(purposes_in_code)

@@ -1,4 +1,4 @@
-"""Queries that worker tools write: they are checked like queries of a model, and partial responses are rejected."""
+"""Queries of worker tools: they are checked like queries of a model, and partial responses are rejected."""
 
 from datetime import UTC, date, datetime
 from typing import Any, cast
@@ -23,7 +23,7 @@ INDEX = "maritime-shipments"
 
 
 class FakeSearchClient:
-    """A search client with a fixed response, which records the requests."""
+    """A search client that records the requests and has a fixed response."""
 
     mapping: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
 
@@ -66,17 +66,17 @@ def exists_aggs(*fields: str) -> dict[str, Any]:
 
 async def test_fields_of_any_name_and_number_are_counted() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
-    server = CountingClient()
+    client = CountingClient()
     expected = {name: {"doc_count": len(name)} for name in names}
-    assert await read_aggregations(server.open_search(), INDEX, exists_aggs(*names)) == (7, expected)
-    assert [len(request["aggs"]) for request in server.requests] == [15, 15, 15]
+    assert await read_aggregations(client.open_search(), INDEX, exists_aggs(*names)) == (7, expected)
+    assert [len(request["aggs"]) for request in client.requests] == [15, 15, 15]
 
 
 async def test_documents_of_an_index_without_fields_are_counted() -> None:
-    server = CountingClient()
-    assert await read_aggregations(server.open_search(), INDEX, {}) == (7, {})
-    assert await read_values(server.open_search(), INDEX, []) == {}
-    assert ["aggs" in request for request in server.requests] == [False]
+    client = CountingClient()
+    assert await read_aggregations(client.open_search(), INDEX, {}) == (7, {})
+    assert await read_values(client.open_search(), INDEX, []) == {}
+    assert ["aggs" in request for request in client.requests] == [False]
 
 
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
@@ -130,21 +130,21 @@ async def test_partial_search_is_rejected(response_fields: dict[str, Any], messa
 
 
 async def test_queries_of_worker_tools_are_checked() -> None:
-    server = FakeSearchClient()
+    client = FakeSearchClient()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
         with pytest.raises(QueryRejected):
-            await run_internal_query(server.open_search(), index, body)
-    assert server.requests == []
-    await find_name(server.open_search(), "Kite Harbour")
-    assert (server.requests[0]["timeout"], server.requests[0]["track_total_hits"]) == ("20000ms", True)
+            await run_internal_query(client.open_search(), index, body)
+    assert client.requests == []
+    await find_name(client.open_search(), "Kite Harbour")
+    assert (client.requests[0]["timeout"], client.requests[0]["track_total_hits"]) == ("20000ms", True)
 
 
 async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
-    server = FakeSearchClient()
+    client = FakeSearchClient()
     loaded_meta = {"loaded": {"today": "2026-02-10"}}
-    server.mapping = {**server.mapping, "_meta": {**server.mapping["_meta"], **loaded_meta}}
-    fields = await read_fields(server.open_search(), INDEX)
-    assert server.requests == [{"mapping_of": INDEX}]
+    client.mapping = {**client.mapping, "_meta": {**client.mapping["_meta"], **loaded_meta}}
+    fields = await read_fields(client.open_search(), INDEX)
+    assert client.requests == [{"mapping_of": INDEX}]
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]
     # A query may name subfields, which are not listed as fields.
     assert fields.types["shipper_name.text"] == "text"
@@ -156,7 +156,7 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
 
 @pytest.mark.parametrize("index", ["secret", "maritime-*", "maritime-a,secret", "", "_all"])
 async def test_mapping_of_a_disallowed_index_is_not_read(index: str) -> None:
-    server = FakeSearchClient()
+    client = FakeSearchClient()
     with pytest.raises(QueryRejected, match="/index: "):
-        await read_fields(server.open_search(), index)
-    assert server.requests == []
+        await read_fields(client.open_search(), index)
+    assert client.requests == []

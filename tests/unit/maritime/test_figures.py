@@ -10,14 +10,14 @@ from dagwright_maritime.slots import EsResults
 from dagwright_maritime.unsupported_numbers import find_unsupported_numbers
 
 
-def model_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
+def prompt_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
     (matching_table,) = (table for table in tables if table.title == title)
     return [{name: text for name, text in row.items() if name != "table"} for row in matching_table.prompt_lines()]
 
 
 def table_lines(tables: list[Table], title: str) -> list[str]:
     """Return a line with the column names, then a line with the cells or the note of each row."""
-    rows = model_rows(tables, title)
+    rows = prompt_rows(tables, title)
     names = list(dict.fromkeys(name for row in rows for name in row if name != "note"))
     cells = [[row.get(name, "") for name in names] for row in rows]
     return [
@@ -85,7 +85,7 @@ def test_shares_are_of_all_documents_if_the_result_omits_groups() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     (table,) = (table for table in tables_of([result], [""]) if table.title == "by_shipper")
-    # The volume of the other groups is unknown, so there is no total and no share.
+    # The volume of the omitted groups is unknown, so there is no total volume and no share of it.
     assert table_lines([table], "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | volume: first minus this"
         " | transit | transit: first minus this",
@@ -100,7 +100,7 @@ def test_shares_are_of_all_documents_if_the_result_omits_groups() -> None:
 
 def test_shares_are_of_all_documents_if_some_documents_are_in_no_group() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
-    row_a, row_b, totals = model_rows(tables_of([result], [""]), "by_shipper")
+    row_a, row_b, totals = prompt_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (row_a, row_b)] == [("20", "50 %"), ("10", "25 %")]
     # The volume of the other ten documents is unknown, so 400 is not the total volume.
     assert totals == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
@@ -151,13 +151,13 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_overlapping_groups_have_no_total(
+def test_groups_that_may_overlap_or_omit_documents_have_no_total(
     aggregation: dict[str, Any], response: dict[str, Any], shares: list[str]
 ) -> None:
     result = EsResults(
         total=1_000, aggregations={"group": response}, query={"aggs": {"group": {**aggregation, **VOLUME_AGGS}}}
     )
-    rows = model_rows(tables_of([result], [""]), "group")
+    rows = prompt_rows(tables_of([result], [""]), "group")
     assert [row["share of documents"] for row in rows] == shares
     assert [name for row in rows for name in row if name == "share of volume"] == []
 
@@ -166,7 +166,7 @@ def test_histogram_without_its_empty_groups_has_totals() -> None:
     months = {"date_histogram": {"field": "eta_date", "calendar_interval": "month", "min_doc_count": 1}, **VOLUME_AGGS}
     buckets = [group(750, 30.0, key_as_string="2025-11"), group(250, 10.0, key_as_string="2026-01")]
     result = EsResults(total=1_000, aggregations={"months": {"buckets": buckets}}, query={"aggs": {"months": months}})
-    *_, totals = model_rows(tables_of([result], [""]), "months")
+    *_, totals = prompt_rows(tables_of([result], [""]), "months")
     assert totals == {
         "months": "all together",
         "documents": "1,000",
@@ -182,8 +182,8 @@ def test_nested_groups_have_shares_of_the_documents_of_their_parent_group() -> N
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late_group = {"doc_count": 200, "group": carriers}
     tables = tables_of([EsResults(total=1_000, aggregations={"group": late_group}, query={"aggs": aggs})], [""])
-    assert model_rows(tables, "group") == [{"group": "group", "documents": "200", "share of documents": "20 %"}]
-    maersk, zim, totals = model_rows(tables, "group / group")
+    assert prompt_rows(tables, "group") == [{"group": "group", "documents": "200", "share of documents": "20 %"}]
+    maersk, zim, totals = prompt_rows(tables, "group / group")
     assert (maersk["share of documents"], maersk["share of volume"]) == ("75 %", "75 %")
     assert (zim["share of documents"], zim["share of volume"]) == ("25 %", "25 %")
     assert (totals["documents"], totals["volume"]) == ("200", "40")
@@ -199,7 +199,7 @@ def test_text_may_state_the_share_of_a_group_but_not_100_percent() -> None:
 
 def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
     result = grouped_results(*((f"S{number}", 1, 2.0, 1.0) for number in range(MAX_ROWS + 5)))
-    rows = model_rows(tables_of([result], [""]), "by_shipper")
+    rows = prompt_rows(tables_of([result], [""]), "by_shipper")
     assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MAX_ROWS - 1}", "all together"]
     assert rows[-1]["volume"] == "110"
 
@@ -228,14 +228,14 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
         },
     )
     actual = tables_of([result], [""])
-    assert model_rows(actual, "All matching documents: dates") == [
+    assert prompt_rows(actual, "All matching documents: dates") == [
         {"figure": "latest", "value": "2026-11-22"},
         {"figure": "middle 50 %", "value": "2026-03-11"},
     ]
-    assert model_rows(actual, "All matching documents") == [{"figure": "documents", "value": "3"}]
+    assert prompt_rows(actual, "All matching documents") == [{"figure": "documents", "value": "3"}]
     expected = [("A", "2026-11-22"), ("B", "2026-10-01"), ("C", "no value")]
-    assert [(row["by"], row["latest"]) for row in model_rows(actual, "by")[:3]] == expected
-    assert [name for name in model_rows(actual, "by")[0] if "latest" in name] == ["latest"]
+    assert [(row["by"], row["latest"]) for row in prompt_rows(actual, "by")[:3]] == expected
+    assert [name for name in prompt_rows(actual, "by")[0] if "latest" in name] == ["latest"]
     assert "| latest | 2026-11-22 |" in actual[0].markdown()
 
 
@@ -246,7 +246,7 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_stated() -> None:
         EsResults(total=0, query=query, aggregations={"latest": {"value": None}}),
     ]
     tables = tables_of(results, ["MAERSK", "ZIM"])
-    assert model_rows(tables, "All matching documents: dates") == [
+    assert prompt_rows(tables, "All matching documents: dates") == [
         {"figure": "latest", "MAERSK": "2026-11-05", "ZIM": "no value"},
         {"note": "latest has no value for ZIM."},
     ]
@@ -257,7 +257,7 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_stated() -> None:
 
 def test_figures_are_not_added_up_if_the_query_is_unknown() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
-    rows = model_rows(tables_of([result], [""]), "by_shipper")
+    rows = prompt_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["by_shipper"], row["share of documents"]) for row in rows] == [("A", "40 %"), ("B", "20 %")]
     assert [name for name in rows[0] if name.startswith("share")] == ["share of documents"]
 

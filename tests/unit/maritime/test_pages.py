@@ -18,13 +18,17 @@ INDEX = "maritime-shipments"
 
 
 class FakeSearchClient:
-    """A client whose server has `total` documents; their identifiers are 0, 1, 2, … in this order."""
+    """A client whose server has `total` documents with the identifiers 0, 1, 2 and so on.
 
-    def __init__(self, total: int, *, has_identifier: bool = True, size: int = 0) -> None:
+    Args:
+        filler_bytes: size of the filler in each document.
+    """
+
+    def __init__(self, total: int, *, has_identifier: bool = True, filler_bytes: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self._total = total
         self._has_identifier = has_identifier
-        self._fill = "x" * size
+        self._filler = "x" * filler_bytes
 
     @property
     def indices(self) -> "FakeSearchClient":
@@ -40,9 +44,9 @@ class FakeSearchClient:
     async def search(self, *, body: dict[str, Any], **_: Any) -> dict[str, Any]:
         self.requests.append(body)
         first_number = body["search_after"][-1] + 1 if "search_after" in body else body.get("from", 0)
-        assert first_number + body["size"] <= 10_000 or "search_after" in body, "the server would refuse it"
+        assert first_number + body["size"] <= 10_000 or "search_after" in body, "the server would reject the request"
         numbers = range(first_number, min(first_number + body["size"], self._total))
-        hits = [{"_source": {"id": number, "fill": self._fill}, "sort": [number]} for number in numbers]
+        hits = [{"_source": {"id": number, "filler": self._filler}, "sort": [number]} for number in numbers]
         return {"hits": {"hits": hits, "total": {"value": self._total}}}
 
 
@@ -76,7 +80,7 @@ async def test_pages_end_if_the_row_limit_is_one(use_client: Any) -> None:
     assert await read_pages() == [[0], [1], [2]]
 
 
-async def test_last_documents_in_the_offset_window_are_a_page_and_later_pages_continue(use_client: Any) -> None:
+async def test_pages_continue_beyond_the_offset_limit(use_client: Any) -> None:
     use_client(FakeSearchClient(10_003), QueryLimits())
     assert await read_pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
     assert await read_pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
@@ -105,13 +109,13 @@ async def test_documents_over_the_size_limit_are_on_the_next_page(
 ) -> None:
     # Only five documents fit into the size limit, although the page size of 20 would allow all 13.
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 1_200)
-    use_client(FakeSearchClient(13, size=200), QueryLimits())
+    use_client(FakeSearchClient(13, filler_bytes=200), QueryLimits())
     assert await read_pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
 
 
 async def test_too_large_document_ends_the_pages(use_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 100)
-    use_client(FakeSearchClient(3, size=200), QueryLimits())
+    use_client(FakeSearchClient(3, filler_bytes=200), QueryLimits())
     assert await read_pages() == [[]]
 
 

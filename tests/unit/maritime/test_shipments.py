@@ -31,7 +31,7 @@ def shipments_to_los_angeles(shipments: list[Shipment]) -> list[Shipment]:
     return [shipment for shipment in shipments if shipment["destination_port_code"] == "USLAX"]
 
 
-def test_seed_and_day_determine_the_first_shipments_for_any_number(shipments: list[Shipment]) -> None:
+def test_seed_and_day_determine_the_first_shipments_of_a_data_set_of_any_size(shipments: list[Shipment]) -> None:
     assert len(shipments) == 10_000
     assert list(DataSet(TODAY, 10_000).shipments()) == shipments
     assert list(islice(DataSet(TODAY, 1_000_000).shipments(), 10_000)) == shipments
@@ -78,9 +78,7 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
     arrived_shipments = [shipment for shipment in shipments if shipment["status"] == "arrived"]
     shipments_with_times = [shipment for shipment in arrived_shipments if "transit_days" in shipment]
-    names_without_transit_times = {
-        shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days
-    }
+    names_without_transit_times = {party.name for party in (*SHIPPERS, *CARRIERS) if not party.reports_transit_days}
     assert names_without_transit_times
     assert {shipment["shipper_name"] for shipment in shipments_with_times} == {
         shipper.name for shipper in SHIPPERS if shipper.reports_transit_days
@@ -135,7 +133,7 @@ def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipmen
     }
 
 
-def test_both_carriers_of_a_comparison_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
+def test_maersk_and_evergreen_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
     shipment_counts = Counter(
         (shipment["carrier_name"], shipment["departure_date"][:7]) for shipment in shipments_to_los_angeles(shipments)
     )
@@ -154,7 +152,7 @@ def test_names_and_codes_are_unique_per_kind_of_party() -> None:
     assert "acme corp" not in name_counts
 
 
-def test_ports_of_shippers_are_ports() -> None:
+def test_ports_of_shippers_are_in_the_list_of_ports() -> None:
     codes = {port.code for port in PORTS}
     assert {shipper.origin for shipper in SHIPPERS} | {shipper.destination for shipper in SHIPPERS} <= codes
 
@@ -192,14 +190,14 @@ class AcceptingClient:
 
 
 async def test_memory_does_not_grow_with_the_number_of_shipments(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = AcceptingClient()
+    client = AcceptingClient()
 
     async def make_shipments(count: int) -> None:
         for _ in DataSet(TODAY, count).shipments():
             pass
 
     async def load_shipments(count: int) -> None:
-        await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, count))
+        await load(cast("AsyncOpenSearch", client), Indices("x"), DataSet(TODAY, count))
 
     monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
     small_count, large_count = 225, 450
@@ -207,7 +205,7 @@ async def test_memory_does_not_grow_with_the_number_of_shipments(monkeypatch: py
     await load_shipments(small_count)
     make_peaks_bytes = [await peak_bytes(partial(make_shipments, number)) for number in (small_count, large_count)]
     load_peaks_bytes = [await peak_bytes(partial(load_shipments, number)) for number in (small_count, large_count)]
-    assert server.accepted_count > 2 * small_count + large_count
+    assert client.accepted_count > 2 * small_count + large_count
     assert (make_peaks_bytes[1] < 1.2 * make_peaks_bytes[0], make_peaks_bytes[1] < 1_000_000) == (True, True), (
         make_peaks_bytes
     )

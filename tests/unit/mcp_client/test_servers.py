@@ -83,18 +83,19 @@ def _returned_text_is(
 
 
 @pytest.fixture(scope="session")
-async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mcp")
+async def record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the server of `servers` records its calls."""
+    return tmp_path_factory.mktemp("mcp") / "record"
 
 
 @pytest.fixture(scope="session")
-async def servers(folder: Path) -> AsyncIterator[LoadedServers]:
+async def servers(record_folder: Path) -> AsyncIterator[LoadedServers]:
     """One server, shared by all tests that do not stop or change it."""
-    async with _closing(load(folder, srv=server_entry(folder / "did"))) as loaded_servers:
+    async with _closing(load(record_folder.parent, srv=server_entry(record_folder))) as loaded_servers:
         yield loaded_servers
 
 
-def test_tools_are_named_after_their_server_and_have_its_effects(servers: LoadedServers) -> None:
+def test_tools_are_named_after_their_server_and_have_the_effects_that_it_declares(servers: LoadedServers) -> None:
     effects = {spec.name: spec.declaration.effects for spec in servers.registry}
     read_tools = ("say", "count", "picture", "environment", "refuse", "die", "slow", "change", "order")
     writing_tools = {"srv.key": Effects.IDEMPOTENT, "srv.write": Effects.WRITE}
@@ -118,19 +119,19 @@ async def test_call_has_an_idempotency_key_and_progress(servers: LoadedServers) 
 
 
 async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
-    servers: LoadedServers, folder: Path
+    servers: LoadedServers, record_folder: Path
 ) -> None:
     error = await _failure(servers, "srv.refuse", reason="out of paper")
     assert str(error) == "Error executing tool refuse: out of paper"
-    calls_before = len(calls_of(folder / "did"))
+    calls_before = len(calls_of(record_folder))
     error = await _failure(servers, "srv.say", InvalidArguments, text=1)
     assert str(error) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
-    assert len(calls_of(folder / "did")) == calls_before
+    assert len(calls_of(record_folder)) == calls_before
 
 
-async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServers, folder: Path) -> None:
+async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServers, record_folder: Path) -> None:
     def slow_events() -> list[Any]:
-        return [call["slow"] for call in calls_of(folder / "did") if "slow" in call]
+        return [call["slow"] for call in calls_of(record_folder) if "slow" in call]
 
     count_before = len(slow_events())
     task = asyncio.create_task(call_tool(servers, "srv.slow", seconds=600))
@@ -142,27 +143,28 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServer
     assert await call_tool(servers, "srv.say", text="still there") == "still there"
 
 
-async def test_thirty_concurrent_calls_are_handled_by_one_process(servers: LoadedServers, folder: Path) -> None:
+async def test_thirty_concurrent_calls_are_handled_by_one_process(servers: LoadedServers, record_folder: Path) -> None:
     texts = [f"call {number}" for number in range(30)]
     assert await asyncio.gather(*(call_tool(servers, "srv.say", text=text) for text in texts)) == texts
-    calls = [call for call in calls_of(folder / "did") if call.get("say") in texts]
+    calls = [call for call in calls_of(record_folder) if call.get("say") in texts]
     assert len(calls) == 30
     assert len({call["pid"] for call in calls}) == 1
 
 
 async def test_server_runs_from_the_first_call_until_it_is_closed(tmp_path: Path) -> None:
-    servers = load(tmp_path, srv=server_entry(tmp_path / "did"))
-    assert calls_of(tmp_path / "did") == []
+    record_folder = tmp_path / "record"
+    servers = load(tmp_path, srv=server_entry(record_folder))
+    assert calls_of(record_folder) == []
     async with _closing(servers):
         await call_tool(servers, "srv.say", text="x")
-        [call] = calls_of(tmp_path / "did")
+        [call] = calls_of(record_folder)
         os.kill(call["pid"], 0)
     with pytest.raises(ProcessLookupError):
         os.kill(call["pid"], 0)
 
 
 async def test_killed_server_is_restarted(tmp_path: Path) -> None:
-    record_folder = tmp_path / "did"
+    record_folder = tmp_path / "record"
     async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         await call_tool(servers, "srv.say", text="first")
         os.kill(calls_of(record_folder)[0]["pid"], signal.SIGKILL)
@@ -186,7 +188,7 @@ def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("delayed_stderr")
 async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: Path) -> None:
-    record_folder = tmp_path / "did"
+    record_folder = tmp_path / "record"
     async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         assert str(await _failure(servers, "srv.write", text="die")) == (
             "The MCP server 'srv': the server ended during the call, so the result is unknown; "
@@ -197,7 +199,7 @@ async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: P
 
 
 async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: Path) -> None:
-    record_folder = tmp_path / "did"
+    record_folder = tmp_path / "record"
     async with _closing(load(tmp_path, srv=server_entry(record_folder))) as servers:
         assert await call_tool(servers, "srv.order", item="a") == "one a"
         await call_tool(servers, "srv.change")
@@ -213,13 +215,13 @@ async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: P
 
 
 async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_path: Path) -> None:
-    record_folder = tmp_path / "did"
+    record_folder = tmp_path / "record"
     servers = load(tmp_path, srv=server_entry(record_folder))
     (record_folder / "order-has-amount").touch()
     async with _closing(servers):
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
-            "The MCP server 'srv': 'order' has changed: the plan was checked against other arguments, another result "
-            "or other effects; check and run the plan again"
+            "The MCP server 'srv': 'order' has changed: its arguments, result or effects are not those that the plan "
+            "was checked against; check and run the plan again"
         )
         assert calls_of(record_folder) == []
 
@@ -228,7 +230,7 @@ async def test_secrets_are_hidden_and_only_configured_secrets_are_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
-    entry = server_entry(tmp_path / "did", env={"TOKEN": "${SECRET_ONE}", "OTHER": "${TWO}"})
+    entry = server_entry(tmp_path / "record", env={"TOKEN": "${SECRET_ONE}", "OTHER": "${TWO}"})
     values = variables(SECRET_ONE="hunter2-and-more", TWO="another-secret")
     async with _closing(load_servers([write_servers(tmp_path, srv=entry)], values)) as servers:
         for name, value in (("TOKEN", "***"), ("OTHER", "***"), ("OPENAI_API_KEY", None)):
@@ -267,7 +269,7 @@ def _http_server(record_folder: Path, port: int) -> AbstractAsyncContextManager[
 
 
 async def test_http_server_is_reached_again_after_a_restart(tmp_path: Path) -> None:
-    record_folder, port = tmp_path / "did", free_port()
+    record_folder, port = tmp_path / "record", free_port()
     file = write_servers(tmp_path, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Key": "${SECRET}"}})
     async with _http_server(record_folder, port) as process:
         servers = await asyncio.to_thread(load_servers, [file], variables(SECRET="hunter2-and-more"))
@@ -307,7 +309,7 @@ async def test_http_status_is_mapped_to_an_error(
 
 @pytest.fixture(scope="session")
 def web_record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("web") / "did"
+    return tmp_path_factory.mktemp("web") / "record"
 
 
 @pytest.fixture(scope="session")
@@ -332,27 +334,31 @@ async def test_server_that_does_not_respond_is_killed(tmp_path: Path, monkeypatc
 _STARTER = Path(__file__).parents[3] / "starter.py"
 
 
-UNEXPECTED_LINE = "Failed to parse JSONRPC message from server"
+PARSE_FAILURE = "Failed to parse JSONRPC message from server"
 # This server rejects the first request instead of ending, because the output of an ended server could be lost.
 SERVER_WITH_MANY_LINES = (
     "import json, sys\nfor number in range(500): print('welcome', number)\n"
-    "asked = json.loads(sys.stdin.readline())['id']\n"
-    "print(json.dumps({'jsonrpc': '2.0', 'id': asked, 'error': {'code': -1, 'message': 'no'}}), flush=True)"
+    "request_id = json.loads(sys.stdin.readline())['id']\n"
+    "print(json.dumps({'jsonrpc': '2.0', 'id': request_id, 'error': {'code': -1, 'message': 'no'}}), flush=True)"
 )
 CONNECTION_CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: Connection closed"
 
 
 @pytest.mark.parametrize(
-    ("program", "lines"),
+    ("program", "reported_lines"),
     [
-        ("print('welcome')", [UNEXPECTED_LINE, CONNECTION_CLOSED]),
-        (SERVER_WITH_MANY_LINES, [*[UNEXPECTED_LINE] * 4, f"{UNEXPECTED_LINE} (further lines like this are omitted)"]),
+        ("print('welcome')", [PARSE_FAILURE, CONNECTION_CLOSED]),
+        (SERVER_WITH_MANY_LINES, [*[PARSE_FAILURE] * 4, f"{PARSE_FAILURE} (further lines like this are omitted)"]),
     ],
 )
-def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, lines: list[str]) -> None:
+def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, reported_lines: list[str]) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
     command = [str(command_folder() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, result.stdout, result.stderr.splitlines()[: len(lines)]) == (2, "", lines)
-    assert len(result.stderr.splitlines()) <= len(lines) + 1
+    assert (result.returncode, result.stdout, result.stderr.splitlines()[: len(reported_lines)]) == (
+        2,
+        "",
+        reported_lines,
+    )
+    assert len(result.stderr.splitlines()) <= len(reported_lines) + 1

@@ -53,7 +53,7 @@ def test_result_of_a_call_is_converted(response: dict[str, Any], result: Any) ->
     assert result_of(response, reads_json=True) == result
 
 
-def test_text_is_not_parsed_if_the_file_declares_text_results() -> None:
+def test_text_is_not_parsed_if_the_server_file_declares_text_results() -> None:
     assert result_of(_text_response('{"a": 1}'), reads_json=False) == '{"a": 1}'
 
 
@@ -131,12 +131,12 @@ def _tool(name: str = "get", **more: Any) -> dict[str, Any]:
         ({"idempotentHint": True, "destructiveHint": True}, {}, Effects.IDEMPOTENT),
         ({"readOnlyHint": False, "destructiveHint": False}, {}, Effects.WRITE),
         ({"readOnlyHint": "yes"}, {}, Effects.WRITE),
-        # Rules of the file override the annotations.
+        # Rules of the server file override the annotations.
         ({"readOnlyHint": True}, {"effects": "write"}, Effects.WRITE),
         (None, {"effects": "write", "tools": {"get": ToolRules(effects="read")}}, Effects.READ),
     ],
 )
-def test_effects_come_from_the_file_or_the_annotations(annotations: Any, rules: Any, effects: Effects) -> None:
+def test_effects_come_from_the_server_file_or_the_annotations(annotations: Any, rules: Any, effects: Effects) -> None:
     [listed_tool] = listed_tools(_server(**rules), [_tool(annotations=annotations)])
     assert listed_tool.declaration.effects is effects
 
@@ -157,13 +157,13 @@ def test_tool_is_declared_with_its_schema_description_and_rules() -> None:
 def test_version_depends_only_on_arguments_result_and_effects() -> None:
     tools = {
         "first": _tool(),
-        "other words": _tool(description="other", title="x", annotations={"openWorldHint": True}),
+        "other description": _tool(description="other", title="x", annotations={"openWorldHint": True}),
         "other arguments": _tool(inputSchema={**_SCHEMA, "required": []}),
         "other result": _tool(outputSchema={"type": "object"}),
         "other effects": _tool(annotations={"readOnlyHint": True}),
     }
     versions = {name: versions_of(_server(), [tool])["get"] for name, tool in tools.items()}
-    assert versions["first"] == versions["other words"]
+    assert versions["first"] == versions["other description"]
     assert len(set(versions.values())) == 4
 
 

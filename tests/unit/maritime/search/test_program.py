@@ -63,11 +63,11 @@ async def test_output_of_maven_is_reported_and_nothing_is_stored(program_folder:
 
 async def test_concurrent_requests_build_the_program_once(program_folder: Path, tmp_path: Path) -> None:
     write_script(program_folder, "java", "")
-    write_script(program_folder, "mvn", f"echo made >>{tmp_path}/made\n{_MAVEN_SCRIPT}")
+    write_script(program_folder, "mvn", f"echo built >>{tmp_path}/builds\n{_MAVEN_SCRIPT}")
     write_script(program_folder, "javac", _JAVAC_SCRIPT)
     first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
     assert first == second == await get_program(tmp_path / "cache")
-    assert (tmp_path / "made").read_text(encoding="ascii") == "made\n"
+    assert (tmp_path / "builds").read_text(encoding="ascii") == "built\n"
     assert sorted(path.name for path in first.folder.iterdir()) == ["classes", "config", "jars"]
 
 
@@ -98,7 +98,7 @@ async def test_address_file_of_a_dead_server_is_ignored(tmp_path: Path) -> None:
     assert await LocalSearch.from_settings(settings).stop() is False
 
 
-def test_configured_server_takes_precedence(tmp_path: Path) -> None:
+def test_configured_address_is_used_and_shown_without_its_password(tmp_path: Path) -> None:
     settings = MaritimeSettings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
     assert find_address(settings) == "https://me:hidden@search.example.com"
     assert display_address(find_address(settings)) == "https://search.example.com"

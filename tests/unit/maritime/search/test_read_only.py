@@ -28,10 +28,10 @@ def test_empty_query_gets_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested", "expected"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")]
+    ("requested_timeout", "expected"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")]
 )
-def test_requested_timeout_is_limited(requested: str, expected: str) -> None:
-    assert parsed_body({"timeout": requested})["timeout"] == expected
+def test_requested_timeout_is_limited(requested_timeout: str, expected: str) -> None:
+    assert parsed_body({"timeout": requested_timeout})["timeout"] == expected
 
 
 def test_short_forms_are_expanded() -> None:

@@ -60,7 +60,7 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     assert len(markdown_table(["a"], [[value]]).splitlines()) == 3
 
 
-def test_document_table_starts_with_the_given_fields_and_counts_omitted_documents() -> None:
+def test_document_table_starts_with_the_first_fields_and_counts_omitted_documents() -> None:
     hits: list[dict[str, Any]] = [{"teu": 3, "id": "a"}, {"id": "b", "note": "x|y"}, {"id": "c"}]
     assert document_table(hits, total=1_234, rows=2, first_fields=["id", "gone"]) == (
         "| id | teu | note |\n| --- | ---: | --- |\n| a | 3 |  |\n| b |  | x\\|y |\n\n"
@@ -103,8 +103,8 @@ def test_nested_groups_and_overall_figures_have_separate_tables() -> None:
     assert group_tables(groups, rows=20) == (
         "| figure | value |\n| --- | ---: |\n| total | 4 |\n| first | 2026-01-01 |\n\n"
         "**months**\n\n| months | count |\n| --- | ---: |\n| 2026-01-01 | 2 |\n\n"
-        "**months / by\\_status**\n\n| months | by_status | count |\n| --- | --- | ---: |\n| 2026-01-01 | arrived | 2 |"
-    ).replace("by\\_status", "by_status")
+        "**months / by_status**\n\n| months | by_status | count |\n| --- | --- | ---: |\n| 2026-01-01 | arrived | 2 |"
+    )
 
 
 def test_filters_with_a_single_group_are_rows_of_the_same_table() -> None:

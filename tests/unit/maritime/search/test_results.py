@@ -1,4 +1,4 @@
-"""Responses of a search server: missing parts are reported, and their size is limited."""
+"""Responses of a search server: missing parts are reported, and the size of a result is limited."""
 
 from typing import Any
 

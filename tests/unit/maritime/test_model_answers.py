@@ -1,4 +1,4 @@
-"""Model calls of worker tools: repairs, reuse of earlier responses, and escaping of data."""
+"""Model calls of worker tools: repairs, reuse of answers of earlier attempts, and escaping of data."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ async def test_repair_prompt_has_the_problem_of_the_answer() -> None:
     )
 
 
-async def test_an_answer_that_does_not_fit_the_schema_is_repaired() -> None:
+async def test_answer_that_does_not_fit_the_schema_is_repaired() -> None:
     async with ModelServer(json_text({"m": 3}), step(json_text({"n": 4}))) as server:
         assert (await request_number(server))[0] == 4
 
@@ -123,7 +123,7 @@ async def test_unresponsive_model_gets_fewer_attempts_than_a_search_server() -> 
 
     errors = await errors_of_attempts(ask)
     actions_and_delays = [(error.action, error.delay) for error in errors if isinstance(error, ModelFailure)]
-    # Temporal computes the delay from the number of the attempt, so each error states its own delay.
+    # Temporal's delays would also grow with the attempts without a search server, so each error states its delay.
     assert actions_and_delays == [
         (Action.RETRY, timedelta(seconds=1)),
         (Action.RETRY, timedelta(seconds=2)),
@@ -131,7 +131,7 @@ async def test_unresponsive_model_gets_fewer_attempts_than_a_search_server() -> 
     ]
 
 
-async def test_attempts_during_an_outage_do_not_count_as_attempts_with_the_model() -> None:
+async def test_attempts_during_an_outage_of_the_search_server_do_not_count_as_attempts_with_the_model() -> None:
     numbers = iter([4, None, 6, None, 8])
     outage_attempts = iter(range(12))
 
@@ -152,7 +152,7 @@ async def test_attempts_during_an_outage_do_not_count_as_attempts_with_the_model
     assert [error.action for error in errors if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
 
 
-async def test_outage_does_not_increase_the_number_of_requested_answers() -> None:
+async def test_outage_of_the_search_server_does_not_increase_the_number_of_requested_answers() -> None:
     numbers: list[int] = []
     failed_numbers: set[int] = set()
 

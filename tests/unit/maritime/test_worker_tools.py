@@ -51,7 +51,7 @@ def test_articles_have_the_fields_of_their_index_and_unique_ids() -> None:
 URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL", "PREFIX", "MAX_ROWS", "TIMEOUT_S"))
 
 
-def test_variables_extend_the_settings_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_set_the_maritime_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     default_settings = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
     maritime_names = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
     assert {name: getattr(default_settings, name) for name in maritime_names} == {

@@ -1,4 +1,4 @@
-"""Errors of a search server, each with its handling: rewrite the query, load the data, or retry later."""
+"""Errors of a search server: what the caller must change, and which requests are retried."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -103,7 +103,7 @@ def test_permanent_error_is_not_retried(
         exceptions.SerializationError("no JSON"),
     ],
 )
-def test_request_to_an_unreachable_server_is_retried(error: exceptions.OpenSearchException) -> None:
+def test_temporary_error_is_retried_after_five_seconds(error: exceptions.OpenSearchException) -> None:
     failure = translate_error(error, "goods-a")
     assert isinstance(failure, RetryLater)
     assert failure.after is not None
@@ -111,7 +111,7 @@ def test_request_to_an_unreachable_server_is_retried(error: exceptions.OpenSearc
     assert isinstance(failure, QueryTimeout) == isinstance(error, exceptions.ConnectionTimeout)
 
 
-def test_request_to_an_overloaded_server_is_retried_a_few_times() -> None:
+def test_overload_of_the_server_counts_as_a_query_timeout() -> None:
     failure = translate_error(transport_error(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
     assert type(failure) is QueryTimeout
     assert failure.advice == "request less, such as fewer groups"
@@ -125,33 +125,41 @@ def test_repeated_reason_is_reported_once() -> None:
         transport_error(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a"
     )
     assert str(failure) == f"The search server rejects the query: 400: {reason}"
-    other_failure = translate_error(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
-    assert str(other_failure).endswith("400: [b] is not [a]: [b]")
+    failure_with_a_short_reason = translate_error(
+        transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a"
+    )
+    assert str(failure_with_a_short_reason).endswith("400: [b] is not [a]: [b]")
 
 
 class SlowClient:
-    """A client whose server does not respond to a search in time, and may respond to other requests."""
+    """A client whose server does not respond to a search in time.
 
-    def __init__(self, *, responds: bool) -> None:
-        self._responds = responds
+    Args:
+        responds_to_ping: whether the server responds to a ping.
+    """
+
+    def __init__(self, *, responds_to_ping: bool) -> None:
+        self._responds_to_ping = responds_to_ping
 
     async def search(self, **_: Any) -> Any:
         raise exceptions.ConnectionTimeout("TIMEOUT", "slow", TimeoutError())
 
     async def ping(self, **_: Any) -> bool:
-        return self._responds
+        return self._responds_to_ping
 
 
-@pytest.mark.parametrize(("responds", "error_type"), [(True, QueryTimeout), (False, ServerUnresponsive)])
+@pytest.mark.parametrize(("responds_to_ping", "error_type"), [(True, QueryTimeout), (False, ServerUnresponsive)])
 async def test_unresponsive_server_is_distinguished_from_a_slow_query(
-    responds: bool, error_type: type[QueryTimeout]
+    responds_to_ping: bool, error_type: type[QueryTimeout]
 ) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
     with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was queried") as error:
-        await execute_query(cast("AsyncOpenSearch", SlowClient(responds=responds)), query, QueryLimits())
+        await execute_query(
+            cast("AsyncOpenSearch", SlowClient(responds_to_ping=responds_to_ping)), query, QueryLimits()
+        )
     assert type(error.value) is error_type
-    assert ("request less" in error.value.advice) == responds
-    assert ("dagwright_maritime.search up" in error.value.advice) != responds
+    assert ("request less" in error.value.advice) == responds_to_ping
+    assert ("dagwright_maritime.search up" in error.value.advice) != responds_to_ping
 
 
 class RecordingClient:
