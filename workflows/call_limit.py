@@ -50,7 +50,7 @@ class CallLimitWorkflow:
             self._run_id_to_delete = start_message.get(_DELETED)
             self._settings = limit_settings_from_json(start_message.get("settings"))
             self._state = limit_state_from_json(start_message["state"]) if start_message.get("state") else LimitState()
-        # The process edge: a client may start a workflow with any input, and an exception here would block it.
+        # Catch all exceptions: a client may start a workflow with any input, and an exception here would block it.
         except Exception as error:
             self._problem = f"the input of a limit is invalid: {error}"
 

@@ -127,7 +127,7 @@ class PlanWorkflow(Steerable):
             return await self._run(message)
         except ApplicationError:
             raise
-        # The process edge: an unexpected exception ends the run with its reason, instead of blocking it.
+        # Catch all exceptions: an unexpected exception ends the run with its reason, instead of blocking it.
         except Exception as error:
             workflow.logger.exception("the run ended because of a bug")
             raise ApplicationError(

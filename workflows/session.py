@@ -55,7 +55,7 @@ class SessionWorkflow:
         try:
             state = workflow.memo().get(wire.MEMO_SESSION_STATE)
             self._session = SessionRecord(name) if state is None else session_from_json(state, name=name)
-        # The process edge: a client may start a workflow with any memo, and an exception here would block it.
+        # Catch all exceptions: a client may start a workflow with any memo, and an exception here would block it.
         except Exception as error:
             self._memo_problem, self._session = f"invalid memo of the session: {error}", SessionRecord(name)
         self._published_version = self._session.version
@@ -83,7 +83,7 @@ class SessionWorkflow:
             return await self._run_turns()
         except ApplicationError:
             raise
-        # The process edge, as for a run.
+        # Catch all exceptions, as for a run.
         except Exception as error:
             workflow.logger.exception("the session ended because of a bug")
             raise ApplicationError(bug_message(error), type=wire.ERROR_INTERNAL, non_retryable=True) from error
@@ -233,7 +233,7 @@ class SessionWorkflow:
             rejection = self._session.rejection_of(start)
         except MessageInvalid as error:
             rejection = TurnRejection(error.code, str(error))
-        # The process edge: an exception in a validator would be retried without end.
+        # Catch all exceptions: an exception in a validator would be retried without end.
         except Exception as error:
             rejection = TurnRejection("invalid", bug_message(error))
         if rejection is None:
@@ -247,7 +247,7 @@ class SessionWorkflow:
         try:
             report = read_message(message.payload)
             self._end_turn(report["turn"], turn_end_from_json(report))
-        # The process edge: a client may send any content, and the end of the run is followed anyway.
+        # Catch all exceptions: a client may send any content, and the end of the run is followed anyway.
         except Exception as error:
             workflow.logger.warning("a report was rejected", extra={"reason": str(error)})
 

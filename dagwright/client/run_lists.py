@@ -271,7 +271,7 @@ async def readable_memo(execution: WorkflowExecution) -> Mapping[str, Any]:
     """Return the memo of a run; empty if it cannot be decoded, so that one damaged run does not hide all others."""
     try:
         return await execution.memo()
-    # The process edge: other programs may write any memo, and a codec may fail in any way.
+    # Catch all exceptions: other programs may write any memo, and a codec may fail in any way.
     except Exception as error:
         _LOG.warning("%s: the memo of the run cannot be read: %r", execution.id, error)
         return {}

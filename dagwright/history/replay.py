@@ -506,7 +506,7 @@ class HistoryReplay:
             return
         try:
             apply_sub_plan_end(scheduler, end, at=at)
-        # The process edge: the workflow ends with this error and reports it, and history readers continue.
+        # Catch all exceptions: the workflow ends with this error and reports it, and history readers continue.
         except Exception as error:
             self._notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
 

@@ -134,7 +134,7 @@ def _layout(
 
 
 def _order_of_groups(nodes: Sequence[NodeToDraw], groups: Mapping[str, Sequence[int]]) -> list[tuple[int, int]]:
-    """Return pairs of node positions, left and right, so that groups and nodes without a group share no column."""
+    """Return pairs of nodes (left, right) that keep groups, and nodes without a group, in separate columns."""
     groups_in_order = [
         groups[node.group] if node.group is not None else [position]
         for position, node in enumerate(nodes)

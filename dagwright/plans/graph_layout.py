@@ -156,7 +156,7 @@ def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _L
 
 
 def _order_layers(graph: _LayeredGraph) -> list[list[int]]:
-    """Return the vertices of each layer, in the order with the fewest crossings that is found."""
+    """Return the vertices of each layer, in an order with few crossings."""
     orders: list[list[int]] = [[] for _ in range(max(graph.layer_of, default=-1) + 1)]
     for vertex in _depth_first(graph):
         orders[graph.layer_of[vertex]].append(vertex)

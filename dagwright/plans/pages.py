@@ -1,7 +1,8 @@
 """Large plans: store a compiled plan as pages in the payload store, and load it.
 
-The input of a run has a plan of at most 256 KiB. A larger plan is stored in pages, and its run receives their
-references. The activity `load_plan` loads it page by page, so that no workflow task reads more than it can handle.
+The input of a run has a plan of at most 256 KiB. A larger plan is stored in pages, and its run receives the
+references of the pages. The activity `load_plan` loads the plan page by page, because a workflow task cannot read a
+large plan at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

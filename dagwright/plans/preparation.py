@@ -216,14 +216,14 @@ def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
 
 
 def unused_input_problems(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
-    """Return a problem for each of the first unused input names, which the plan neither declares nor reads."""
+    """Return problems for the first input names that the plan neither declares nor reads."""
     unused = unused_names(checked, names)
     used_inputs = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
     return unknown_input_problems(unused, used_inputs)
 
 
 def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -> list[Problem]:
-    """Return a problem for each of the first unknown input names.
+    """Return a problem for each unknown input name, for at most `MAX_PROBLEMS + 1` names.
 
     Args:
         names: names that are not inputs of the plan.

@@ -36,7 +36,7 @@ from dagwright.plans.preparation import (
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Tool names that all model clients accept."""
+"""Names of templates. They are also tool names, so all model clients must accept them."""
 _MAX_PROBLEMS_SHOWN = 5
 _LOG = structlog.stdlib.get_logger("dagwright.plans.templates")
 

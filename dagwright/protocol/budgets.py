@@ -108,7 +108,7 @@ def read_budget_message(name: str, read_message: ReadMessage, notes: Notes) -> B
         notes.add_rejection(name, str(error))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         notes.add_rejection(name, f"invalid budget message: {error!r:.200}")
-    # The process edge: an unexpected error in one message never ends the run or stops a history reader.
+    # Catch all exceptions: an unexpected error in one message never ends the run or stops a history reader.
     except Exception as error:
         notes.add_rejection(name, bug_message(error))
     return None

@@ -234,7 +234,7 @@ def _command_id(read_message: ReadMessage) -> str | None:
     """Return the ID of the command in a message; `None` if the message has no ID."""
     try:
         message = read_message()
-    # The process edge: an unreadable message is rejected with its reason when it is applied.
+    # Catch all exceptions: an unreadable message is rejected with its reason when it is applied.
     except Exception:
         return None
     command_id = message.get(COMMAND_ID) if isinstance(message, Mapping) else None
@@ -283,7 +283,7 @@ class CommandHandler:
             return rejection_of_command(command, scheduler, at=at)
         except MessageInvalid as error:
             return str(error)
-        # The process edge: an exception in a validator would be retried without end.
+        # Catch all exceptions: an exception in a validator would be retried without end.
         except Exception as error:
             return bug_message(error)
 
@@ -316,7 +316,7 @@ class CommandHandler:
                 result = execute_command(command, scheduler, at=at)
         except MessageInvalid as error:
             result = CommandResult(str(error))
-        # The process edge: an exception in a handler would be retried without end, and stop every history reader.
+        # Catch all exceptions: an exception in a handler would be retried without end, and stop every history reader.
         except Exception as error:
             result = CommandResult(bug_message(error), error=error)
         self._add_note(result)
@@ -340,7 +340,7 @@ class CommandHandler:
         for name, command in self._early_commands.pop_all():
             try:
                 result = execute_command(command, scheduler, at=at)
-            # The process edge, as in `handle`.
+            # Catch all exceptions, as in `handle`.
             except Exception as error:
                 result = CommandResult(bug_message(error), error=error)
             self._add_note(result)
@@ -353,7 +353,7 @@ class CommandHandler:
             return read_command(name, read_message, source=source)
         except MessageInvalid:
             raise
-        # The process edge: a cancel message always cancels, whatever its content.
+        # Catch all exceptions: a cancel message always cancels, whatever its content.
         except Exception as error:
             if name != wire.CANCEL:
                 raise
@@ -411,7 +411,7 @@ def read_sub_plan_report(read_message: ReadMessage, notes: Notes) -> SubPlanEnd 
         return sub_plan_end_from_json(read_message())
     except MessageInvalid as error:
         notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
-    # The process edge, as in `CommandHandler.handle`.
+    # Catch all exceptions, as in `CommandHandler.handle`.
     except Exception as error:
         notes.add_rejection(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
     return None

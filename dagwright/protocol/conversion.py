@@ -1,6 +1,6 @@
 """Data converter of Dagwright: serialization of values and failures, alone or composed with another converter.
 
-A worker in another language, or a worker with encryption, may put details that cannot be decoded here into a failure.
+A failure of a worker in another language, or with encryption, may have details that cannot be decoded here.
 The SDK would raise while it passes the failure to the workflow, before any code of Dagwright runs, and the run would
 be stuck.
 

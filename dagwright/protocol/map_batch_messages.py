@@ -54,7 +54,7 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
 
 
 def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:
-    """Return the input for the next execution of the run of a map batch. Its snapshot has the results and the items."""
+    """Return the input for the next execution of the run of a map batch. The snapshot has the results and the items."""
     return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.node_ends])
 
 

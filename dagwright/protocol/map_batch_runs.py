@@ -2,7 +2,7 @@
 
 The run of a batch contains only the map node, with the same id and path, so its items have the same ids, keys and
 idempotency keys as in the parent run. The dependencies of the map node are nodes of the kind `external`, whose ends are
-passed outside the plan. The workflow and the history reader both use these functions.
+in the input next to the plan. The workflow and the history reader both use these functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +128,7 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 
 
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
-    """Return the input of the activity that loads the items of a batch, with the projections that `key` reads."""
+    """Return the input of the activity that loads the items of a batch, and the parts of items that `key` reads."""
     projections = parts_of_key(node)
     return stored_list_to_json(source) | ({"projections": projections_to_json(projections)} if projections else {})
 

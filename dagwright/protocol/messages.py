@@ -72,7 +72,7 @@ def max_in_flight_from_json(value: Any) -> int:
     """Decode the limit of tasks in flight.
 
     Raises:
-        ValueError: the value is invalid; the text follows the name of the field.
+        ValueError: the value is invalid. The caller puts the name of the field before the message.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
@@ -83,7 +83,7 @@ def deadline_from_json(value: Any) -> float:
     """Decode a deadline, in seconds.
 
     Raises:
-        ValueError: the value is invalid; the text follows the name of the field.
+        ValueError: the value is invalid. The caller puts the name of the field before the message.
     """
     if not isinstance(value, str):
         raise ValueError(f"must be a duration such as 2h, not {value!r:.60}")

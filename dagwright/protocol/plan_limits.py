@@ -189,7 +189,7 @@ def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> 
 
     Args:
         plan: plan as a run loads it, without the nodes of offloaded regions.
-        reported_ids: ids of nodes whose ends are passed outside the plan.
+        reported_ids: ids of the nodes whose ends are part of the input of a map batch.
 
     Raises:
         PlanTooLarge: the plan has too many nodes or edges to be checked.

@@ -1,4 +1,4 @@
-"""Search attributes that identify a run in lists: its title, template, tags, owner and state; and its priority."""
+"""Search attributes that identify a run in lists (title, template, tags, owner, state), and the priority of a run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -262,7 +262,7 @@ def compiled_plan(encoded: Any, *, reported_ids: Collection[str] = ()) -> Compil
     """Decode a compiled plan from any source, checked against the assumptions of the engine.
 
     Args:
-        reported_ids: ids of nodes whose ends are passed outside the plan.
+        reported_ids: ids of the nodes whose ends are part of the input of a map batch.
 
     Raises:
         PlanTooLarge: the plan is too large for the input of a run.
@@ -295,7 +295,7 @@ def checked_graph(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> 
     """Return the plan if it is valid.
 
     Args:
-        reported_ids: ids of nodes whose ends are passed outside the plan.
+        reported_ids: ids of the nodes whose ends are part of the input of a map batch.
 
     Raises:
         PlanTooLarge: the plan is too large for a run.
@@ -404,7 +404,7 @@ class StartOption:
     """An option of a new run.
 
     Args:
-        decode: decoder; the message of its ValueError follows the name of the option.
+        decode: decoder. The caller puts the name of the option before the message of a ValueError.
         meaning: description in Markdown, from which the reference is generated.
     """
 

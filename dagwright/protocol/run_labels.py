@@ -54,7 +54,7 @@ def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[s
     """Validate the tags of a run.
 
     Returns:
-        The tags, key -> value, in the given order.
+        The tags in their order: key -> value.
 
     Raises:
         TagsInvalid: there are more than `MAX_TAGS`, an entry is not a valid tag, or they are too large together.
@@ -115,7 +115,7 @@ _UNQUERYABLE_CHARACTERS = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
 
 
 def keyword(text: str) -> str:
-    """Return a text as a Keyword search attribute: cut to its limit, and with characters that a query can contain."""
+    """Return a text as a Keyword search attribute: not too long, and with characters that a query can contain."""
     # A lone surrogate cannot be encoded, and would make the request fail.
     shortened_text = text.encode(errors="replace").decode().translate(_REPLACEMENTS)[:MAX_KEYWORD_CHARACTERS]
     while json_bytes(shortened_text) > MAX_ATTRIBUTE_BYTES:

@@ -1,7 +1,7 @@
 """Messages of the turns of a session: the request that starts a turn, and the report of its end.
 
 The sender may be the Temporal UI or a program in another language: every field is checked, and data for the state of a
-session is cut to its limits.
+session is cut to the limits of a session.
 """
 
 from collections.abc import Mapping, Sequence

@@ -37,7 +37,7 @@ from dagwright.protocol.call_limit_messages import (
 from dagwright.server.note_workflows import find_open_workflow, terminate_if_open
 
 RESPONSE_TIMEOUT_S = 10.0
-"""Maximum wait for the response of a limit. It is longer than the timeout of a workflow task of a dead worker."""
+"""Maximum wait for the response of a limit. Within this time, another worker takes the task of a dead worker."""
 
 _QUERY_TIMEOUT_S = 3.0
 _RPC_TIMEOUT = timedelta(seconds=10)
@@ -98,7 +98,7 @@ async def declare_limit(client: Client, subject: Subject, limit: CallLimit | Non
 async def set_limit(
     client: Client, subject: Subject, limit: CallLimit, *, task_queue: str, by: str | None
 ) -> LimitSettings:
-    """Set a limit at run time, also while no worker runs; return the earlier settings."""
+    """Set a limit at run time, also while no worker runs; return the previous settings."""
     return await _configure(client, subject, {"override": str(limit), "by": by}, task_queue=task_queue)
 
 
@@ -108,7 +108,7 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     A removed declared limit applies again with the next call of a worker that declares it.
 
     Returns:
-        The earlier settings; `None` if there is no such limit.
+        The previous settings; `None` if there is no such limit.
     """
     workflow = await find_open_workflow(client, _workflow_id(subject))
     settings = None if workflow is None else await _settings_of(workflow)
@@ -195,7 +195,7 @@ async def _settings_of(workflow: WorkflowExecution) -> LimitSettings:
 
 
 async def _configure(client: Client, subject: Subject, change: dict[str, Any], *, task_queue: str) -> LimitSettings:
-    """Change the settings of a limit, and start or end its workflow; return the earlier settings."""
+    """Change the settings of a limit, and start or end its workflow; return the previous settings."""
     initial_settings = LimitSettings(subject).apply_change(change)
     if initial_settings.limit is not None and await _start(client, initial_settings, task_queue=task_queue):
         return LimitSettings(subject)

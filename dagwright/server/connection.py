@@ -26,7 +26,7 @@ class Connection:
     """A connected client.
 
     Args:
-        client: client with a data converter for runs.
+        client: its data converter encodes values as runs require.
         server: the connected server.
         missing_search_attributes: missing attributes that could not be registered. If any is missing, runs are started
             without search attributes and cannot be listed.

@@ -198,7 +198,7 @@ class LocalServer:
         return Daemon(self._folder / "workers", name)
 
     def workers(self) -> list[Daemon]:
-        """Return all background workers that were ever started here, sorted by name."""
+        """Return all background workers that were ever started in this state folder, sorted by name."""
         return [self.worker(path.stem) for path in sorted((self._folder / "workers").glob("*.lock"))]
 
     @property

@@ -39,7 +39,7 @@ def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
         round_by_node = {call.node.id: call.round for call in rounds_state.calls}
         round_by_node |= {node.id: number for number, node, _ in rounds_state.attempts}
     except GoalUnreachable:
-        # A result that is not an answer of a planner has ended the run.
+        # The run has ended because the result of a planner call is not an answer.
         return {}
     return {node: f"round {number}" for node, number in round_by_node.items()}
 
@@ -97,8 +97,8 @@ class _SizeLimits:
     """Size limits in bytes for the parts of a sub-goal.
 
     Args:
-        inputs: limit for the JSON of its params, and for the JSON of its inputs.
-        result: limit for the JSON of its outputs.
+        inputs: limit for the JSON of `params`, and for the JSON of `inputs`.
+        result: limit for the JSON of `result`.
     """
 
     description: int
@@ -124,7 +124,7 @@ def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, An
     try:
         return _document(rounds_state, scheduler, extender.spec, compact)
     except GoalUnreachable as unreachable:
-        # A result that is not an answer of a planner has ended the run.
+        # The run has ended because the result of a planner call is not an answer.
         return {"phase": "failed", "question": extender.spec.question, "planner_reasoning": unreachable.error.message}
 
 
@@ -221,7 +221,7 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed_outputs(rounds_state: RoundsState, compact: Compact) -> dict[str, Any]:
-    """Return id of a completed sub-goal -> its slots, which inputs of other sub-goals and the answer may use."""
+    """Return the slots of each completed sub-goal by its id. Other sub-goals and the answer may use these slots."""
     completed_goals = [progress for progress in rounds_state.sub_goals.values() if progress.is_done]
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed_goals)))
     return {
@@ -265,7 +265,7 @@ def _synthesis_inputs(rounds_state: RoundsState, scheduler: "RunScheduler") -> d
 
 def _round_document(rounds_state: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = rounds_state.calls_of(number)[::-1]
-    # Show the problems of the last answer until a later answer is accepted, also while the planner writes that answer.
+    # Until an answer is accepted, show the problems of the last answer, also while the planner writes the next one.
     shown_call = next((call for call in calls if call.action is not None), None)
     shown_call = shown_call or next((call for call in calls if call.parsed_answer is not None), calls[0])
     problems = (

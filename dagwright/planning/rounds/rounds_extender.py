@@ -119,7 +119,7 @@ class Rounds:
     # Extensions.
 
     def _start_sub_goals(self, rounds_state: RoundsState, call: PlannerCall) -> Extension:
-        """Create the nodes for the sub-goals of a call. Each node starts as soon as its input slots are available."""
+        """Create the nodes for the sub-goals of a planner call. Each starts when its input slots are available."""
         state = rounds_state.state
         base, sub_goals = state.plan.written_count, rounds_state.sub_goals_to_start(call)
         new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(sub_goals)}

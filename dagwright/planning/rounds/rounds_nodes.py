@@ -41,7 +41,7 @@ _WORKER_FIELDS = ("status", "outputs", "error", "message")
 """Fields of a WorkerResult that the run reads."""
 
 Output = tuple[Any, Sequence[Binding]]
-"""Output of a run: JSON with null at every binding, and its bindings."""
+"""Output of a run: JSON with null at each place that is filled in at the end, and the references for these places."""
 UNANSWERED_OUTPUT: Output = (None, (((), (Placeholder(ANSWER),)),))
 """Output of a run without an answer. It refers to an input that no request sets, so it evaluates to null."""
 
@@ -190,7 +190,7 @@ def answer_node(
     """Create the call in which a model answers the question from slots. Long slots are cut to fit into the prompt.
 
     Args:
-        inputs: name -> its slots.
+        inputs: name -> slots that have this name in the prompt.
         caveats: missing information, for the model; empty if nothing is missing.
         dependencies: numbers of the nodes that must end first.
     """

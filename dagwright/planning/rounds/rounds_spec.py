@@ -16,7 +16,7 @@ from dagwright.planning.model_calls.model_requests import ModelConfig, model_con
 INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 """Ids of the nodes that a run adds by itself; later planner calls have the suffix `#` and a number."""
 PLANNER, REPAIR = "planner", "repair"
-"""Purposes of the planner's calls: one call per round, and its repairs."""
+"""Purposes of the planner's calls: `planner` for the first call of a round, `repair` for repairs of its answer."""
 Synthesis = Literal["assemble", "model"]
 """How the answer is made: `assemble` joins the slots that the planner names, and with `model` a model writes it."""
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
@@ -136,7 +136,7 @@ def rounds_from_json(encoded: Any) -> RoundsSpec:
             checked_max_rounds(encoded["max_rounds"]),
             float(encoded.get("worker_timeout_s", WORKER_TIMEOUT_S)),
             turns_from_json(encoded.get("turns", [])),
-            # A run that was started without the field has a model write its answer.
+            # In runs that were started without the field, a model writes the answer.
             checked_synthesis(encoded.get("synthesis", "model")),
         )
     except (KeyError, TypeError, AttributeError) as error:

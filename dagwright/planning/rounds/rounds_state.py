@@ -126,7 +126,7 @@ class SubGoalProgress:
         return tuple(slot for slot in self.sub_goal.outputs if self.value_of(slot) is not None) if self.is_done else ()
 
     def value_of(self, slot: str) -> Any:
-        """Return the value of a slot, or its reference to the store; `None` if the slot is empty."""
+        """Return the value of a slot, or a reference to the value in the store; `None` if the slot is empty."""
         result = self.record.result
         if isinstance(result, StoredValue):
             part, _ = result.part_at((slot,))
@@ -273,7 +273,7 @@ class RoundsState:
         )
 
     def deliverables(self) -> dict[str, InputRef]:
-        """Return the outputs of deliverables: a name for each slot -> its reference."""
+        """Return the filled slots of sub-goals of the type `deliverable`: name -> reference."""
         return {
             f"{progress.sub_goal.node_id}_{slot}": InputRef(progress.sub_goal.id, slot)
             for progress in self.sub_goals.values()
@@ -301,7 +301,7 @@ class RoundsState:
         ]
 
     def abandoned_ids(self) -> Iterator[str]:
-        """Yield the ids of failed or blocked support nodes, which the run no longer waits for."""
+        """Yield the node ids of failed or blocked sub-goals of the type `support`: the run no longer waits for them."""
         for progress in self.sub_goals.values():
             is_unfinished = progress.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
             if is_unfinished and progress.sub_goal.goal_type == "support":
