@@ -1,4 +1,4 @@
-"""Text forms of limits across runs."""
+"""Parsing and formatting of call limits."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from dagwright.core.model.call_limits import (
 )
 
 
-def test_limits_are_parsed_and_formatted_in_one_form() -> None:
+def test_parts_of_a_limit_are_parsed_in_any_order_and_formatted_in_a_fixed_order() -> None:
     limit = parse_limit("concurrency=5 20/s tokens=100000")
     assert limit == CallLimit(Rate(20, "s"), 5, 100_000)
     assert str(limit) == "20/s concurrency=5 tokens=100000"
@@ -40,7 +40,7 @@ def test_limits_are_parsed_and_formatted_in_one_form() -> None:
         ("concurrency=2000", "a number from 1 to 1,000, not 2000"),
     ],
 )
-def test_invalid_limit_is_rejected_with_the_valid_form(text: str, message: str) -> None:
+def test_invalid_limit_is_rejected_with_an_explanation(text: str, message: str) -> None:
     with pytest.raises(CallLimitInvalid, match=message):
         parse_limit(text)
 

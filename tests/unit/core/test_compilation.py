@@ -51,14 +51,14 @@ FULL_PLAN = plan_of(
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
     created_plan = compile_plan(check(FULL_PLAN, worker_nodes=[0]))
-    # Schemas and descriptions are omitted: only the check needs them.
+    # Tools that no node uses are omitted.
     assert created_plan.tools.keys() == {"any"}
     assert compiled_plan(FULL_PLAN, worker_nodes=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [node.id for node in plan.nodes] == ["a"]
 
 
-def test_node_is_compiled_to_node_numbers_bindings_and_seconds() -> None:
+def test_compiled_node_has_dependency_numbers_bindings_and_seconds() -> None:
     plan = compiled_plan(FULL_PLAN, worker_nodes=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
@@ -181,14 +181,17 @@ def test_json_that_is_not_a_compiled_plan_is_rejected(encoded: Any) -> None:
         plan_from_json(encoded)
 
 
-def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_escaped() -> None:
+def test_key_with_hyphens_names_the_parameter_with_underscores() -> None:
     parameters: dict[str, Any] = {"cbu_id": {}, "a-b": {}}
     names = {"cbu-id": "cbu_id", "cbu_id": "cbu_id", "a-b": "a-b", "x-y": "x-y"}
     assert {key: parameter_name(key, parameters) for key in names} == names
+
+
+def test_pointer_escapes_slashes_and_tildes() -> None:
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
-def test_plan_has_short_schemas_of_tools_that_are_not_pure_up_to_a_total_size() -> None:
+def test_compiled_plan_has_schemas_of_impure_tools_up_to_a_size_for_each_and_in_total() -> None:
     def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
         return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
 
@@ -239,7 +242,7 @@ def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_n
     assert objects[1] == {"id": "b", "tool": "any", "bindings": bindings_by_key, "dependencies": [0]}
 
 
-def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
+def test_bindings_are_encoded_as_one_list_if_the_nodes_bind_only_one_argument() -> None:
     nodes = [CompiledNode(id="a"), *(_bound_node(each, "a") for each in "bc"), _bound_node("d", "on another page")]
 
     encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
@@ -252,7 +255,7 @@ def _bound_node(node_id: str, source: str) -> CompiledNode:
     return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(source, "result"),)),))
 
 
-def test_value_of_consecutive_nodes_is_encoded_once_with_the_first_number() -> None:
+def test_value_of_consecutive_nodes_is_encoded_once_with_the_number_of_the_first_node() -> None:
     nodes = [CompiledNode(id=node_id, dependencies=() if node_id < "c" else (0, 1)) for node_id in "abcdefgh"]
     nodes[2] = CompiledNode(id="c", title="C", retry=RetryRule(5), on_error="value", value=1)
     nodes[3] = CompiledNode(id="d", on_error="value", value=True, dependencies=(0, 1))

@@ -1,4 +1,4 @@
-"""The scheduler without components, and its calls of attached components."""
+"""Hooks of the components of a scheduler: their order, and their effects on nodes."""
 
 from collections.abc import Collection
 from typing import Any
@@ -64,7 +64,7 @@ def test_ready_node_that_a_component_ends_is_not_queued() -> None:
     assert (start_ready_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
 
 
-def test_component_that_reads_results_can_fail_a_node() -> None:
+def test_component_can_fail_a_node_or_replace_its_result() -> None:
     class EvenResultsOnly(SchedulerComponent):
         def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
             return TaskResult(None, NodeError("bad", "odd")) if value % 2 else TaskResult(value // 2, message="halved")

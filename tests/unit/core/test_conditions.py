@@ -34,8 +34,8 @@ from tests.support.plan_building import (
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
-def _evaluate(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
-    """Return the value of a condition. A run instead reads the values once for all items of a map."""
+def _evaluate_parsed(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
+    """Evaluate a condition. (For a map, a run reads the values only once and not for each item.)"""
     values = read_values(condition, scope)
     if "item" in scope:
         values = values_for_item(condition, values, item=scope["item"], index=scope["index"])
@@ -49,7 +49,7 @@ def evaluate(text: str, **scope: Any) -> bool:
     nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
     condition = check_condition(text, IDS.__contains__)
     read_nodes = {name: nodes[name] for name in condition.nodes}
-    return _evaluate(condition, {"nodes": read_nodes, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
+    return _evaluate_parsed(condition, {"nodes": read_nodes, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_condition_that_needs_a_null_or_missing_value_is_false(text: str) -> Non
 )
 def test_text_in_quotes_is_never_parsed_as_a_node_id(literal: str) -> None:
     condition = check_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
-    assert (condition.nodes, _evaluate(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
+    assert (condition.nodes, _evaluate_parsed(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
         ("check",),
         False,
     )
@@ -129,7 +129,7 @@ def test_text_in_quotes_is_never_parsed_as_a_node_id(literal: str) -> None:
         ("check.result.n.exists(x, x > 1)", "cannot be evaluated"),
     ],
 )
-def test_condition_that_is_not_a_boolean_fails(text: str, message: str) -> None:
+def test_condition_without_a_boolean_value_fails(text: str, message: str) -> None:
     with pytest.raises(ConditionFailed, match=message):
         evaluate(text)
 
@@ -163,13 +163,13 @@ def test_text_that_is_not_a_condition_is_rejected(text: str, message: str) -> No
 
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the limits of map batches, so that the scheduler starts every item itself and not in a child run."""
+    """Raise the limits of map batches, so that no items run in child runs."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 10_000)
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 10_000)
 
 
 def scheduler_with_items(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
-    """Return a scheduler in which the map `m` has items, and the condition of `m` has read the result of `facts`."""
+    """Return a scheduler in which `facts` is completed and the condition of the map `m` is evaluated."""
     scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
     )

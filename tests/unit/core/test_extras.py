@@ -1,4 +1,4 @@
-"""Extras that are not installed: each use of their features reports one sentence, without a traceback."""
+"""Extras that are not installed: each use of their features reports a message without a traceback."""
 
 import json
 import sqlite3
@@ -32,7 +32,7 @@ Uninstall = Callable[[str], str]
 
 @pytest.fixture
 def uninstall(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Uninstall:
-    """Return a function that blocks the imports of an extra, and returns the message that its features must report."""
+    """Return a function that blocks the imports of an extra and returns the expected error message."""
     monkeypatch.chdir(tmp_path)
 
     def block_imports(extra: str) -> str:
@@ -43,7 +43,7 @@ def uninstall(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Uninstall:
     return block_imports
 
 
-def test_table_has_the_extras_of_the_distribution() -> None:
+def test_extras_are_those_of_the_distribution() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {*EXTRAS, "all", "uvloop"} == project["optional-dependencies"].keys()
     assert all(map(has_extra, EXTRAS))
@@ -60,14 +60,14 @@ def test_table_has_the_extras_of_the_distribution() -> None:
         ("database", "agents list"),
     ],
 )
-def test_command_without_its_extra_exits_with_the_sentence(
+def test_command_without_its_extra_reports_the_extra(
     extra: str, command: str, uninstall: Uninstall, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sentence = uninstall(extra)
+    message = uninstall(extra)
     Path("plan.json").write_text('{"plan": 1, "nodes": []}', encoding="utf-8")
     Path("servers.json").write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
     assert run_command_line(command.split()) == 2
-    assert capsys.readouterr().err == f"{sentence}\n"
+    assert capsys.readouterr().err == f"{message}\n"
 
 
 def test_json_output_has_the_status_missing_extra(uninstall: Uninstall, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,11 +77,11 @@ def test_json_output_has_the_status_missing_extra(uninstall: Uninstall, capsys: 
 
 
 async def test_model_call_without_its_extra_is_not_retried(uninstall: Uninstall) -> None:
-    sentence = uninstall("openai")
+    message = uninstall("openai")
     async with ModelClient(Endpoint("http://127.0.0.1:9", "key"), model="m") as client:
         with pytest.raises(ModelFailure) as caught:
             await client.complete(ModelCall(messages=(user("hello"),)))
-    assert str(caught.value) == sentence
+    assert str(caught.value) == message
     assert caught.value.action == "give_up"
 
 
@@ -95,16 +95,16 @@ async def test_model_call_without_its_extra_is_not_retried(uninstall: Uninstall)
         ("jinja", lambda _: render_template("Dear ${name}", {"name": "Ada"})),
     ],
 )
-def test_function_without_its_extra_raises_the_sentence(
+def test_function_without_its_extra_reports_the_extra(
     extra: str, call_feature: Callable[[Path], Any], uninstall: Uninstall, tmp_path: Path
 ) -> None:
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
     with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
         connection.executescript("CREATE TABLE agent_card (name TEXT); INSERT INTO agent_card VALUES ('a')")
-    sentence = uninstall(extra)
+    message = uninstall(extra)
     with pytest.raises(MissingExtra) as caught:
         call_feature(tmp_path)
-    assert str(caught.value) == sentence
+    assert str(caught.value) == message
 
 
 def test_tool_call_without_its_extra_is_not_retried() -> None:
@@ -113,8 +113,8 @@ def test_tool_call_without_its_extra_is_not_retried() -> None:
     assert error_text(error) == str(error)
 
 
-async def test_bucket_without_its_extra_raises_the_sentence(uninstall: Uninstall) -> None:
-    sentence = uninstall("s3")
+async def test_bucket_store_without_its_extra_reports_the_extra(uninstall: Uninstall) -> None:
+    message = uninstall("s3")
     with pytest.raises(MissingExtra) as caught:
         await BucketStore(BucketLocation("bucket", "prefix")).check()
-    assert str(caught.value) == sentence
+    assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Lineage of the reads of nodes: bounded, without duplicates, and the same after continue-as-new."""
+"""Lineage: the files, URLs and calls behind a result, limited and preserved by continue-as-new."""
 
 import json
 from typing import Any

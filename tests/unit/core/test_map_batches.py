@@ -143,7 +143,7 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_task_count: int
     assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}
 
 
-def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_map_runs_in_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 500)
     scheduler = started_scheduler(
         compiled_plan(plan_of(*(_map_node(f"m{number}", 200) for number in range(4)))), max_in_flight=500
@@ -202,7 +202,7 @@ def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
     assert "501 of 501 items failed; the first: m[0-125]: the items m[0-125] and the values that they read" in message
 
 
-def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
+def test_task_of_width_two_takes_two_slots_of_a_limit() -> None:
     gate = Gate(5, spans_runs=True)
     queue = ReadyQueue([[gate], [gate]], 500, result_bytes=[0, 0])
     queue.widen(0, max_tasks=2, width=2)
@@ -252,7 +252,7 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
     assert set(statuses_of(scheduler).values()) == {"completed"}
 
 
-def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:
+def test_running_map_batches_keep_their_slots_after_continue_as_new() -> None:
     plan = compiled_plan(plan_of(*(_map_node(f"m{number}", 1_200) for number in range(2))))
     scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in start_ready_tasks(scheduler)]

@@ -1,4 +1,4 @@
-"""The plans in `examples/` that need built-in tools only: each runs here with the real tools, without a server."""
+"""Plans in `examples/` that need only built-in tools. They run with these tools and without a server."""
 
 import asyncio
 from collections.abc import Mapping

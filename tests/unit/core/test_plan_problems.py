@@ -44,7 +44,7 @@ def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str,
         ({"retry": 3}, "/retry", "retry: expected an object, not 3", "write {max_attempts: 3}"),
     ],
 )
-def test_wrong_field_is_the_only_problem(fields: dict[str, Any], location: str, message: str, hint: str) -> None:
+def test_invalid_field_value_is_reported_with_a_hint(fields: dict[str, Any], location: str, message: str, hint: str) -> None:
     [(pointer, node_id, actual_message, actual_hint)] = _problems_in(node("a", **fields))
     assert (pointer, node_id) == (f"/nodes/0{location}", "a")
     assert actual_hint == (f"did you mean {hint}?" if hint.startswith("'") else hint)
@@ -86,7 +86,7 @@ def test_wrong_field_causes_no_other_problems(raw: Any, expected: list[str]) -> 
     assert [each[0] for each in _problems_in(raw)] == expected
 
 
-def test_version_and_reserved_ids_and_fields_are_explained() -> None:
+def test_version_reserved_id_renamed_tool_and_unknown_field_are_explained() -> None:
     message = "plan: this program reads plans of version 1, not 2"
     assert _problems_in(node("a"), plan=2) == [
         ("/plan", None, message, "write plan: 1; a later version needs a newer Dagwright")
@@ -108,7 +108,7 @@ _JSON_TYPES = {"int": "integer", "str": "string", "bool": "boolean", "list": "ar
 
 
 @pytest.mark.parametrize(("name", "expected_type"), [*_JSON_TYPES.items(), ("float", "number"), ("strng", "string")])
-def test_type_of_another_language_has_a_hint(name: str, expected_type: str) -> None:
+def test_unknown_type_is_reported_with_the_nearest_json_type(name: str, expected_type: str) -> None:
     array_schema, hint = {"type": "array", "items": {"type": name}}, f"did you mean {expected_type!r}?"
     assert _problems_in(node("a"), inputs={"x": {"type": name}, "y": array_schema}) == [
         (f"/inputs/{location}", None, f"inputs.{location.replace('/', '.')}: {name!r} is not a JSON type", hint)
@@ -197,19 +197,22 @@ def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
     assert actual_hint == hint
 
 
-def test_similar_item_reference_is_suggested_and_a_missing_node_is_reported_first() -> None:
+def test_similar_item_reference_is_suggested() -> None:
     for text, hint in (("{{itm}}", "did you mean {{item}}?"), ("{{ indx }}", "did you mean {{index}}?")):
         [(_, _, _, _, actual_hint)] = _problems_of_b(for_each=[1], arguments={"x": text})
         assert (actual_hint or "").startswith(hint)
+
+
+def test_unknown_node_of_a_reference_is_reported_before_its_unknown_field() -> None:
     [(_, _, _, message, _)] = _problems_of_b(arguments={"x": "{{zz.reslt}}"})
     assert message == "Invalid reference: {{zz.reslt}}: there is no node 'zz'"
 
 
 MAX_SECONDS = 2.0
-"""Hints take at most half a second; a busy machine may need several times as long."""
+"""Hints take at most half a second. A busy machine may need several times as long."""
 
 
-def _problems(raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS) -> list[tuple[str, str | None]]:
+def _codes_and_hints(raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS) -> list[tuple[str, str | None]]:
     with pytest.raises(PlanInvalid) as caught:
         check_plan(raw, tools)
     return [(problem.code, problem.hint) for problem in caught.value.problems]
@@ -223,7 +226,7 @@ def _nodes_with_similar_ids(count: int, length: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("length", [50, 90])
 def test_long_similar_names_are_compared_in_bounded_time(length: int) -> None:
     start = time.thread_time()
-    problems = _problems(plan_of(*_nodes_with_similar_ids(100, length)))
+    problems = _codes_and_hints(plan_of(*_nodes_with_similar_ids(100, length)))
     assert len(problems) == 100
     assert time.thread_time() - start < MAX_SECONDS
 
@@ -233,7 +236,7 @@ def test_unknown_arguments_are_compared_in_bounded_time() -> None:
     schema = {"type": "object", "properties": {name: {} for name in names[:1_000]}, "additionalProperties": False}
     tools = {"wide": ToolDeclaration("wide", TOOLS["typed"].effects, schema)}
     start = time.thread_time()
-    problems = _problems(plan_of(node("a", tool="wide", arguments=dict.fromkeys(names[1_000:], 1))), tools)
+    problems = _codes_and_hints(plan_of(node("a", tool="wide", arguments=dict.fromkeys(names[1_000:], 1))), tools)
     assert len(problems) == MAX_PROBLEMS + 1
     assert time.thread_time() - start < MAX_SECONDS
 
@@ -271,7 +274,7 @@ def test_unknown_inputs_of_conditions_are_compared_in_bounded_time() -> None:
     inputs = {f"in_{n}": {"default": "x"} for n in range(1_000)}
     nodes = [node(f"n{n}", when=f"inputs.im_{n} == 'x'") for n in range(110)]
     start = time.thread_time()
-    assert len(_problems(plan_of(*nodes, inputs=inputs))) == MAX_PROBLEMS
+    assert len(_codes_and_hints(plan_of(*nodes, inputs=inputs))) == MAX_PROBLEMS
     assert time.thread_time() - start < MAX_SECONDS
 
 
@@ -291,12 +294,15 @@ def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[
     assert [error["line"] for error in actual["errors"]] == [1]
 
 
-def test_inputs_and_forks_have_short_messages() -> None:
+def test_messages_about_inputs_and_forks_are_short() -> None:
     [problem] = problems_of_inputs({"n": {"type": "number"}}, {"n": "x" * 500_000})
     assert problem.message == "the input 'n': \"" + "x" * 99 + '… is not of type "number"'
     plan = CompiledPlan(nodes=(CompiledNode("book", kind="tool", tool="any"),))
     assert unknown_rerun_message("bok", plan) == "rerun 'bok': the fork has no such node or item; did you mean 'book'?"
     assert unknown_rerun_message("zzz", plan) == "rerun 'zzz': the fork has no such node or item"
+
+
+def test_unknown_keyword_of_an_input_schema_is_noted() -> None:
     message = "inputs.net.tpye: 'tpye' is not a keyword of JSON Schema and has no effect; did you mean 'type'?"
     assert _notes({"net": {"tpye": "number"}}) == [("unknown_keyword", "/inputs/net/tpye", message)]
     known_keywords = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}

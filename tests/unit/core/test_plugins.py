@@ -28,7 +28,7 @@ def toy() -> Iterator[None]:
 
 
 def write_plugin(folder: Path, name: str, source: str) -> EntryPoint:
-    """Write a distribution with one plugin, and return its entry point. The module of the plugin has the source."""
+    """Write a distribution with a plugin whose module has the text `source`. Return the entry point of the plugin."""
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 1.0\n")
@@ -82,8 +82,8 @@ def test_duplicate_tool_or_resolver_of_a_plugin_is_rejected(tmp_path: Path, tool
         "from dagwright.core.model.resolvers import Resolver\nfrom dagwright.tools import spec_of, tool\n"
         + PLUGIN_TEMPLATE.format("tools='shop_plugin:tools'")
         + "def tools(settings):\n"
-        f"    made = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) for name in {tools}]\n"
-        "    return [spec_of(each(lambda: None)) for each in made]\n"
+        f"    decorators = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) for name in {tools}]\n"
+        "    return [spec_of(each(lambda: None)) for each in decorators]\n"
     )
     with toy_app():
         entry_points = [*entry_points_in(TOY_APP), write_plugin(tmp_path, "shop", source)]

@@ -94,7 +94,7 @@ def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest_n
     wrong_node, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
     assert problems_of(wrong_node, inputs=NET) == [expected]
-    sub_plan = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong_node]}, "arguments": {"net": 1}}
+    sub_plan = {"id": "sub", "plan": {"inputs": NET, "nodes": [wrong_node]}, "arguments": {"net": 1}}
     assert [(code, location) for code, location, _, _ in problems_of(sub_plan)] == [
         ("invalid_field", "/nodes/0/plan/nodes/0/when")
     ]
@@ -113,7 +113,7 @@ def test_condition_may_read_undeclared_and_optional_inputs(when: str, fields: di
     assert problems_of({**A, "when": when}, **fields) == []
 
 
-_STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked, cancelled, superseded"
+_STATUSES = "pending, ready, running, waiting, completed, failed, skipped, blocked, cancelled, superseded"
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, 
     ((code, location, message, actual_hint),) = problems_of(
         A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs
     )
-    known_texts = "net, gross" if "inputs" in problem else _STATES
+    possible_texts = "net, gross" if "inputs" in problem else _STATUSES
     assert (code, location, message) == (
         "invalid_field",
         "/nodes/1/when",
-        f"when: {problem}: it is one of {known_texts}",
+        f"when: {problem}: it is one of {possible_texts}",
     )
     assert actual_hint == (None if hint is None else f"did you mean {hint!r}?")
 
@@ -275,7 +275,7 @@ def test_reference_that_may_fit_its_use_is_valid(producer: Any, consumer: Any) -
     assert problems_of(producer, consumer) == []
 
 
-def test_condition_that_needs_a_missing_part_has_a_note_and_is_explained() -> None:
+def test_node_skipped_because_of_a_missing_value_has_a_note_and_an_explanation() -> None:
     scheduler = started_run(
         node("a"),
         node("b", "a", when="a.result.valeu > 1"),
@@ -311,7 +311,7 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
     ]
 
 
-def test_placeholder_near_a_declared_input_has_a_note() -> None:
+def test_placeholder_similar_to_a_declared_input_has_a_note() -> None:
     arguments = {"name": "{{PLACEHOLDER_naem}} {{PLACEHOLDER_other}}"}
     nodes = [{**call("hello", **arguments), "id": "a"}]
     checked_plan = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
@@ -358,7 +358,7 @@ def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
     assert [each[:3] for each in actual] == (expected if heartbeat == "999ms" else [])
 
 
-def test_circular_schema_of_an_answer_is_followed_to_a_limit() -> None:
+def test_circular_schema_of_an_answer_causes_no_problem() -> None:
     circular_schema = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
     schema = {**circular_schema, "$defs": {"a": {**circular_schema, "title": "a"}}}
     form = {"id": "form", "human": {"type": "INFORMATION", "prompt": "What?", "schema": schema}}

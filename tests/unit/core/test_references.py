@@ -106,13 +106,16 @@ def test_invalid_reference_is_rejected_with_a_hint(
     ]
 
 
-def test_every_bad_reference_and_every_text_with_braces_is_found() -> None:
+def test_all_invalid_references_of_a_text_are_reported() -> None:
     text = "{{b.result}} {{a.result[?]}} {{a.result}} {{c.status}} {{b.result}} \\{{d.result}} {{a.result.x"
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    bad_texts = [each.text for each in caught.value.invalid_references]
-    assert bad_texts == ["{{b.result}}", "{{a.result[?]}}", "{{c.status}}", "{{a.result.x"]
+    invalid_texts = [each.text for each in caught.value.invalid_references]
+    assert invalid_texts == ["{{b.result}}", "{{a.result[?]}}", "{{c.status}}", "{{a.result.x"]
     assert [part for part in caught.value.parts if not isinstance(part, str)] == [ResultOf("a", "result")]
+
+
+def test_texts_with_braces_are_found_in_a_value() -> None:
     value = {"b": ["x", "{{1}}", {"c": "{{2}}"}], "a": "{{3}}", "n": 5, "m": None}
     assert list(walk_texts(value)) == [(("b", 1), "{{1}}"), (("b", 2, "c"), "{{2}}"), (("a",), "{{3}}")]
 
@@ -296,7 +299,7 @@ def test_query_that_many_items_share_is_evaluated_once() -> None:
     assert work_of(scheduler) == 20_010 + 200 * 21
 
 
-def run_with_distinct_queries(count: int, rows: list[Any], **fields: Any) -> RunScheduler:
+def scheduler_with_distinct_queries(count: int, rows: list[Any], **fields: Any) -> RunScheduler:
     nodes = [node(f"n{number}", arguments={"x": f"{{{{a.result[?@.n > {number}]}}}}"}) for number in range(count)]
     scheduler = started_run(node("a"), *nodes, **fields)
     scheduler.complete("a", rows, at=1.0)
@@ -304,7 +307,7 @@ def run_with_distinct_queries(count: int, rows: list[Any], **fields: Any) -> Run
 
 
 def test_query_that_exceeds_the_budget_of_an_activation_fails_its_node_or_output() -> None:
-    scheduler = run_with_distinct_queries(8, ROWS)
+    scheduler = scheduler_with_distinct_queries(8, ROWS)
     # Only a tenth of the budget is left. So eight queries on a short list exceed the budget.
     scheduler.state.compute_budget.start(1.0)
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
@@ -314,5 +317,5 @@ def test_query_that_exceeds_the_budget_of_an_activation_fails_its_node_or_output
     code, message = error_of(scheduler, "n7")
     assert (code, message[: len(prefix)]) == ("too_large", prefix)
     output = {f"x{number}": f"{{{{a.result[?@.n > {number}]}}}}" for number in range(8)}
-    value, error = run_with_distinct_queries(0, ROWS * 10, output=output).output()
+    value, error = scheduler_with_distinct_queries(0, ROWS * 10, output=output).output()
     assert (value, error and error.code) == (None, "too_large")

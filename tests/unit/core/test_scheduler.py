@@ -27,7 +27,10 @@ from tests.support.plan_building import (
 
 
 def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
-    """Run all tasks, and return their order. A task has the given result of its node, or else its ID as the result."""
+    """Run all tasks and return their IDs in order.
+
+    The result of a task is that of its node in `results`, by default the ID of the task.
+    """
     order: list[str] = []
     while tasks := start_ready_tasks(scheduler):
         for task in tasks:
@@ -63,7 +66,7 @@ def test_failure_blocks_dependents_and_blocked_nodes_name_failed_nodes_in_plan_o
 
 
 @pytest.mark.parametrize(
-    ("on_error", "expected_states", "run_status"),
+    ("on_error", "expected_statuses", "run_status"),
     [
         ("block", ("failed", "blocked"), "failed"),
         ("skip", ("failed", "skipped"), "failed"),
@@ -71,7 +74,7 @@ def test_failure_blocks_dependents_and_blocked_nodes_name_failed_nodes_in_plan_o
     ],
 )
 def test_on_error_sets_the_effect_of_a_failure(
-    on_error: Any, expected_states: tuple[str, str], run_status: str
+    on_error: Any, expected_statuses: tuple[str, str], run_status: str
 ) -> None:
     scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
     arguments = []
@@ -79,14 +82,14 @@ def test_on_error_sets_the_effect_of_a_failure(
         arguments += [task.arguments for task in tasks]
         for task in tasks:
             scheduler.fail("a", tool_error("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
-    assert tuple(statuses_of(scheduler).values()) == expected_states
+    assert tuple(statuses_of(scheduler).values()) == expected_statuses
     assert scheduler.status() == run_status
     assert error_of(scheduler, "a") == ("tool_failed", "no")
     assert arguments[1:] == ([{"x": 7}] if run_status == "completed" else [])
 
 
 @pytest.mark.parametrize(
-    ("join", "states_after"),
+    ("join", "statuses_by_ends"),
     [
         ("all", {"CC": "pending", "CCC": "running", "CFC": "blocked", "CSC": "skipped", "FSC": "blocked"}),
         ("any", {"FFC": "running", "FFS": "running", "FFF": "blocked", "C": "running"}),
@@ -94,12 +97,12 @@ def test_on_error_sets_the_effect_of_a_failure(
         ("all_done", {"FFF": "running", "FSC": "running", "FS": "pending"}),
     ],
 )
-def test_join_depends_on_the_ends_of_the_dependencies(join: Any, states_after: dict[str, str]) -> None:
-    """C completed, F failed, S skipped; a dependency without a letter has not ended."""
-    assert {ends: _state_after_join(join, ends) for ends in states_after} == states_after
+def test_join_depends_on_the_ends_of_the_dependencies(join: Any, statuses_by_ends: dict[str, str]) -> None:
+    """C is a completed dependency, F a failed one, S a skipped one. A dependency without a letter has not ended."""
+    assert {ends: _status_after_join(join, ends) for ends in statuses_by_ends} == statuses_by_ends
 
 
-def _state_after_join(join: Any, ends: str) -> str:
+def _status_after_join(join: Any, ends: str) -> str:
     ids = ["a", "b", "c"]
     # A test can only end tasks, so a skipped dependency is a node with a false condition.
     dependencies = [
@@ -175,7 +178,7 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "state", "code"),
+    ("value", "status", "code"),
     [
         ([], "completed", None),
         (None, "skipped", None),
@@ -186,14 +189,14 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
     ],
 )
 def test_value_of_for_each_determines_the_status_of_its_node(
-    value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch
+    value: Any, status: str, code: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAX_ITEMS", 1_000)
     key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
     scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
     assert run_to_end(scheduler, a=value) == ["a", "z"]
     record = scheduler.records[1]
-    assert record.status.value == state
+    assert record.status.value == status
     assert (record.error.code if record.error else None) == code
     assert record.result == ([] if value == [] else None)
 
@@ -229,7 +232,7 @@ def test_condition_on_the_item_skips_items_and_condition_on_inputs_skips_the_nod
     assert (run_to_end(scheduler), statuses_of(scheduler)) == ([], {"m": "skipped"})
 
 
-def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> None:
+def test_max_parallel_of_a_node_limits_its_items_and_that_of_a_tool_limits_all_its_calls() -> None:
     scheduler = scheduler_of(
         node("m", for_each=[0, 1, 2, 3], max_parallel=2, tool="pair"), node("a", tool="pair"), node("b", tool="pair")
     )
@@ -243,7 +246,7 @@ def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> No
     assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
-def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> None:
+def test_calls_of_a_tool_leave_slots_to_other_tools_but_do_not_delay_map_batches() -> None:
     max_calls = max_calls_of_tool(0)
     small_maps = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
     scheduler = scheduler_of(*small_maps, node("other", tool="pair", priority=5))
@@ -278,7 +281,7 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 and 419 calls of other tools run; the remaining slots are reserved for other tools"
     )
-    # No other call ends, as if the tools were paused. A call of another tool still starts.
+    # All calls of t0 to t3 keep running, as if these tools were paused. The call of `pair` still starts.
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m3[3]", "late"]
     # All tools share the released slots.
@@ -322,7 +325,7 @@ def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
     assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
 
 
-def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> None:
+def test_cancellation_keeps_completed_results_and_a_cancelled_task_blocks_its_dependents() -> None:
     scheduler = started_run(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
     scheduler.complete("a", 5, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
@@ -338,8 +341,8 @@ def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> 
     scheduler.task_cancelled("b", at=3.0)
     scheduler.complete("c", 6, at=3.0)
     scheduler.task_cancelled("m[0]", at=3.0)
-    ends = {"a": "completed", "b": "cancelled", "c": "completed", "d": "cancelled", "m": "cancelled"}
-    assert statuses_of(scheduler) == ends
+    final_statuses = {"a": "completed", "b": "cancelled", "c": "completed", "d": "cancelled", "m": "cancelled"}
+    assert statuses_of(scheduler) == final_statuses
     assert [scheduler.records[number].reason for number in (1, 3)] == [None, "enough"]
     assert (scheduler.is_finished, scheduler.status()) == (True, "cancelled")
     scheduler = started_run(node("a"), node("b", "a"))
@@ -350,7 +353,7 @@ def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> 
 
 @pytest.mark.parametrize(("count", "expected_start"), [(1, 8.0), (3, 5.0)])
 def test_record_keeps_attempts_times_and_version(count: int, expected_start: float) -> None:
-    """One attempt starts at the time that its worker reports. The first of several starts when its task starts."""
+    """A single attempt has the start that its worker reports. Several attempts have the start of the task."""
     scheduler = scheduler_of(node("a"))
     start_ready_tasks(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))

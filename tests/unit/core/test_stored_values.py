@@ -1,4 +1,4 @@
-"""Stored values: their references, the parts that a plan uses, serialization, and filling of bindings."""
+"""Stored values: their references, the parts that a plan uses, serialization, and hydration of arguments."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_large_value_reports_its_shape_and_its_projections() -> None:
     )
 
 
-def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_large_value_are_limited_in_size_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
     stored_value = project_value(
         value, "r", size_bytes=1, projections=[((number,), "value") for number in range(10)], name="a.result"
@@ -107,7 +107,7 @@ def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=str,
 )
-def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, expected: Any, remaining_path: Path) -> None:
+def test_path_finds_a_projected_part_or_continues_in_the_store(path: Path, expected: Any, remaining_path: Path) -> None:
     parts: dict[Path, ProjectedPart] = {
         ("id",): ProjectedPart("small", 7),
         ("list",): ProjectedPart("small", [{"n": 1}]),
@@ -207,7 +207,7 @@ def test_stored_values_are_encoded_and_decoded() -> None:
         with pytest.raises(pydantic_core.PydanticSerializationError):
             pydantic_core.to_json({"x": value})
     encoded = value_to_json(_ARGUMENTS)
-    assert encoded["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
+    assert encoded["value"] == {"plain": {"ref": "r"}, "nested": [1, {"x": None}], "token": None, "both": None}
     assert value_from_json(encoded["value"], encoded["stored"]) == _ARGUMENTS
 
 
@@ -216,28 +216,28 @@ _STORED_VALUE = StoredValue("r", name="a.result", paths=(("text",),), shape=Shap
 _TEXT_WITH_STORED_VALUE = WorkerText(["<", [_STORED_VALUE]])
 _ARGUMENTS = {
     "plain": {"ref": "r"},
-    "held": [1, {"x": _STORED_VALUE}],
+    "nested": [1, {"x": _STORED_VALUE}],
     "token": _TOKEN,
     "both": _TEXT_WITH_STORED_VALUE,
 }
 
 
 def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> None:
-    assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
+    assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("nested", 1, "x"), ("token",), ("both",)]
     assert (is_inline_value(_ARGUMENTS), is_inline_value({"ref": "r"}), is_inline_value(None)) == (False, True, True)
     display = {"ref": "r", "path": [["text"]], "bytes": 9}
     assert format_value_refs(_ARGUMENTS, ref_for_display) == {
         "plain": {"ref": "r"},
-        "held": [1, {"x": display}],
+        "nested": [1, {"x": display}],
         "token": "Bearer {{secret.KEY}}",
         "both": "<{{…}}",
     }
 
 
-def test_bindings_have_paths_and_a_secret_is_a_text() -> None:
+def test_bindings_list_the_parts_at_each_path_and_a_secret_is_hydrated_as_a_text() -> None:
     stored_value = {"stored": "r", "name": "a.result", "paths": [["text"]]}
     assert bindings_of(_ARGUMENTS) == [
-        (("held", 1, "x"), [stored_value]),
+        (("nested", 1, "x"), [stored_value]),
         (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
         (("both",), [{"text": "<"}, {"value": [None], "bindings": [((0,), [stored_value])]}]),
     ]
@@ -283,7 +283,7 @@ def _load_nothing(ref: str, paths: Any, name: str) -> Any:
 
 
 def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
-    """Return node id -> parts of its result that the plan uses; nodes of sub-plans are under `id/inner id`."""
+    """Return node ID -> parts of the node's result that the plan uses. The ID in a sub-plan is `outer/inner`."""
     actual = {node.id: list(node.projections) for node in plan.nodes if node.projections}
     for outer in plan.nodes:
         if outer.sub_plan is not None:

@@ -17,7 +17,7 @@ def problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, 
     return [(problem.code, problem.pointer, problem.node, problem.message, problem.hint) for problem in actual]
 
 
-def test_duplicate_ids_and_dependencies_on_the_node_itself_are_reported() -> None:
+def test_duplicate_ids_self_dependencies_and_unknown_dependencies_are_reported() -> None:
     assert problems_in(node("a"), node("b"), node("a")) == [
         ("duplicate_id", "/nodes/2/id", "a", "duplicate node id 'a' (nodes 0 and 2)", None)
     ]
@@ -120,7 +120,7 @@ def test_invalid_field_is_reported_with_its_location(fields: dict[str, Any], loc
     assert problems[0][3].startswith(message)
 
 
-def test_problems_of_inputs_are_reported_with_the_other_problems() -> None:
+def test_problems_of_inputs_are_reported_with_the_problems_of_nodes() -> None:
     inputs = {
         **{"odd name": {"type": "string"}, "u": 5, "kinds": {"type": 7}, "asked": {"prompt": ["?"]}},
         **{"q": {"type": "strng"}, "n": {"type": "integer", "default": "many"}},
@@ -139,7 +139,7 @@ def test_problems_of_inputs_are_reported_with_the_other_problems() -> None:
 
 @pytest.mark.parametrize("invalid_id", ["item", 5, "", "a\ud800"])
 def test_invalid_id_hides_no_other_problem(invalid_id: Any) -> None:
-    """Other problems of the node, of other nodes and of inputs are reported; references to the invalid ID are valid."""
+    """The unknown tool and the type of the input are reported. A dependency on the invalid ID is no problem."""
     nodes = [{"id": invalid_id, "tool": "nobody"}, node("b", *([invalid_id] if isinstance(invalid_id, str) else []))]
     problems = problems_in(*nodes, inputs={"q": {"type": "strng"}})
     assert [(code, location) for code, location, *_ in problems] == [
