@@ -49,7 +49,9 @@ def evaluate(text: str, **scope: Any) -> bool:
     nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
     condition = check_condition(text, IDS.__contains__)
     read_nodes = {name: nodes[name] for name in condition.nodes}
-    return _evaluate_parsed(condition, {"nodes": read_nodes, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
+    return _evaluate_parsed(
+        condition, {"nodes": read_nodes, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str,
         ({"retry": 3}, "/retry", "retry: expected an object, not 3", "write {max_attempts: 3}"),
     ],
 )
-def test_invalid_field_value_is_reported_with_a_hint(fields: dict[str, Any], location: str, message: str, hint: str) -> None:
+def test_invalid_field_value_is_reported_with_a_hint(
+    fields: dict[str, Any], location: str, message: str, hint: str
+) -> None:
     [(pointer, node_id, actual_message, actual_hint)] = _problems_in(node("a", **fields))
     assert (pointer, node_id) == (f"/nodes/0{location}", "a")
     assert actual_hint == (f"did you mean {hint}?" if hint.startswith("'") else hint)
@@ -212,7 +214,9 @@ MAX_SECONDS = 2.0
 """Hints take at most half a second. A busy machine may need several times as long."""
 
 
-def _codes_and_hints(raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS) -> list[tuple[str, str | None]]:
+def _codes_and_hints(
+    raw: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS
+) -> list[tuple[str, str | None]]:
     with pytest.raises(PlanInvalid) as caught:
         check_plan(raw, tools)
     return [(problem.code, problem.hint) for problem in caught.value.problems]

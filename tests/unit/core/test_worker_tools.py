@@ -143,7 +143,7 @@ def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[st
     ]
 
 
-def test_sub_goal_is_checked_against_the_slots_and_the_card_of_its_worker_tool() -> None:
+def test_references_and_sub_goals_are_checked_against_the_cards_of_worker_tools() -> None:
     message = "Invalid reference: a.result.fond: 'find' does not output 'fond'; it outputs found, count"
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
@@ -171,12 +171,12 @@ def test_reference_to_another_slot_than_the_required_slot_is_rejected(argument: 
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": argument})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{location}", message, "'a' outputs it")
     ]
-    # An optional argument may have any value. A required slot may be a part of a slot, whose content is unknown.
+    # An optional argument may have any value. A required slot may be a part of the slot, since its content is unknown.
     valid_arguments = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
     assert problems_in(FIND_NODE, node("b", tool="show", arguments=valid_arguments)) == []
 
 
-def test_calls_of_worker_tools_are_recognized_in_every_dialect() -> None:
+def test_call_of_a_worker_tool_is_marked_and_never_in_a_region() -> None:
     plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKER_TOOLS)
     assert [node.is_worker for node in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKER_TOOLS["show"].worker
@@ -233,7 +233,7 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     assert (actual.result, actual.message, actual.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
-def test_list_of_references_is_missing_if_a_slot_is_null_but_a_list_may_have_null_items() -> None:
+def test_slot_of_several_references_is_missing_if_one_is_null_but_a_list_may_have_null_items() -> None:
     show_node = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
     scheduler = scheduler_of(FIND_NODE, FIND_NODE | {"id": "c"}, show_node)
     start_ready_tasks(scheduler)
@@ -248,7 +248,7 @@ def test_list_of_references_is_missing_if_a_slot_is_null_but_a_list_may_have_nul
 
 # Results of worker tools.
 
-FIND_CARD = card("found", "count")
+TWO_SLOT_CARD = card("found", "count")
 
 
 @pytest.mark.parametrize(
@@ -260,25 +260,25 @@ FIND_CARD = card("found", "count")
     ],
 )
 def test_outputs_must_be_exactly_the_slots_of_the_card(outputs: dict[str, Any], message: str) -> None:
-    for answer in ({"status": "success", "outputs": outputs}, outputs):
-        error = unwrap_worker_result(answer, FIND_CARD).error
+    for result in ({"status": "success", "outputs": outputs}, outputs):
+        error = unwrap_worker_result(result, TWO_SLOT_CARD).error
         assert error == NodeError("invalid_result", f"its slots are not those it declares: {message}")
 
 
-def test_partial_answer_may_omit_slots_and_must_be_an_object() -> None:
-    actual = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND_CARD)
+def test_partial_result_may_omit_slots_but_must_be_an_object() -> None:
+    actual = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, TWO_SLOT_CARD)
     assert (actual.outputs, actual.is_partial) == ({"found": None, "count": 0}, True)
-    assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND_CARD).error is not None
-    assert unwrap_worker_result([1], FIND_CARD).error == NodeError(
+    assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, TWO_SLOT_CARD).error is not None
+    assert unwrap_worker_result([1], TWO_SLOT_CARD).error == NodeError(
         "invalid_result", "a worker tool must return an object of its slots"
     )
     assert unwrap_worker_result([1]).outputs == [1]
 
 
 def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
-    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND_CARD)
+    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, TWO_SLOT_CARD)
     assert actual.message == '{"of":[1]}'
-    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND_CARD)
+    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, TWO_SLOT_CARD)
     assert (actual.error, actual.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
     stored_result = stored_from_json(
         {
@@ -294,11 +294,11 @@ def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
             ],
         }
     )
-    actual = unwrap_worker_result(stored_result, FIND_CARD)
+    actual = unwrap_worker_result(stored_result, TWO_SLOT_CARD)
     assert (actual.error, actual.message) == (None, "many")
 
 
-def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:
+def test_ended_sub_goal_has_a_worker_result_with_five_fields() -> None:
     completed_record = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
     failed_record = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
     results = [

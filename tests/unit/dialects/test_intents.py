@@ -115,7 +115,7 @@ def test_duplicate_key_is_rejected_at_its_second_location() -> None:
     assert codes_and_pointers_of(intents(ENSURE_INTENT, entry)) == expected
 
 
-def test_unknown_at_name_is_missing_context() -> None:
+def test_unknown_context_name_is_reported() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it in the context: manco=ID"
@@ -141,7 +141,7 @@ def test_unknown_at_name_is_missing_context() -> None:
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
 
-def test_at_name_is_replaced_by_the_id_of_its_party() -> None:
+def test_context_name_is_replaced_by_the_id_of_its_party() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
     document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
@@ -151,7 +151,7 @@ def test_at_name_is_replaced_by_the_id_of_its_party() -> None:
 
 
 @pytest.mark.parametrize("empty_id", ["", "  "])
-def test_at_name_without_an_id_is_missing_context(empty_id: str) -> None:
+def test_context_name_without_an_id_is_reported(empty_id: str) -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty_id})
     expected = ("missing_context", "intent 1: 'a' is @cbu, which has no id in the session")
     assert (problem.code, problem.message) == expected
@@ -159,7 +159,7 @@ def test_at_name_without_an_id_is_missing_context(empty_id: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
-def test_value_of_an_at_name_is_never_parsed_as_a_reference(value: Any) -> None:
+def test_value_of_a_context_name_is_never_parsed_as_a_reference(value: Any) -> None:
     checked_plan = check(intents(ENSURE_INTENT, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
     node = compile_plan(checked_plan).nodes[1]
     scope = Scope(get_node_value=lambda _, __: "wrong", inputs={})
@@ -167,10 +167,13 @@ def test_value_of_an_at_name_is_never_parsed_as_a_reference(value: Any) -> None:
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
-def test_reference_to_a_later_intent_has_a_note_and_a_reference_resolves_to_the_id() -> None:
+def test_reference_to_a_later_intent_has_a_note() -> None:
     (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE_INTENT)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
+
+
+def test_reference_resolves_to_the_id_of_a_result_or_to_the_whole_result() -> None:
     node = compile_plan(check(intents(ENSURE_INTENT, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
     for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
         scope = Scope(get_node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]

@@ -253,7 +253,7 @@ def echo_plan(arguments: Any = None, **fields: Any) -> dict[str, Any]:
 
 _NODE, _TASK = {"id": "a", "tool": "echo"}, {"task": "echo", "id": 0, "dep": [-1], "args": {}}
 _HUMAN = {"type": "INFORMATION", "prompt": "?", "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}}}
-_VALUE = {"name": "x", "value": {"<node-0>": 1}}
+_ARGUMENT = {"name": "x", "value": {"<node-0>": 1}}
 REFERENCES_IN_KEYS = [
     (
         {"plan": 1, "nodes": [_NODE, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})]},
@@ -278,7 +278,7 @@ REFERENCES_IN_KEYS = [
     ),
     (
         {
-            "task_nodes": [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [_VALUE]}],
+            "task_nodes": [{"task": "echo", "arguments": []}, {"task": "two", "arguments": [_ARGUMENT]}],
             "task_links": [{"source": "echo", "target": "two"}],
         },
         "/task_nodes/1/arguments/0/value/<node-0>",

@@ -51,7 +51,7 @@ def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, va
         ("---\n", "-", "empty_plan", "standard input has no plan, only comments or null"),
     ],
 )
-def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
+def test_unreadable_file_is_reported_as_one_problem(text: str | bytes, name: str, code: str, message: str) -> None:
     ((found_code, pointer, actual),) = problems_of(parse_plan_text, text, name=name)
     assert (found_code, pointer) == (code, "")
     assert actual.startswith(message)

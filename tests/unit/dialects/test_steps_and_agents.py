@@ -36,7 +36,7 @@ def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, pointer_pref
 def test_dependency_problems_after_an_invalid_entry_have_the_right_index(
     entry: Any, key: str, pointer_prefix: str
 ) -> None:
-    entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
+    entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "unknown", None, "missing"]}]
     raw = {pointer_prefix[1:]: entries} if pointer_prefix else entries
     assert codes_and_pointers_of(raw) == [
         ("invalid_field", f"{pointer_prefix}/1/{key}/1"),
@@ -77,7 +77,7 @@ def test_agents_keep_objective_dependencies_and_metadata() -> None:
         ({"nodes": 7}, "plan"),
     ],
 )
-def test_nodes_with_other_fields_are_not_agent_nodes(raw: Any, dialect: str) -> None:
+def test_dialect_of_a_list_of_nodes_depends_on_their_fields(raw: Any, dialect: str) -> None:
     assert to_document(raw, dialect=None if dialect == "plan" else dialect).dialect == dialect
     assert to_document(raw).dialect == dialect
 
@@ -108,6 +108,9 @@ def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
         ("unknown_dependency", "/dag/0/dependencies/1"),
     ]
     assert codes_and_pointers_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
+
+
+def test_missing_task_id_is_replaced_by_a_unique_number() -> None:
     document_without_id: Any = {
         "dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
     }
@@ -181,7 +184,7 @@ def test_action_and_reasoning_of_a_planner_response_are_checked() -> None:
     assert codes_and_pointers_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
 
 
-def test_sub_goal_with_an_execution_state_is_rejected() -> None:
+def test_executed_sub_goal_is_rejected_and_a_pending_sub_goal_is_valid() -> None:
     pending_sub_goal = {**SOURCE, "status": "pending", "result": None, "error": None}
     assert check({"sub_goals": [pending_sub_goal]}).levels == [["sg1"]]
     executed_sub_goal = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}

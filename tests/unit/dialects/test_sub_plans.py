@@ -56,16 +56,19 @@ def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [None, True, 7, {"sub_goal": []}])
-def test_value_of_an_unknown_shape_is_rejected_with_the_known_shapes(raw: Any) -> None:
+def test_value_of_an_unknown_shape_is_rejected_with_a_list_of_the_dialects(raw: Any) -> None:
     (problem,) = problems_of(raw)
     assert (problem.code, problem.pointer) == ("invalid_field", "")
     assert all(f"({name})" in problem.message for name in Dialect)
     assert problem.hint == ("did you mean 'sub_goals'?" if raw == {"sub_goal": []} else None)
 
 
-def test_unknown_dialect_is_rejected_and_plan_key_selects_the_dialect_plan() -> None:
+def test_unknown_dialect_is_rejected() -> None:
     (problem,) = problems_of([], dialect="yaml")
     assert problem.message == f"unknown dialect 'yaml'; the dialects are {', '.join(Dialect)}"
+
+
+def test_key_plan_selects_the_dialect_plan() -> None:
     assert detect_dialect({"plan": 1, "dag": []}) == "plan"
     with pytest.raises(PlanInvalid):
         check({"plan": 1, "dag": [], "nodes": [{"id": "a", "tool": "t"}]})

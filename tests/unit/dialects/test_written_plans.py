@@ -137,7 +137,7 @@ def test_ambiguous_or_invalid_json_is_rejected_with_the_reason(text: str, code: 
         ("take $1, then <node-1>.", "take {{a.result}}, then {{a.result}}."),
     ],
 )
-def test_reference_in_another_form_is_repaired(form: str, expected: str) -> None:
+def test_reference_in_the_form_of_another_dialect_is_repaired(form: str, expected: str) -> None:
     # Node `b` cannot depend on itself, so 1 can only be the first node.
     text = plan_of(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
     document, repairs = read_written_plan(text)
@@ -213,7 +213,7 @@ def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed
         ("Plan: a\n#E1 = search[x]\n#E2 = calculator[#E1 ", "rewoo", "E1"),
     ],
 )
-def test_text_plan_in_a_response_is_parsed_without_its_cut_off_last_step(
+def test_text_plan_in_a_response_is_parsed_without_its_truncated_last_step(
     text: str, dialect: str, first_id: str
 ) -> None:
     document, repairs = read_written_plan(text, tools=TOOLS)
