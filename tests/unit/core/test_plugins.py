@@ -82,7 +82,8 @@ def test_duplicate_tool_or_resolver_of_a_plugin_is_rejected(tmp_path: Path, tool
         "from dagwright.core.model.resolvers import Resolver\nfrom dagwright.tools import spec_of, tool\n"
         + PLUGIN_TEMPLATE.format("tools='shop_plugin:tools'")
         + "def tools(settings):\n"
-        f"    decorators = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) for name in {tools}]\n"
+        f"    decorators = [tool(name=name, resolver=Resolver(name, 'b') if 'find' in name else None) "
+        f"for name in {tools}]\n"
         "    return [spec_of(each(lambda: None)) for each in decorators]\n"
     )
     with toy_app():

@@ -55,7 +55,7 @@ def test_mark_with_an_unknown_name_is_an_error() -> None:
         with_generated_parts("<!-- generated: no such part -->\n<!-- end of generated -->\n")
 
 
-def test_cells_of_tables_are_one_line_without_bars() -> None:
+def test_cell_of_a_table_is_one_line_with_escaped_bars() -> None:
     assert table(("a", "b"), [("x | y", "one\n  two")]) == "| a | b |\n| --- | --- |\n| x \\| y | one two |\n"
 
 

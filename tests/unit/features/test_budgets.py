@@ -111,8 +111,8 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     assert ids_of(start_ready_tasks(scheduler)) == ["tool", "a"]
     scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert answer_budget_request(scheduler, {"finish": True}) is None
-    ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
-    assert statuses_of(scheduler) == ends
+    expected_statuses = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
+    assert statuses_of(scheduler) == expected_statuses
     assert reason_of(scheduler, "after") == "not started: calls: 1 of 1 used"
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     scheduler.complete("end", "so far", at=2.0, attempt=attempt_using(20))
@@ -238,7 +238,7 @@ def test_lost_call_uses_its_estimate_and_unsent_call_uses_nothing() -> None:
     assert (ready_call and ready_call.task.id, statuses_of(scheduler)) == ("b", {"a": "failed", "b": "running"})
 
 
-def test_request_closes_when_no_call_waits_and_has_an_unused_id() -> None:
+def test_budget_request_closes_when_no_call_waits_and_request_ids_are_unique() -> None:
     scheduler = partly_spent_run(model_node("a"), model_node("b"), budget=Budget({"calls": 1}))
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert (open_requests(scheduler), scheduler.is_finished) == ({}, True)
@@ -300,7 +300,7 @@ def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
     assert open_requests(scheduler) == {}
 
 
-def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     calls_by_name = Counter[str]()
 
     def count_calls(name: str) -> Callable[..., Any]:
@@ -407,8 +407,8 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
 
 
 def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
-    model_tool = ToolDeclaration("asking", Effects.READ, uses_models=True)
-    nodes = [node(node_id, tool="asking", arguments={"text": "x" * 300}) for node_id in ("a", "b")]
+    model_tool = ToolDeclaration("ask_model", Effects.READ, uses_models=True)
+    nodes = [node(node_id, tool="ask_model", arguments={"text": "x" * 300}) for node_id in ("a", "b")]
     budget = Budget({"tokens": 2_000})
     plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, model_tool.name: model_tool})
     scheduler = started_scheduler(plan, setup={"budget": budget})

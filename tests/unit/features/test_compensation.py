@@ -1,4 +1,4 @@
-"""Runs with compensation, without Temporal: the compensated calls, their order, and the report about other calls."""
+"""Runs with compensation, without Temporal: the compensated calls, their order, and the notes about calls that cannot be compensated."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -88,10 +88,10 @@ def _run_to_end(
     return ended_tasks
 
 
-def _advanced_saga(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
-    """Return a run after some rounds, in which all started tasks have completed at second 1."""
+def _advanced_saga(*nodes: Mapping[str, Any], levels: int = 1) -> RunScheduler:
+    """Return a run in which the nodes of the first levels have completed."""
     scheduler = _saga(*nodes)
-    for _ in range(rounds):
+    for _ in range(levels):
         for task in start_ready_tasks(scheduler):
             scheduler.complete(task.id, None, at=1.0)
     return scheduler
@@ -254,7 +254,7 @@ def test_first_cancel_starts_the_compensation_and_second_cancel_ends_it() -> Non
     apply_command(Cancel(), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
-    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), rounds=2)
+    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), levels=2)
     apply_command(Cancel(ANN), scheduler, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=3.0)) == ["undo b"]
     assert apply_command(Cancel(ANN), scheduler, at=4.0) is None
@@ -302,7 +302,7 @@ def test_new_execution_continues_the_compensation() -> None:
 
 
 def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
-    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), rounds=2)
+    scheduler = _advanced_saga(_make_node("a"), _make_node("b", "a"), node("c", "b", tool="look"), levels=2)
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, tool_error("boom"), at=2.0)
     commands: list[RunCommand | UnparsedCommand] = [

@@ -102,16 +102,16 @@ class FakeRequests:
 
     def __init__(self) -> None:
         self.run_answer_appliers: dict[Purpose, Callable[[Any, Feedback, float], None]] = {}
-        self.requested: list[str] = []
+        self.opened_ids: list[str] = []
 
     def is_asking(self, task: str) -> bool:
-        return task == BUDGET_TASK and bool(self.requested)
+        return task == BUDGET_TASK and bool(self.opened_ids)
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
-        self.requested.append(base_id)
+        self.opened_ids.append(base_id)
 
     def close_request(self, task: str, at: float) -> None:
-        self.requested.clear()
+        self.opened_ids.clear()
 
 
 def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[Scheduler[Any], BudgetAdmission]:
@@ -131,7 +131,7 @@ def test_call_beyond_the_budget_waits_until_a_person_raises_the_budget() -> None
     assert start_ready_ids(scheduler) == ["a", "c"]
     assert statuses_of(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
-    assert requests.requested == ["budget"]
+    assert requests.opened_ids == ["budget"]
     requests.run_answer_appliers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
     scheduler.propagate(2.0)
-    assert (start_ready_ids(scheduler, at=2.0), requests.requested) == (["b"], [])
+    assert (start_ready_ids(scheduler, at=2.0), requests.opened_ids) == (["b"], [])

@@ -124,7 +124,7 @@ _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
 
 def _payment_run(**fields: Any) -> RunScheduler:
-    """Return a run that pays three times after its first node has completed."""
+    """Return a run in which a map of three payments depends on the node `first`."""
     pay = node("p", "first", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
     return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY_TOOL})
 
@@ -220,7 +220,7 @@ def test_policy_denies_a_call_with_arguments_from_a_person(retry: RetryNode | No
     )
 
 
-def test_node_that_is_retried_with_new_arguments_needs_no_approval() -> None:
+def test_retry_of_an_approved_node_with_new_arguments_needs_no_approval() -> None:
     scheduler = _scheduler_with_policy(
         node("a", approval="required"), node("independent"), policy=Policy((Rule("ask"),))
     )
@@ -250,9 +250,9 @@ def test_answers_to_unknown_or_answered_requests_are_rejected_with_reasons() -> 
     scheduler = scheduler_of(node("check", human=human))
     misspelt_answer = Feedback("chek", {"text": "so"})
     rejections = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(MAX_HINTS_PER_ACTIVATION + 2)]
-    with_hint = "there is no request 'chek'; did you mean 'check'?"
-    assert rejections == [with_hint] * MAX_HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
-    assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == with_hint
+    rejection_with_hint = "there is no request 'chek'; did you mean 'check'?"
+    assert rejections == [rejection_with_hint] * MAX_HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
+    assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == rejection_with_hint
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert answer_request(scheduler, "check", {"approved": True}, by="ann", at=1.0) is None
     second_rejection = answer_request(scheduler, "check", {"approved": False}, by="ben", at=1.0)

@@ -28,11 +28,14 @@ from tests.support.plan_building import (
     statuses_of,
 )
 
-_CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
+_ESCALATIONS = {
+    "escalate": "boss",
+    "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}},
+}
 
 
 def _node_with_request(**fields: Any) -> dict[str, Any]:
-    human = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "10s", "on_timeout": _CHAIN}
+    human = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "10s", "on_timeout": _ESCALATIONS}
     return node("ask", human=human | fields)
 
 
@@ -127,19 +130,19 @@ _YES = {"approved": True}
 
 def test_key_answers_only_the_requests_that_may_answer_allows() -> None:
     scheduler = _scheduler()
-    mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
-    boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
-    rejection = scheduler.features.feedback.answer(mallory, 1.0)
+    mallory_answer = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
+    boss_answer = Feedback("ask", _YES, by="boss", may_answer="unassigned")
+    rejection = scheduler.features.feedback.answer(mallory_answer, 1.0)
     assert rejection is not None
     assert rejection.startswith("'ask' waits for ann: only a key of the owner 'ann'")
-    assert scheduler.features.feedback.rejection_of(boss, 1.0) is not None
+    assert scheduler.features.feedback.rejection_of(boss_answer, 1.0) is not None
     # After the escalation, only the new assignee may answer.
     assert answer_request(scheduler, "ask", _YES, by="ann", may_answer="unassigned", at=10.0) is not None
-    assert scheduler.features.feedback.answer(boss, 10.0) is None
+    assert scheduler.features.feedback.answer(boss_answer, 10.0) is None
     assert statuses_of(scheduler) == {"ask": "completed"}
     scheduler = _scheduler(assignee=None)
-    boss_answer = Feedback("ask", _YES, by="boss", may_answer="assigned")
-    assert scheduler.features.feedback.answer(boss_answer, 1.0) == "'ask' is not assigned to boss"
+    unassigned_answer = Feedback("ask", _YES, by="boss", may_answer="assigned")
+    assert scheduler.features.feedback.answer(unassigned_answer, 1.0) == "'ask' is not assigned to boss"
     assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=1.0) is None
 
 
@@ -211,8 +214,11 @@ def test_message_keeps_its_channel_when_it_is_forwarded_to_a_sub_plan() -> None:
     assert message["source"] == "tool_result"
     feedback = feedback_from_json(message, source="update")
     assert (feedback.source, feedback_to_json(feedback, request="ask")["source"]) == ("tool_result", "tool_result")
-    without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
-    assert (without_channel.source, "source" in feedback_to_json(without_channel, request="ask")) == ("signal", False)
+    answer_without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
+    assert (answer_without_channel.source, "source" in feedback_to_json(answer_without_channel, request="ask")) == (
+        "signal",
+        False,
+    )
     with pytest.raises(MessageInvalid, match="'source' must be tool_result or mcp"):
         feedback_from_json({"request_id": "a", "answer": 1, "source": "deadline"}, source="signal")
 

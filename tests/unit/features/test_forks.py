@@ -44,12 +44,12 @@ def plan_with_tools(
     return compiled_plan(plan_of(*nodes, **fields), tools=tools)
 
 
-def look_node(node_id: str, *needs: str, **arguments: Any) -> dict[str, Any]:
-    return node(node_id, *needs, tool="look", arguments=arguments)
+def look_node(node_id: str, *dependencies: str, **arguments: Any) -> dict[str, Any]:
+    return node(node_id, *dependencies, tool="look", arguments=arguments)
 
 
-def send_node(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
-    return node(node_id, *needs, tool=tool, arguments=arguments)
+def send_node(node_id: str, *dependencies: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
+    return node(node_id, *dependencies, tool=tool, arguments=arguments)
 
 
 def ended_scheduler(
@@ -82,7 +82,7 @@ def create_fork(
     return fork, reuse, prediction
 
 
-def started_scopes(scheduler: RunScheduler) -> dict[str, str | None]:
+def start_and_return_scopes(scheduler: RunScheduler) -> dict[str, str | None]:
     """Start the ready tasks, and return their scopes."""
     return {task.id: task.scope for task in start_ready_tasks(scheduler, at=11.0)}
 
@@ -94,7 +94,7 @@ def test_fork_without_changes_reuses_everything() -> None:
     plan = plan_with_tools(*CHAIN)
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=0)
 
-    assert started_scopes(fork) == {}
+    assert start_and_return_scopes(fork) == {}
     assert statuses_of(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     assert [record.result for record in fork.records] == [1, 2, 3]
     assert [record.reused for record in fork.records] == [
@@ -107,15 +107,15 @@ def test_dependents_are_reused_after_an_equal_result_and_rerun_with_new_keys_aft
     plan = plan_with_tools(*CHAIN)
     fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
-    assert started_scopes(fork) == {"a": None}
+    assert start_and_return_scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert statuses_of(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
-    started_scopes(fork)
+    start_and_return_scopes(fork)
     fork.complete("a", 7, at=12.0)
-    assert started_scopes(fork) == {"b": None}
+    assert start_and_return_scopes(fork) == {"b": None}
     fork.complete("b", 8, at=13.0)
-    assert started_scopes(fork) == {"c": None}
+    assert start_and_return_scopes(fork) == {"c": None}
 
 
 def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> None:
@@ -124,11 +124,11 @@ def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> N
     )
     origin = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
     fork, _, prediction = create_fork(origin, plan)
-    assert started_scopes(fork) == {"c": "old-scope"}
+    assert start_and_return_scopes(fork) == {"c": "old-scope"}
     assert prediction.runs == {"c": "had failed"}
 
     fork, _, prediction = create_fork(origin, plan, rerun=["d", "c"])
-    assert started_scopes(fork) == {"c": None, "d": None}
+    assert start_and_return_scopes(fork) == {"c": None, "d": None}
     assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
@@ -152,7 +152,7 @@ def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
         ended_scheduler(plan, {"a": 1, "c": 3}),
         plan_with_tools(look_node("a"), send_node("c", to="x"), tools=newer_tools),
     )
-    assert started_scopes(fork) == {"a": None}
+    assert start_and_return_scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
     origin = ended_scheduler(
         plan_with_tools(look_node("a"), look_node("b", x="{{a.result}}"), look_node("removed")),
@@ -161,7 +161,7 @@ def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
     fork, _, prediction = create_fork(
         origin, plan_with_tools(look_node("new"), look_node("b", x="{{a.result}}!"), look_node("a"))
     )
-    assert started_scopes(fork) == {"new": None, "b": None}
+    assert start_and_return_scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
 
@@ -178,23 +178,23 @@ def test_items_are_reused_by_their_keys_and_failed_items_run_again() -> None:
         ["sum[w]", "sum[n]"],
         ["all"],
     )
-    assert [*started_scopes(fork)] == ["sum[w]", "sum[n]"]
+    assert [*start_and_return_scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
     fork.complete("sum[n]", 2, at=12.0)
     assert fork.records[0].result == [1, 20, 2]
-    assert [*started_scopes(fork)] == ["all"]
+    assert [*start_and_return_scopes(fork)] == ["all"]
     plan = plan_with_tools({**send_node("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
     fork, _, prediction = create_fork(ended_scheduler(plan, {"each[x]": 1, "each[y]": tool_error()}), plan)
-    assert started_scopes(fork) == {"each[y]": "old-scope"}
+    assert start_and_return_scopes(fork) == {"each[y]": "old-scope"}
     assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None:
     plan = plan_with_tools(look_node("a", x="{{PLACEHOLDER_x}}"), look_node("b", "a"), send_node("c", "a", to="x"))
     fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=1)
-    started_scopes(fork)
+    start_and_return_scopes(fork)
     fork.complete("a", 9, at=12.0)
-    assert started_scopes(fork) == {"b": None}
+    assert start_and_return_scopes(fork) == {"b": None}
     assert statuses_of(fork)["c"] == "completed"
 
 
@@ -220,33 +220,38 @@ def test_unstarted_nodes_of_an_open_run_keep_their_keys_until_they_change() -> N
     nodes = (look_node("a"), send_node("c", tool="put", to="{{a.result}}"), look_node("b", x="{{PLACEHOLDER_x}}"))
     plan = plan_with_tools(*nodes, send_node("d", tool="put", to="{{b.result}}"))
     fork, _, _ = create_fork(ended_scheduler(plan, {}, x=0), plan, is_open=True, x=1)
-    started_scopes(fork)
+    start_and_return_scopes(fork)
     fork.complete("a", 1, at=12.0)
     fork.complete("b", 1, at=12.0)
-    assert started_scopes(fork) == {"c": "old-scope", "d": None}
+    assert start_and_return_scopes(fork) == {"c": "old-scope", "d": None}
 
 
 def ended_map_scheduler(
-    plan: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
+    plan: CompiledPlan,
+    *,
+    size: int,
+    first_failed: int | None = None,
+    first_replaced: int | None = None,
+    first_running: int | None = None,
 ) -> RunScheduler:
     """Return the scheduler of a run with one large map.
 
     Args:
         size: characters of the result of each item.
-        failed: first item of the batch that fails.
-        replaced: first item of the batch whose items have the value of `on_error`.
-        running: first item of the batch that has not ended.
+        first_failed: first item of the batch that fails.
+        first_replaced: first item of the batch whose items have the value of `on_error`.
+        first_running: first item of the batch that has not ended.
     """
     scheduler = started_scheduler(plan, at=1.0)
     for task in start_ready_tasks(scheduler, at=1.0):
         assert task.map_batch is not None
-        if task.map_batch.first == running:
+        if task.map_batch.first == first_running:
             continue
-        if task.map_batch.first == failed:
+        if task.map_batch.first == first_failed:
             end = MapBatchEnd(
                 NodeStatus.FAILED, {"failed": task.map_batch.count}, error=NodeError("tool_failed", "broken")
             )
-        elif task.map_batch.first == replaced:
+        elif task.map_batch.first == first_replaced:
             counts = {"completed": task.map_batch.count}
             end = MapBatchEnd(
                 NodeStatus.COMPLETED, counts, [None] * task.map_batch.count, error=NodeError("tool_failed", "broken")
@@ -275,10 +280,10 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
 @pytest.mark.parametrize(
     ("is_open", "map_batches", "hint"),
     [
-        (True, {"running": 600}, "let them end first, or add 'm' to `rerun` to run all items again"),
-        (True, {"failed": 300}, "add 'm' to `rerun` to run all items again"),
-        (False, {"failed": 300}, "add 'm' to `rerun` to run all items again"),
-        (False, {"replaced": 300}, "add 'm' to `rerun` to run all items again"),
+        (True, {"first_running": 600}, "let them end first, or add 'm' to `rerun` to run all items again"),
+        (True, {"first_failed": 300}, "add 'm' to `rerun` to run all items again"),
+        (False, {"first_failed": 300}, "add 'm' to `rerun` to run all items again"),
+        (False, {"first_replaced": 300}, "add 'm' to `rerun` to run all items again"),
     ],
 )
 def test_large_map_with_completed_writes_must_be_selected_to_run_again(
@@ -322,7 +327,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
         {"a": "was compensated"},
         ["b", "end"],
     )
-    assert started_scopes(fork) == {"a": None}
+    assert start_and_return_scopes(fork) == {"a": None}
     assert not reuse.problems
     origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
     _, reuse, _ = create_fork(origin, without_compensation(origin.plan), is_open=True)

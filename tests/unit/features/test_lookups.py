@@ -359,9 +359,9 @@ def test_failed_binding_ends_the_run() -> None:
 
 
 def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
-    scheduler, [ann, _] = start_plan(plan_of(intent(a=lookup_of("Ann"), b=lookup_of("Bob")), intent()))
+    scheduler, [ann_task, _] = start_plan(plan_of(intent(a=lookup_of("Ann"), b=lookup_of("Bob")), intent()))
     error = NodeError("tool_failed", "the database cannot be opened: file is not a database")
-    scheduler.fail(ann.id, error, at=1.0)
+    scheduler.fail(ann_task.id, error, at=1.0)
     assert scheduler.is_stopped
     assert scheduler.state.error == error
 

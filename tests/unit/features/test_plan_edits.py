@@ -81,31 +81,31 @@ def test_added_llm_agents_are_sub_plans() -> None:
 
 
 def test_added_nodes_get_parts_of_future_results_and_cannot_read_missing_parts_of_completed_results() -> None:
-    scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
+    scheduler = started_run(node("first"), node("later", "first"), node("each", "later", for_each=[1, 2]))
     parts: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
-    scheduler.complete("made", StoredValue("ref", name="made.result", parts=parts), at=1.0)
+    scheduler.complete("first", StoredValue("ref", name="first.result", parts=parts), at=1.0)
     new_nodes = [
-        node("known", when="made.result.known == 1 && later.result.n > 5"),
+        node("known", when="first.result.known == 1 && later.result.n > 5"),
         node("items", for_each="{{each.result[0].rows}}"),
-        node("arguments", arguments={"x": "{{made.result.any[3]}}"}),
+        node("arguments", arguments={"x": "{{first.result.any[3]}}"}),
     ]
     extension = extension_of(new_nodes, scheduler.state, tools={})
     projections = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).projections.items()}
     assert projections == {
-        "made": [(("known",), "whole"), (("any", 3), "value")],
+        "first": [(("known",), "whole"), (("any", 3), "value")],
         "later": [(("n",), "whole")],
         "each": [((0, "rows"), "whole")],
     }
     plan = extend_plan(scheduler.plan, extension)
     assert [plan.nodes[number].projections for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
 
-    reads_of_completed_node = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
+    reads_of_completed_node = [node("x", when="first.result.n > 5"), node("y", "x", for_each="{{first.result.rows}}")]
     with pytest.raises(PlanInvalid) as error:
         extension_of(reads_of_completed_node, scheduler.state, tools={})
     problems = error.value.problems
     assert [(problem.code, problem.pointer, problem.message.partition(" ")[0]) for problem in problems] == [
-        ("too_large", "/nodes/0", "made.result.n"),
-        ("too_large", "/nodes/1", "made.result.rows"),
+        ("too_large", "/nodes/0", "first.result.n"),
+        ("too_large", "/nodes/1", "first.result.rows"),
     ]
 
 
@@ -142,7 +142,7 @@ def checked_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _run_with_map() -> Any:
-    return started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
+    return started_run(node("m", for_each=["a"], key="{{item}}"), node("after", "m"))
 
 
 @pytest.mark.usefixtures("small_budget")

@@ -46,7 +46,7 @@ class CountingExtender(NoExtension):
 
 
 class FunctionExtender(NoExtension):
-    """Extender that calls the given function once the first node has ended."""
+    """Extender that calls a function as soon as the first node has ended."""
 
     def __init__(self, next_extension: Callable[[RunState], Extension | None]) -> None:
         self._next_extension = next_extension
@@ -143,8 +143,8 @@ def turn_with_calls(*tools: str) -> dict[str, Any]:
     }
 
 
-def tool_messages_of_next_turn(scheduler: RunScheduler) -> list[str]:
-    """Return the call results that the next turn receives."""
+def start_next_turn(scheduler: RunScheduler) -> list[str]:
+    """Start the next turn. Return the results of calls that it receives."""
     [turn] = start_ready_tasks(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 
@@ -157,13 +157,13 @@ def test_calls_over_the_limit_of_a_turn_are_not_made_and_get_a_message() -> None
     for name in call_ids:
         assert ids_of(start_ready_tasks(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
-    assert tool_messages_of_next_turn(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY_CALLS] * 100
+    assert start_next_turn(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY_CALLS] * 100
 
 
 def test_model_that_calls_many_unknown_tools_gets_the_list_of_tools_once() -> None:
     scheduler = agent_scheduler(AgentSpec("helper", tools=TOOLS))
     scheduler.complete("turn1", turn_with_calls("loot", "x" * 1_000, "fin"), at=1.0)
-    assert tool_messages_of_next_turn(scheduler) == [
+    assert start_next_turn(scheduler) == [
         "Unknown tool 'loot'; did you mean 'look'? Available tools: look, find.",
         f"Unknown tool '{'x' * 80}'.",
         "Unknown tool 'fin'.",
@@ -177,5 +177,5 @@ def test_tokens_of_all_turns_count_against_the_limit() -> None:
         if turn == "turn1":
             assert ids_of(start_ready_tasks(scheduler)) == ["turn1.1"]
             scheduler.complete("turn1.1", "seen", at=2.0)
-            assert tool_messages_of_next_turn(scheduler) == ["seen"]
-    assert tool_messages_of_next_turn(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]
+            assert start_next_turn(scheduler) == ["seen"]
+    assert start_next_turn(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]

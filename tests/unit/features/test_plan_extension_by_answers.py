@@ -46,7 +46,7 @@ _ADDED_NODES = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("s
 
 
 def _run_with_request() -> RunScheduler:
-    return scheduler_of(node("a"), node("ask", human=_GUIDANCE), node("on", arguments={"x": "{{ask.result}}"}))
+    return scheduler_of(node("a"), node("ask", human=_GUIDANCE), node("after", arguments={"x": "{{ask.result}}"}))
 
 
 def _answer(request_id: str = "ask", nodes: Any = _ADDED_NODES, **fields: Any) -> Feedback:
@@ -59,15 +59,15 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     assert scheduler.features.feedback.rejection_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
     successor = restored_scheduler(
-        scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("on", "ask")))
+        scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("after", "ask")))
     )
     assert statuses_of(successor) == statuses_of(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == [
-        ("on", {"x": result}),
+        ("after", {"x": result}),
         ("look", {"hint": "the north"}),
     ]
-    expected = {"a": "running", "ask": "completed", "on": "running", "look": "running", "sum": "pending"}
+    expected = {"a": "running", "ask": "completed", "after": "running", "look": "running", "sum": "pending"}
     assert statuses_of(scheduler) == expected
     actor = {"by": "ann", "at": 1.0, "source": "signal", "reason": "it is missing"}
     assert overrides_of(scheduler, "look") == [{"command": "add_nodes", **actor, "request_id": "ask"}]
@@ -147,7 +147,7 @@ def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
 
 
-def test_nodes_are_rejected_in_defaults_and_in_answers_to_other_types() -> None:
+def test_nodes_are_rejected_in_defaults_and_in_answers_to_a_clarification() -> None:
     scheduler = scheduler_of(node("ask", human={**_GUIDANCE, "type": "CLARIFICATION"}))
     assert (
         scheduler.features.feedback.answer(_answer(), 1.0) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
@@ -161,13 +161,13 @@ def test_nodes_are_rejected_in_defaults_and_in_answers_to_other_types() -> None:
 
 
 def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> None:
-    scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("beside", "a"), node("on", "ask"))
+    scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("parallel", "a"), node("after", "ask"))
     assert scheduler.features.feedback.answer(_answer(), 0.5) is None
     assert statuses_of(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
-    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["beside", "on", "look"]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["parallel", "after", "look"]
     assert (open_requests(scheduler), scheduler.features.feedback.requests.early_answers) == ({}, {})
-    for task_id in ("beside", "on", "look"):
+    for task_id in ("parallel", "after", "look"):
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
     scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("other", human=_GUIDANCE))
@@ -183,14 +183,14 @@ def test_early_answer_with_nodes_is_applied_if_its_nodes_are_still_valid() -> No
 def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> None:
     names = [f"q{number}" for number in range(MAX_EARLY_ANSWERS)]
     questions = (node(name, "a", human=_GUIDANCE) for name in names)
-    scheduler = started_run(node("a"), *questions, node("on", "a", when="a.result == 1"))
+    scheduler = started_run(node("a"), *questions, node("after", "a", when="a.result == 1"))
     for name in names:
         number = scheduler.state.number_of(name)
         assert number is not None
         scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
     accepted_names, open_names = names[:13], names[13:]
-    assert [name for name, state in statuses_of(scheduler).items() if state == "completed"] == ["a", *accepted_names]
+    assert [name for name, status in statuses_of(scheduler).items() if status == "completed"] == ["a", *accepted_names]
     assert [*open_requests(scheduler)] == open_names
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in open_names
@@ -199,8 +199,8 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
         [],
         {},
     )
-    # Conditions use the compute budget of the same activation.
-    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted_names)]
+    # The condition of `after` uses the compute budget of this activation, too.
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["after", *(f"of_{name}" for name in accepted_names)]
     assert scheduler.features.feedback.answer(_answer(open_names[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
@@ -216,12 +216,14 @@ def test_answers_with_nodes_in_one_activation_leave_compute_budget_for_the_run()
     assert scheduler.features.feedback.answer(_answer(names[stored_count], nodes=[node("later")]), 0.6) is None
 
 
-def test_early_answers_of_one_activation_are_applied_in_order() -> None:
+def test_early_answers_of_one_activation_are_applied_in_order_without_recursion() -> None:
     names = [f"q{number}" for number in range(30)]
-    scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names), node("on", *names))
+    scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names), node("after", *names))
     for name in names:
         assert (
-            scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}"), node(f"on_{name}", "on")]), 0.5)
+            scheduler.features.feedback.answer(
+                _answer(name, nodes=[node(f"of_{name}"), node(f"after_{name}", "after")]), 0.5
+            )
             is None
         )
     depths: list[int] = []
@@ -238,9 +240,9 @@ def test_early_answers_of_one_activation_are_applied_in_order() -> None:
         {},
         [],
     )
-    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in names)]
-    scheduler.complete("on", 1, at=2.0)
-    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"on_{name}" for name in names]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["after", *(f"of_{name}" for name in names)]
+    scheduler.complete("after", 1, at=2.0)
+    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"after_{name}" for name in names]
 
 
 def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:

@@ -20,7 +20,7 @@ RESOLVER = Resolver(
 )
 
 
-def plan_with(*lookups: Lookup) -> CompiledPlan:
+def plan_with_lookups(*lookups: Lookup) -> CompiledPlan:
     return with_lookups(CompiledPlan((CompiledNode("pay", tool="pay"),)), lookups, RESOLVER)
 
 
@@ -29,7 +29,7 @@ def ann_lookup(**filters: str) -> Lookup:
 
 
 def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
-    plan = plan_with(ann_lookup(city="LU"))
+    plan = plan_with_lookups(ann_lookup(city="LU"))
     scheduler = started_scheduler(plan, setup={"resolver": EntityResolver(RESOLVER)})
     entry: dict[str, Any] = {"entity": {"id": "c1", "name": "Ann"}, "reason": "found"}
     results: tuple[Any, ...] = (entry, [{**entry, "note": "by alias"}])
@@ -41,6 +41,6 @@ def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
 
 
 def test_known_entity_of_a_removed_type_is_looked_up_again() -> None:
-    (node,) = [node for node in plan_with(Lookup("Ann", "account")).nodes if node.tool == "seek"]
+    (node,) = [node for node in plan_with_lookups(Lookup("Ann", "account")).nodes if node.tool == "seek"]
     known_entities = KnownEntities({Lookup("Ann", "person"): {"id": "p1", "kind": "person"}}, RESOLVER)
     assert known_result(node, known_entities) is None

@@ -46,7 +46,7 @@ def test_every_field_of_a_declaration_is_sent_or_excluded_explicitly() -> None:
         "aliases",  # for the check before the run
         "secrets",  # for the check before the run, and for the worker
         "sends_to_hosts",  # for the worker
-        "agent",  # its node has the fields of the card that are used
+        "agent",  # the node of the agent has the fields of the card
         "worker",  # encoded separately, as JSON
         "output_schema",
         "plain_parameters",  # for the check before the run

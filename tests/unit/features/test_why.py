@@ -200,7 +200,7 @@ def test_result_is_reported_with_its_sources() -> None:
     assert (ask_reason["node_id"], ask_reason["result"], ask_reason["answers"]) == ("ask", {"text": "this"}, [answer])
 
 
-def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
+def test_manual_result_is_explained_and_an_error_code_in_the_message_is_not_repeated() -> None:
     scheduler = run_with_requests(node("a"), node("b", "a"))
     start_ready_tasks(scheduler, at=1.0)
     assert apply_command(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None

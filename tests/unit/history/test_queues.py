@@ -1,4 +1,7 @@
-"""Calls that wait for a worker: wait marks, notes, queue names, and tools published to other workers."""
+"""Calls that wait for a worker: wait marks, notes, queue names, and tools published to other workers.
+
+Wait marks show running nodes as waiting.
+"""
 
 import asyncio
 import re
@@ -140,23 +143,26 @@ def test_wait_marks_are_shown_and_removed() -> None:
     while scheduler.next_task(0.0) is not None:
         pass
 
-    def states() -> list[tuple[str, str | None]]:
+    def statuses() -> list[tuple[str, str | None]]:
         return [(record.status, record.reason) for record in scheduler.records]
 
-    def item_states() -> list[tuple[str, str | None]]:
+    def item_statuses() -> list[tuple[str, str | None]]:
         return [(item.record.status, item.record.reason) for item in scheduler.records[2].items]
 
-    states_before = states()
+    statuses_before = statuses()
     marks = WaitMarks()
     reason = waiting_reason(_call("a"))
     marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "unknown"), reason))
-    waiting_state, running_state = ("waiting", "no worker for mark"), ("running", None)
-    assert (states(), item_states()) == ([waiting_state, waiting_state, running_state], [running_state, waiting_state])
+    waiting_status, running_status = ("waiting", "no worker for mark"), ("running", None)
+    assert (statuses(), item_statuses()) == (
+        [waiting_status, waiting_status, running_status],
+        [running_status, waiting_status],
+    )
     marks.put(scheduler, {"half[1]": reason})
     assert scheduler.records[0].status == "running"
     marks.clear()
     scheduler.complete("half[1]", 1, at=1.0)
-    assert (states(), item_states()[1]) == (states_before, ("completed", None))
+    assert (statuses(), item_statuses()[1]) == (statuses_before, ("completed", None))
 
 
 _TOOL_SOURCE = "from dagwright.tools import tool\n\n\n@tool(effects='read')\ndef {name}() -> int:\n    return 1\n"

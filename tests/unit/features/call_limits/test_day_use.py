@@ -17,7 +17,7 @@ MIDNIGHT = 1_795_824_000.0
 """2026-11-28T00:00Z"""
 
 
-def test_day_ends_at_midnight_utc_and_calls_start_with_a_higher_budget() -> None:
+def test_call_over_a_daily_budget_waits_for_midnight_utc_or_a_higher_budget() -> None:
     state, limit = LimitState(), parse_limit("tokens=1000/day money=0.50/day")
     assert str(limit) == "tokens=1000/day money=0.50/day"
     evening = MIDNIGHT - 3_600
@@ -32,7 +32,7 @@ def test_day_ends_at_midnight_utc_and_calls_start_with_a_higher_budget() -> None
     answer = restored_state.request(limit, "b", evening, kind="model_call")
     reason = "daily budget (tokens: 1,010 of 1,000 used, until 2026-11-28T00:00Z)"
     assert (answer.decision, answer.delay_s, answer.reason) == ("defer", 300, reason)
-    # After midnight the calls start one after another.
+    # The starts of the deferred calls are spread over the time after midnight.
     delays_s = [
         restored_state.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)
     ]

@@ -1,4 +1,4 @@
-"""Holds after a service asked to wait: starts after the hold, and slower starts if the service asks again."""
+"""Holds, in which calls wait because a service asked for it: starts after a hold, and the interval between them."""
 
 from dagwright.features.call_limits.hold import Hold
 
@@ -14,7 +14,7 @@ def test_calls_start_one_after_another_after_the_hold() -> None:
     starts = [hold.book_start(NOW + 1, has_waited=False) or 0.0 for _ in range(3)]
     assert [round(start - NOW, 1) for start in starts] == [5.0, 5.1, 5.2]
     assert hold.booked_count(NOW + 5) == 3
-    # A call that returns too early gets another start; a call that returns in time may start.
+    # A call that returns before its start gets another start. A call that returns at its start may start.
     assert hold.book_start(NOW + 4, has_waited=True) is not None
     assert hold.book_start(NOW + 5.1, has_waited=True) is None
     # A new call starts after the calls that have waited.

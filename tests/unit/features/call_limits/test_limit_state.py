@@ -1,4 +1,7 @@
-"""Answers of one limit to calls: starts, the queue for leases, estimates, and tokens."""
+"""Answers of a limit to calls: start times, estimates, tokens, and the queue for leases.
+
+With a lease, a call may run within a limit of concurrent calls.
+"""
 
 import pytest
 
@@ -16,7 +19,7 @@ def test_calls_over_the_rate_get_later_starts_and_calls_far_back_get_estimates()
     state, limit = LimitState(), parse_limit("2/s")
     answers = _request_starts(state, limit, 40)
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 37
-    # Calls start half a second apart; a start may be a tenth of the period early.
+    # Calls start half a second apart. A start may be a tenth of the period early.
     # Deferred calls come back half a second before their starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
@@ -40,7 +43,7 @@ def test_returning_calls_start_before_new_calls() -> None:
 def test_late_call_gets_another_start_and_keeps_its_lease() -> None:
     state, limit = LimitState(), parse_limit("10/s concurrency=2")
     assert state.request(limit, "a", _NOW).delay_s == 0
-    # The response was lost, and then the call was late.
+    # The answer was lost, so the call requests a start again. Its third request is late.
     assert state.request(limit, "a", _NOW + LATE_S).delay_s == 0
     assert state.request(limit, "a", _NOW + 1, lead_s=0.5).delay_s == pytest.approx(0.5)
     assert (len(state.leases), state.leases["a"].started_at) == (1, _NOW + 1.5)
@@ -54,7 +57,7 @@ def test_missed_start_counts_toward_the_rate_only_if_another_call_booked_a_later
     assert state.request(limit, "a", _NOW) == LimitAnswer("start")
     assert state.request(limit, "a", _NOW + 0.6, lead_s=0.6).delay_s == pytest.approx(0.6)
     assert state.starts.next_at == pytest.approx(_NOW + 61.2)
-    # A request with the same lead belongs to another attempt: the first attempt has started.
+    # A second request with the same lead comes from a new attempt, so the first attempt has started.
     assert state.request(limit, "a", _NOW + 2, lead_s=0.6).decision == "defer"
     assert state.request(limit, "b", _NOW + 56, has_waited=True).decision == "start"
     assert state.request(limit, "a", _NOW + 57, lead_s=1.6, has_waited=True).decision == "defer"
@@ -72,7 +75,7 @@ def test_lease_ends_by_release_or_timeout_and_the_queue_keeps_its_order() -> Non
     state.release("call-0", _NOW + 1)
     assert state.request(limit, "call-3", _NOW + 1).decision == "queue"
     assert state.request(limit, "call-2", _NOW + 1).decision == "start"
-    # The worker of call-1 and call-2 dies; call-3 keeps its place.
+    # The worker of call-1 and call-2 dies, so their leases end. Call-3 keeps its place in the queue.
     for step in range(1, 4):
         assert state.request(limit, "call-3", _NOW + step * PLACE_TIMEOUT_S * 0.9).decision == (
             "start" if step == 3 else "queue"
@@ -126,7 +129,7 @@ def test_held_calls_that_come_back_together_start_one_after_another(limit: CallL
     assert max(starts) - min(starts) <= 60 / rate + 6
 
 
-def test_hold_delays_all_starts_and_discarded_bookings_delay_none() -> None:
+def test_discarded_bookings_delay_no_start_and_a_hold_delays_all_starts() -> None:
     state, limit = LimitState(), parse_limit("1/h")
     _request_starts(state, limit, 3)
     state.discard_bookings(_NOW)
