@@ -42,7 +42,7 @@ from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_view import RunView
 from dagwright.server import Connection, Server
 from tests.support.plan_building import node, started_run
-from tests.unit.interfaces.cli.questions import OPENED_AT
+from tests.unit.interfaces.cli.open_requests import OPENED_AT
 
 _MESSAGE = {"request_id": "check", "answer": {"approved": True}, "by": "ann", "note": None}
 _ANSWER = Answer({"approved": True}, by="ann")

@@ -1,4 +1,4 @@
-"""Runs with compensation, without Temporal: the compensated calls, their order, and the notes about calls that cannot be compensated."""
+"""Runs with compensation, without Temporal: the compensated calls, their order, and notes about the calls without undo."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

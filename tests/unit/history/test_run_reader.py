@@ -93,8 +93,8 @@ def _event(event_id: int, event_type: str, **attributes: Any) -> HistoryEvent:
 
 def _completed_task_events(event_id: int) -> list[HistoryEvent]:
     """Return the events of a completed workflow task."""
-    completed = _event(event_id + 1, "workflow_task_completed", started_event_id=event_id)
-    return [_event(event_id, "workflow_task_started"), completed]
+    completed_event = _event(event_id + 1, "workflow_task_completed", started_event_id=event_id)
+    return [_event(event_id, "workflow_task_started"), completed_event]
 
 
 def _start_event(*payloads: bytes) -> HistoryEvent:
@@ -224,8 +224,8 @@ def test_message_is_decoded_or_rejected() -> None:
 
 
 def _events_with_started_child(compiled: dict[str, Any]) -> list[HistoryEvent]:
-    child = _event(5, "start_child_workflow_execution_initiated", workflow_id="run-1/sub")
-    return [_start_event(json.dumps({"compiled": compiled}).encode()), *_completed_task_events(3), child]
+    child_event = _event(5, "start_child_workflow_execution_initiated", workflow_id="run-1/sub")
+    return [_start_event(json.dumps({"compiled": compiled}).encode()), *_completed_task_events(3), child_event]
 
 
 _PLAN_WITH_SUB_PLAN = {
@@ -235,16 +235,16 @@ _PLAN_WITH_SUB_PLAN = {
 
 
 async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
-    timer_started = _event(9, "timer_started", timer_id="grace")
-    timer_started.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
+    timer_started_event = _event(9, "timer_started", timer_id="grace")
+    timer_started_event.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
     cancel_signal = _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL)
-    timer_fired = _event(10, "timer_fired", timer_id="grace")
+    timer_fired_event = _event(10, "timer_fired", timer_id="grace")
     view = await _view(
         *_events_with_started_child(_PLAN_WITH_SUB_PLAN),
         cancel_signal,
         *_completed_task_events(7),
-        timer_started,
-        timer_fired,
+        timer_started_event,
+        timer_fired_event,
         *_completed_task_events(11),
     )
     node = view.document()["nodes"]["sub"]
@@ -253,8 +253,8 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
 
 async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> None:
     child, result = WorkflowExecution(workflow_id="run-1/sub"), Payloads(payloads=[_payload(b"7")])
-    completed = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
-    view = await _view(*_events_with_started_child(_PLAN_WITH_SUB_PLAN), completed, *_completed_task_events(7))
+    completed_event = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
+    view = await _view(*_events_with_started_child(_PLAN_WITH_SUB_PLAN), completed_event, *_completed_task_events(7))
     message = "the sub-plan failed: the result of a sub-plan must be an object"
     error = {"code": "sub_plan_failed", "message": message, "retryable": False}
     assert view.document()["nodes"]["sub"]["error"] == error
@@ -333,7 +333,7 @@ NODE_IDS = [f"n{number}" for number in range(40)]
 
 
 class UnavailableNodes(AsyncIterator[Any]):
-    """Nodes of an offloaded region in an unavailable store. The run has every second node."""
+    """Nodes of an offloaded region in an unavailable store. The region has every second node of the document."""
 
     ids_kept_by_run = frozenset(NODE_IDS[::2])
 
@@ -347,7 +347,7 @@ class UnavailableNodes(AsyncIterator[Any]):
         raise StoreUnavailable("the payload store is down")
 
 
-async def test_nodes_waiting_for_the_store_are_in_document_order() -> None:
+async def test_nodes_of_an_unavailable_region_are_last_and_in_document_order() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NODE_IDS}}
     hydrator = _Hydrator(MemoryStore(), max_bytes=None)
     listing = _NodeListing(document, cast("OffloadedNodes", UnavailableNodes()), hydrator, counts=Counter())

@@ -16,35 +16,35 @@ from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate, Sub
 from dagwright.history.run_view import RunView
 
 COMPLETED, RUNNING, WAITING = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
-States = Mapping[str, NodeStatus]
+Statuses = Mapping[str, NodeStatus]
 NO_TASK_FACTS = TaskFacts(0, None, COMPLETED, None, "", None, None, None)
 
 
-def view(event_id: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
-    """Return the view of a run at an event. The given states take the place of the scheduler."""
-    status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(states))
+def view(event_id: int, *, is_closed: bool = False, has_marks: bool = False, **statuses: NodeStatus) -> RunView:
+    """Return the view of a run at an event. The statuses of its tasks take the place of the scheduler."""
+    status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(statuses))
     fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event_id), "has_marks": has_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **fields)
 
 
-def _tasks(states: States) -> dict[str, TaskState]:
-    return {name: TaskState(status, 1, None) for name, status in states.items()}
+def _tasks(statuses: Statuses) -> dict[str, TaskState]:
+    return {name: TaskState(status, 1, None) for name, status in statuses.items()}
 
 
 class FakeReader:
-    """Reader that returns the given views.
+    """Reader that returns views.
 
     Args:
-        known_states: states at `reached_cursor`.
+        known_statuses: statuses of the tasks at `reached_cursor`.
     """
 
-    def __init__(self, views: Sequence[RunView], known_states: States, *, reached_cursor: Cursor) -> None:
+    def __init__(self, views: Sequence[RunView], known_statuses: Statuses, *, reached_cursor: Cursor) -> None:
         self._views = views
-        self._known_states = known_states
+        self._known_statuses = known_statuses
         self._reached_cursor = reached_cursor
 
     async def states_and_cursor_at(self, _: Cursor) -> tuple[Mapping[str, TaskState], Cursor]:
-        return _tasks(self._known_states), self._reached_cursor
+        return _tasks(self._known_statuses), self._reached_cursor
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
         for view in self._views:
@@ -65,16 +65,16 @@ def use_states_as_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
 async def updates_of(
     *views: RunView,
     after: Cursor | SubscriptionCursor | None = None,
-    known_states: States | None = None,
+    known_statuses: Statuses | None = None,
     reached_cursor: Cursor = START,
 ) -> list[RunUpdate]:
     subscriptions = RunSubscriptions(
-        lambda _: cast("RunReader", FakeReader(views, known_states or {}, reached_cursor=reached_cursor))
+        lambda _: cast("RunReader", FakeReader(views, known_statuses or {}, reached_cursor=reached_cursor))
     )
     return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
 
-async def test_update_has_the_states_at_its_position() -> None:
+async def test_update_has_the_changed_states_at_its_position() -> None:
     updates = await updates_of(
         view(5, a=RUNNING), view(9, a=COMPLETED, b=RUNNING), view(12, is_closed=True, a=COMPLETED, b=COMPLETED)
     )
@@ -106,7 +106,7 @@ async def test_lagging_reader_sends_no_changes_that_the_client_already_has() -> 
         view(11, is_closed=True, a=COMPLETED, b=COMPLETED),
     )
     updates = await updates_of(
-        *views, after=Cursor(1, 9), known_states={"a": COMPLETED, "b": COMPLETED}, reached_cursor=Cursor(1, 9)
+        *views, after=Cursor(1, 9), known_statuses={"a": COMPLETED, "b": COMPLETED}, reached_cursor=Cursor(1, 9)
     )
     assert [update.changed_ids for update in updates] == [(), ()]
     assert [str(update.position) for update in updates] == ["1-9", "1-11"]
@@ -115,10 +115,10 @@ async def test_lagging_reader_sends_no_changes_that_the_client_already_has() -> 
 async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
     # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
     views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
-    known_states = {"a": RUNNING, "b": COMPLETED}
+    known_statuses = {"a": RUNNING, "b": COMPLETED}
     for has_marks, expected_ids in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
-        updates = await updates_of(*views, after=after, known_states=known_states, reached_cursor=Cursor(1, 5))
+        updates = await updates_of(*views, after=after, known_statuses=known_statuses, reached_cursor=Cursor(1, 5))
         assert [update.changed_ids for update in updates] == [expected_ids]
     updates = await updates_of(view(5, has_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
     assert [str(update.position) for update in updates] == ["1-5w", "1-5"]

@@ -265,7 +265,7 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
     # Only the text of the last call of a node can be current. Here the last call is not `turn1#2`.
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
-    # The text of a stored result is unknown. Only the stored result of the last turn supersedes the text.
+    # The text of a stored result is unknown. A stored result supersedes the streamed text only in the last turn.
     stored = StoredValue("v1/ref")
     assert is_superseded(_ended_agent_run(stored), "turn1", _mark_of("I will"))
     assert not is_superseded(_ended_agent_run(stored, stored), "turn1", _mark_of("I will"))
@@ -295,8 +295,8 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
     assert read_runs == (["run-1"] if "turn" in path else [])
 
 
-def _parts_of(delivered: DeliveredText, *texts: PartialText) -> list[TextPart]:
-    return [part for text in texts if (part := delivered.next_part(text)) is not None]
+def _parts_of(delivered_text: DeliveredText, *texts: PartialText) -> list[TextPart]:
+    return [part for text in texts if (part := delivered_text.next_part(text)) is not None]
 
 
 def _partial_texts(attempt: int, *texts: str) -> list[PartialText]:
@@ -335,9 +335,9 @@ FOUR_PART = TextPart("", 0, 0, "Four.", restarts=True)
 def test_polled_texts_are_converted_to_parts(
     polled_texts: list[PartialText], expected: list[TextPart], rests_of_answers: list[tuple[str, TextPart | None]]
 ) -> None:
-    delivered = DeliveredText()
-    assert _parts_of(delivered, *polled_texts) == expected
-    assert [delivered.rest_of(answer) for answer, _ in rests_of_answers] == [rest for _, rest in rests_of_answers]
+    delivered_text = DeliveredText()
+    assert _parts_of(delivered_text, *polled_texts) == expected
+    assert [delivered_text.rest_of(answer) for answer, _ in rests_of_answers] == [rest for _, rest in rests_of_answers]
 
 
 TEXT_LENGTHS = st.lists(st.integers(0, 60))
@@ -348,10 +348,10 @@ def _polled_texts(answer: str, first_lengths: list[int], second_lengths: list[in
     return [*first_texts, *_partial_texts(2, *(answer[:length] for length in sorted(second_lengths)))]
 
 
-def _read_to_end(text: str, delivered: DeliveredText, polled_texts: list[PartialText], answer: str) -> str:
+def _read_to_end(text: str, delivered_text: DeliveredText, polled_texts: list[PartialText], answer: str) -> str:
     """Return the text that a reader receives: all parts and the remaining text."""
-    parts = _parts_of(delivered, *polled_texts)
-    rest = delivered.rest_of(answer)
+    parts = _parts_of(delivered_text, *polled_texts)
+    rest = delivered_text.rest_of(answer)
     for part in [*parts, *([rest] if rest is not None else [])]:
         text = "" if part.restarts else text
         assert (part.offset, part.text != "") == (len(text), True)
@@ -368,25 +368,29 @@ def test_text_of_a_reader_of_two_attempts_equals_the_answer(
 
 @given(st.text(min_size=1), TEXT_LENGTHS, TEXT_LENGTHS, st.integers(0, 100), st.booleans())
 def test_text_of_a_resumed_reader_equals_the_answer(
-    answer: str, first_lengths: list[int], second_lengths: list[int], resumed_at: int, is_known: bool
+    answer: str, first_lengths: list[int], second_lengths: list[int], resume_index: int, mark_has_node: bool
 ) -> None:
     polled_texts = _polled_texts(answer, first_lengths, second_lengths)
-    delivered, text = DeliveredText(), ""
-    for polled_text in polled_texts[:resumed_at]:
-        part = delivered.next_part(polled_text)
+    delivered_text, text = DeliveredText(), ""
+    for polled_text in polled_texts[:resume_index]:
+        part = delivered_text.next_part(polled_text)
         text = text if part is None else part.text if part.restarts else text + part.text
-    mark = delivered.mark if is_known else replace(delivered.mark, node="", check=delivered.mark.check & 0x7FF, bits=11)
-    resumed = DeliveredText(mark)
-    # The resumed reader receives the last poll again, and the later polls.
-    text = _read_to_end(text, resumed, polled_texts[max(resumed_at - 1, 0) :], answer)
-    assert (text, resumed.mark.length, resumed.mark.check) == (answer, len(answer), text_checksum(answer))
+    mark = (
+        delivered_text.mark
+        if mark_has_node
+        else replace(delivered_text.mark, node="", check=delivered_text.mark.check & 0x7FF, bits=11)
+    )
+    resumed_text = DeliveredText(mark)
+    # The resumed_text reader receives the last poll again, and the later polls.
+    text = _read_to_end(text, resumed_text, polled_texts[max(resume_index - 1, 0) :], answer)
+    assert (text, resumed_text.mark.length, resumed_text.mark.check) == (answer, len(answer), text_checksum(answer))
 
 
 def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_different_text() -> None:
-    delivered = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
+    delivered_text = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # A retried call (`answer#3`) continues the text. Another call (`turn2`) restarts the text.
-    assert delivered.next_part(PartialText("answer#3", 1, "Oslo")) is None
-    assert delivered.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
+    assert delivered_text.next_part(PartialText("answer#3", 1, "Oslo")) is None
+    assert delivered_text.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     turn_text = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
     assert turn_text.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
     assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(

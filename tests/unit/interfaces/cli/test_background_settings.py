@@ -165,7 +165,7 @@ async def test_command_is_rejected_while_another_command_has_other_settings(
                 async with block:
                     pass
     assert [*(folder / "serving").iterdir()] == []
-    # A killed command leaves its files, which are removed.
+    # The next command removes the files of a killed command.
     for name in ("1-dead.lock", "1-dead.settings"):
         (folder / "serving" / name).touch()
     assert (await _start())[1]
@@ -181,7 +181,7 @@ async def test_command_is_rejected_while_another_command_has_other_settings(
         ("TEMPORAL_NAMESPACE", "other"),
     ],
 )
-async def test_command_with_another_queue_or_server_is_rejected(
+async def test_another_queue_or_server_is_rejected_by_the_worker_but_not_by_a_serving_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     async with serving_with_settings(load_settings()):
@@ -273,7 +273,7 @@ def test_only_settings_that_affect_runs_are_compared() -> None:
     assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*settings_of_runs}
     omitted_names = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
     assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted_names)} & {*settings_of_runs}
-    # Settings of the gateway only.
+    # Settings that only the gateway uses are not compared.
     assert not [name for name in settings_of_runs if name.startswith("DAGWRIGHT_API_")]
 
 

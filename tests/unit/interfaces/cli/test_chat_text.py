@@ -65,7 +65,7 @@ def test_command_that_resumes_a_session_quotes_its_name(name: str) -> None:
 
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
-    request = ChatArguments(
+    arguments = ChatArguments(
         session="s",
         profile="rounds",
         max_rounds=4,
@@ -74,7 +74,7 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
         deadline="2m",
         budget="1 USD",
     )
-    hint = continue_hint("s", [*chat_options(request.ask_request()), "--tools", "my tools.py"])
+    hint = continue_hint("s", [*chat_options(arguments.ask_request()), "--tools", "my tools.py"])
     assert shlex.split(hint.partition(": ")[2]) == [
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
         *("--model", "openai:small", "--budget", "1 USD", "--deadline", "2m", "--tools", "my tools.py"),
@@ -164,7 +164,7 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
 
 
 def _with_rejected_last_round(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document in which the last round has a rejected answer, before its repair."""
+    """Return a document whose last round is replaced by a rejected answer of the planner."""
     *earlier_rounds, last_round = document["rounds"]
     rejected_round = {**last_round, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
     return {**document, "sub_goals": document["sub_goals"][:-1], "rounds": [*earlier_rounds, rejected_round]}

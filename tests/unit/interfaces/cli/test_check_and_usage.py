@@ -1,4 +1,4 @@
-"""`check`, which needs no server, and bad usage: one sentence, no traceback, the right exit code."""
+"""`check`, which needs no server, and bad usage: one message, no traceback, the right exit code."""
 
 import asyncio
 import json
@@ -140,7 +140,7 @@ def _errors(text: str) -> list[tuple[str, str]]:
 
 
 def test_unreadable_file_hides_no_other_problem(run_command: RunCommand) -> None:
-    Path("odd.json").write_text('{"nodes": [{"id": "x", "tool": "nobody", "tool": "none"}]}', encoding="utf-8")
+    Path("odd.json").write_text('{"nodes": [{"id": "x", "tool": "unknown", "tool": "none"}]}', encoding="utf-8")
     nodes: list[Any] = [
         {"id": "gone", "plan": "none.json"},
         {"id": "odd", "plan": "odd.json"},
@@ -183,21 +183,21 @@ def test_all_invalid_inputs_of_a_run_are_reported(run_command: RunCommand) -> No
 _INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
 
 
-def test_context_gives_values_for_at_names(run_command: RunCommand) -> None:
+def test_option_context_sets_the_values_of_context_names(run_command: RunCommand) -> None:
     file = _write("intents.json", _INTENTS)
     code, out, _ = run_command("check", file, "--json")
     assert (code, _errors(out)[0][0]) == (2, "missing_context")
     for context in ("cbu=fund_1", "@cbu=fund_1"):
         code, out, _ = run_command("check", file, "--context", context, "--json")
         assert (code, json.loads(out)["notes"]) == (0, [])
-    # The invalid `--input` rejects the run after the note about `--context`, so no server is started.
+    # After the note, the run is rejected because of its invalid `--input`. So no server is started.
     code, _, err = run_command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
     note, error_line = err.splitlines()
     assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
     assert "the plan has no input 'strange'" in error_line
 
 
-def test_unused_at_name_of_context_is_noted(run_command: RunCommand) -> None:
+def test_unused_context_name_is_noted(run_command: RunCommand) -> None:
     options = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
     for plan in (_INTENTS, {"plan": 1, "nodes": [{"id": "a", "plan": _INTENTS}]}):
         code, out, _ = run_command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *options)
@@ -237,7 +237,7 @@ def test_python_m_dagwright_runs_check_without_loading_temporal(
     assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
 
 
-def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(run_command: RunCommand) -> None:
+def test_unknown_input_of_a_file_and_unused_context_name_are_noted(run_command: RunCommand) -> None:
     node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
     file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
     code, _, err = run_command("run", file, "--input-file", values, "--context", "cbuu=x")
@@ -253,7 +253,7 @@ def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(run_co
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["run"], "Missing argument 'PLAN'; see `dagwright run --help`"),
         (["wach", "x"], "No such command 'wach'. Did you mean 'watch'?; see `dagwright --help`"),
@@ -288,12 +288,12 @@ def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(run_co
         (["worker", "--serve", "tool"], "'tool' is not one of all, workflows, tools; did you mean 'tools'?; see"),
     ],
 )
-def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, run_command: RunCommand) -> None:
+def test_bad_usage_is_reported_on_one_line(arguments: list[str], message: str, run_command: RunCommand) -> None:
     _write("small.json", _VALID_PLAN)
     _write("unknown.json", _PLAN_WITH_UNKNOWN_TOOL)
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
     code, out, err = run_command(*arguments)
-    assert (code, out, sentence in err, err.count("\n")) == (2, "", True, 1), err
+    assert (code, out, message in err, err.count("\n")) == (2, "", True, 1), err
 
 
 @pytest.mark.parametrize(
@@ -329,8 +329,8 @@ def test_option_json_reports_bad_usage_as_a_document(run_command: RunCommand) ->
     code, out, err = run_command("status", "--json")
     assert (code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
     code, out, err = run_command("graph", "x", "--format", "svg", "--json")
-    sentence = "--json and --format svg contradict each other; give one of them"
-    assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": sentence}, f"{sentence}\n")
+    message = "--json and --format svg contradict each other; give one of them"
+    assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": message}, f"{message}\n")
 
 
 def test_help_describes_each_value_and_not_its_type(run_command: RunCommand) -> None:
@@ -400,7 +400,7 @@ def test_truncated_plan_does_not_run(run_command: RunCommand) -> None:
 
 
 async def test_interrupt_while_the_program_is_loading_ends_the_program_without_output(tmp_path: Path) -> None:
-    # A replacement for the library, which is slow to import.
+    # A replacement for the library `typer`, which takes 600 s to import.
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -8,7 +8,7 @@ import pytest
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.input_prompts import ask_inputs
-from tests.unit.interfaces.cli.questions import open_request
+from tests.unit.interfaces.cli.open_requests import open_request
 
 TypeLines = Callable[..., list[str]]
 

@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.request_text import (
 )
 from dagwright.server import Connection
 from dagwright.settings import Settings
-from tests.unit.interfaces.cli.questions import OPENED_AT, open_request
+from tests.unit.interfaces.cli.open_requests import OPENED_AT, open_request
 
 _COMMAND_START = "dagwright feedback run-1 check"
 _FIELDS = {

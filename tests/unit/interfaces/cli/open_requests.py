@@ -6,7 +6,7 @@ OPENED_AT = 1_700_000_000.0
 
 
 def open_request(request_id: str = "check", **fields: Any) -> dict[str, Any]:
-    """Return an open APPROVAL request to ann. The given fields replace or extend its fields."""
+    """Return an open APPROVAL request to ann, changed by `fields`."""
     return {
         "request_id": request_id,
         "node_id": request_id,
