@@ -21,7 +21,7 @@ from dagwright.history.queues import WaitMarks
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import HistorySnapshot, RunView
 from dagwright.history.text_stream import TextMark
-from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
 
 MAX_STEPS = 12
 
@@ -178,7 +178,7 @@ def test_live_events_follow_the_durable_events_of_their_moment() -> None:
     """A client that connects while a node waits receives the earlier start events first."""
     view, marks = view_of(node("a")), WaitMarks()
     assert view.scheduler is not None
-    start_ready(view.scheduler)
+    start_all_ready_tasks(view.scheduler)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
     actual = new_mapper().events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())

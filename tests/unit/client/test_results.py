@@ -29,7 +29,7 @@ from dagwright.history.run_view import RunView
 from dagwright.protocol.compact_documents import full_closing_document
 from dagwright.protocol.conversion import data_converter
 from tests.support.memory_store import MemoryStore
-from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
 
 
 async def store_value(store: MemoryStore, value: Any, *, name: str) -> Any:
@@ -48,7 +48,7 @@ def ended_run(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:
                 scheduler.fail(name, result, at=START + 1)
             else:
                 scheduler.complete(name, result, at=START + 1)
-            start_ready(scheduler)
+            start_all_ready_tasks(scheduler)
 
     return view_of(*nodes, step=step)
 

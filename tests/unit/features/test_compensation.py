@@ -1,4 +1,4 @@
-"""Runs with compensation, without Temporal: the compensated calls, their order, and notes about the calls without undo."""
+"""Runs with compensation, without Temporal: compensated calls, their order, and notes about calls without undo."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -38,7 +38,7 @@ from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbe
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
-from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
 
 
 def _call(activity_id: str, *details: Any, activity_type: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
@@ -250,7 +250,7 @@ def _ended_agent_run(*results: Any) -> RunView:
 
     def complete_turns(scheduler: RunScheduler) -> None:
         for name, result in zip(names, results, strict=True):
-            start_ready(scheduler)
+            start_all_ready_tasks(scheduler)
             scheduler.complete(name, result, at=START)
 
     return view_of(*(node(name, *names[:index]) for index, name in enumerate(names)), step=complete_turns)
@@ -381,7 +381,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
         else replace(delivered_text.mark, node="", check=delivered_text.mark.check & 0x7FF, bits=11)
     )
     resumed_text = DeliveredText(mark)
-    # The resumed_text reader receives the last poll again, and the later polls.
+    # The resumed reader receives the last poll again, and then the later polls.
     text = _read_to_end(text, resumed_text, polled_texts[max(resume_index - 1, 0) :], answer)
     assert (text, resumed_text.mark.length, resumed_text.mark.check) == (answer, len(answer), text_checksum(answer))
 

@@ -69,7 +69,7 @@ def _graph_with_groups() -> dict[str, object]:
     return graph
 
 
-def test_mermaid_draws_groups_as_subgraphs_and_the_rest_next_to_them() -> None:
+def test_mermaid_draws_groups_as_subgraphs_and_ungrouped_nodes_next_to_them() -> None:
     lines = mermaid(_graph_with_groups()).splitlines()
     expected = ["  n0", "  subgraph g1", "    n1", "    n2", "  end", "  subgraph g2", "    n3", "  end", "  n4"]
     assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == expected
@@ -82,7 +82,7 @@ def test_svg_draws_each_group_in_separate_columns() -> None:
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
     first_frame, second_frame = frame_sides(_graph_with_groups())
     assert first_frame[1] < second_frame[0]
-    # No node of a group has an edge to c, but the whole group is in one column.
+    # `c` depends on no node, but it is in the column of its group.
     columns = {x: number for number, x in enumerate(sorted({x for x, _ in box_positions(_graph_with_groups())}))}
     assert [columns[x] for x, _ in box_positions(_graph_with_groups())] == [0, 1, 1, 2, 3]
 
@@ -96,8 +96,8 @@ def test_partial_node_is_marked_and_an_empty_graph_is_valid() -> None:
     assert ET.fromstring(svg(_graph())).tag == f"{_SVG}svg"
 
 
-def node(number: int, *needs: int, tool: str = "t") -> CompiledNode:
-    return CompiledNode(id=f"n{number}", tool=tool, dependencies=needs)
+def node(number: int, *dependencies: int, tool: str = "t") -> CompiledNode:
+    return CompiledNode(id=f"n{number}", tool=tool, dependencies=dependencies)
 
 
 def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
@@ -106,7 +106,7 @@ def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     assert not is_folded(drawable_graph(scheduler))
     node_with_name_of_a_box = CompiledNode(id="400 nodes: n0 … n399", tool="x")
     scheduler = started_scheduler(CompiledPlan([*map(node, range(2 * MAX_BOXES)), node_with_name_of_a_box]))
-    names = [drawn["node_id"] for drawn in drawable_graph(scheduler)["nodes"]]
+    names = [box["node_id"] for box in drawable_graph(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
 
@@ -120,8 +120,8 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
     first_box, second_box = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
-    diagram = drawable_graph(scheduler)
-    assert diagram == {
+    folded_graph = drawable_graph(scheduler)
+    assert folded_graph == {
         "nodes": [
             _box("n0", None, "completed"),
             *(
@@ -132,7 +132,7 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
         ],
         "edges": [["n0", first_box], ["n0", second_box], [first_box, "n1001"], [second_box, "n1001"]],
     }
-    assert '["500 nodes: n1 … n999<br/>first_tool<br/>500 ready"]:::ready' in mermaid(diagram)
+    assert '["500 nodes: n1 … n999<br/>first_tool<br/>500 ready"]:::ready' in mermaid(folded_graph)
 
 
 @pytest.mark.alone
@@ -140,9 +140,9 @@ def test_hundred_thousand_nodes_are_few_boxes_without_a_cycle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
     scheduler = started_scheduler(CompiledPlan(nodes))
     start_s = time.process_time()
-    diagram = drawable_graph(scheduler)
+    folded_graph = drawable_graph(scheduler)
     assert time.process_time() - start_s < 20, "folding takes quadratic time"
-    assert is_folded(diagram)
-    assert len(diagram["nodes"]) <= MAX_BOXES
-    assert len(diagram["edges"]) <= MAX_EDGES
-    assert len({x for x, _ in box_positions(diagram)}) == len(diagram["nodes"])
+    assert is_folded(folded_graph)
+    assert len(folded_graph["nodes"]) <= MAX_BOXES
+    assert len(folded_graph["edges"]) <= MAX_EDGES
+    assert len({x for x, _ in box_positions(folded_graph)}) == len(folded_graph["nodes"])

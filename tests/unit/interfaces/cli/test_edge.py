@@ -86,9 +86,9 @@ def test_missing_package_is_named_with_its_fix(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == f"the package 'fastapi' is not installed, and {fix}\n"
 
 
-def test_exit_code_depends_on_the_state_of_the_run() -> None:
-    states = {"completed": 0, "running": 0, "waiting": 0, "failed": 1, "completed_with_failures": 1, "cancelled": 3}
-    assert {status: exit_code_of(status) for status in states} == states
+def test_exit_code_depends_on_the_status_of_the_run() -> None:
+    exit_codes = {"completed": 0, "running": 0, "waiting": 0, "failed": 1, "completed_with_failures": 1, "cancelled": 3}
+    assert {status: exit_code_of(status) for status in exit_codes} == exit_codes
 
 
 def test_control_characters_are_escaped() -> None:
@@ -113,14 +113,14 @@ async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_full_disk_is_reported_as_disk_full(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    disk_full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
-    assert _exit_code_of(disk_full, tmp_path, is_json=is_json) == ExitCode.FAILED
+    disk_full_error = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
+    assert _exit_code_of(disk_full_error, tmp_path, is_json=is_json) == ExitCode.FAILED
     streams = capsys.readouterr()
     assert streams.err == "/data/plan.svg is full: No space left on device\n"
     assert is_json == ("disk_full" in streams.out)
 
 
-def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
+def test_command_without_standard_streams_has_its_normal_exit_code(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "no_such_tool"}]}', encoding="utf-8")
     command = f"{sys.executable} -m dagwright check {plan} <&- >&- 2>&-"
@@ -161,11 +161,11 @@ def test_interrupted_command_reports_whether_another_worker_continues_the_run(
 ) -> None:
     settings = Settings(state_dir=tmp_path)
     connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
-    without_worker = interrupt_message("x", connection, settings)
-    assert without_worker.startswith("the run x is not ended: `dagwright watch x` continues it (")
+    message_without_worker = interrupt_message("x", connection, settings)
+    assert message_without_worker.startswith("the run x is not ended: `dagwright watch x` continues it (")
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
-    with_worker = interrupt_message("x", connection, settings)
-    assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
+    message_with_worker = interrupt_message("x", connection, settings)
+    assert message_with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
 
 
 @pytest.mark.parametrize("address", [None, "other:7233"])

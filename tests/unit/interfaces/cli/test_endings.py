@@ -52,8 +52,8 @@ def test_compensation_is_counted_separately() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _final_view(scheduler)
-    uncertain = "(1 of failed calls that may have had an effect)"
-    counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {uncertain}"
+    note_of_uncertain_calls = "(1 of failed calls that may have had an effect)"
+    counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {note_of_uncertain_calls}"
     assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
 
 
@@ -143,7 +143,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("followed_run", "while_open", "when_closed"),
+    ("followed_run", "line_of_open_run", "line_of_closed_run"),
     [
         # A worker in the background may end the run before it is first read.
         (FollowedRun("r", is_new=True), "run r", "run r"),
@@ -153,11 +153,11 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     ],
 )
 def test_first_line_of_a_followed_run_reports_whether_it_has_ended(
-    followed_run: FollowedRun, while_open: str, when_closed: str
+    followed_run: FollowedRun, line_of_open_run: str, line_of_closed_run: str
 ) -> None:
     assert (followed_run.first_line(has_ended=False), followed_run.first_line(has_ended=True)) == (
-        while_open,
-        when_closed,
+        line_of_open_run,
+        line_of_closed_run,
     )
 
 
@@ -165,7 +165,7 @@ def test_first_line_of_a_followed_run_reports_whether_it_has_ended(
     ("node_id", "code", "message"),
     [("a", 0, ""), (None, 1, "error: the output is not loaded: the payload x is not in the store\n")],
 )
-def test_lost_output_is_a_failure(
+def test_lost_output_is_a_failure_but_a_lost_result_of_a_node_is_not(
     node_id: str | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scheduler = _started_run(node("a"))

@@ -43,7 +43,7 @@ def test_map_of_an_unknown_list_has_a_number_of_events_per_item() -> None:
     nodes = [
         *_chain("look"),
         {"id": "order", "tool": "look", "for_each": "{{n0.result}}"},
-        {"id": "known", "tool": "look", "for_each": [1, 2]},
+        {"id": "fixed", "tool": "look", "for_each": [1, 2]},
         {"id": "letter", "plan": inner_plan, "for_each": "{{n0.result}}"},
     ]
     checked_plan = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)

@@ -157,7 +157,7 @@ def test_form_that_does_not_match_its_schema_is_repeated(type_lines: TypeLines) 
 
 
 @pytest.mark.parametrize("request_type", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
-def test_end_of_the_input_answers_nothing(type_lines: TypeLines, request_type: str) -> None:
+def test_end_of_the_input_leaves_the_request_open(type_lines: TypeLines, request_type: str) -> None:
     type_lines()
     with pytest.raises(CommandError) as error:
         ask_answer(open_request(type=request_type, options=["a"] if request_type == "SELECTION" else None))

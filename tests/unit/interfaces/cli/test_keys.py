@@ -128,7 +128,7 @@ def test_configured_file_of_keys_must_exist(key_path: Path, monkeypatch: pytest.
     ("host", "requires_auth", "is_rejected"),
     [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
 )
-def test_public_address_for_mcp_needs_no_keys(
+def test_public_address_for_mcp_is_rejected_without_the_option_no_auth_even_if_keys_exist(
     key_path: Path, host: str, *, requires_auth: bool, is_rejected: bool
 ) -> None:
     # The MCP server does not use the keys of the gateway.

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.waits
 
-_STUBBORN_COMMAND = """
+_ENDLESS_COMMAND = """
 import asyncio
 import pytest
 
@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.output import Output
 
 process_exit.EXIT_TIMEOUT_S = %s
 
-async def stubborn():
+async def ignore_cancellation():
     while True:
         try:
             await asyncio.sleep(60)
@@ -29,7 +29,7 @@ async def stubborn():
 async def work(interrupt_handling):
     print("ready", flush=True)
     %s
-    await stubborn()
+    await ignore_cancellation()
 
 raise SystemExit(run_async(work, Output()))
 """
@@ -43,7 +43,7 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 def _start_process(first_statement: str, *, exit_timeout_s: float = 0.3) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", _STUBBORN_COMMAND % (exit_timeout_s, first_statement)], **_PIPES)
+    process = subprocess.Popen([sys.executable, "-c", _ENDLESS_COMMAND % (exit_timeout_s, first_statement)], **_PIPES)
     assert _line(process) == "ready\n"
     return process
 
@@ -81,8 +81,8 @@ def test_command_exits_although_a_step_does_not_end(
     with _start_process(first_statement, exit_timeout_s=exit_timeout_s) as process:
         if stop_signal is not None:
             process.send_signal(stop_signal)
-        output, message = process.communicate(timeout=60)
-    assert (process.returncode, output, message.splitlines()) == expected
+        output, error_output = process.communicate(timeout=60)
+    assert (process.returncode, output, error_output.splitlines()) == expected
 
 
 def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
@@ -97,8 +97,8 @@ def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
         process.send_signal(signal.SIGINT)
         assert _line(process) == "blocks\n"
         process.send_signal(signal.SIGINT)
-        _, message = process.communicate(timeout=30)
-    assert (process.returncode, message.splitlines()) == (130, ["interrupted"])
+        _, error_output = process.communicate(timeout=30)
+    assert (process.returncode, error_output.splitlines()) == (130, ["interrupted"])
 
 
 _SERVER_PROGRAM = """
@@ -121,5 +121,5 @@ def test_second_sigterm_ends_a_process_that_drains() -> None:
         for line in ("ready\n", "drains\n"):
             assert _line(process) == line
             process.send_signal(signal.SIGTERM)
-        _, message = process.communicate(timeout=30)
-    assert (process.returncode, message) == (130, "")
+        _, error_output = process.communicate(timeout=30)
+    assert (process.returncode, error_output) == (130, "")

@@ -56,7 +56,7 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"is_approved": True, "is_rejected": True}, f"--approve and --reject {CONTRADICTION}"),
         ({"text": "a", "data": "1"}, f"--text and --data {CONTRADICTION}"),
@@ -70,10 +70,10 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
         ({"data": "[" * 9_000 + "]" * 9_000}, "--data must be JSON, not '[[["),
     ],
 )
-def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str, Any], sentence: str) -> None:
+def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(CommandError) as error:
         answer_of(_arguments(**options))
-    assert str(error.value).startswith(sentence)
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_contradictory_or_invalid_answer_options_are_rejected(options: dict[str,
     ],
 )
 def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
-    converted = convert_value(schema, text)
-    assert (type(converted), converted) == (type(value), value)
+    actual_value = convert_value(schema, text)
+    assert (type(actual_value), actual_value) == (type(value), value)
 
 
 def test_text_of_another_type_is_rejected() -> None:
@@ -126,7 +126,7 @@ def test_problem_names_its_file_once() -> None:
     assert line == "m4.yaml: invalid_syntax at /nodes: a key must be text (line 1, column 2)"
 
 
-def test_pairs_split_at_the_first_sign() -> None:
+def test_pairs_are_split_at_the_first_equals_sign() -> None:
     assert parse_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
     with pytest.raises(CommandError, match="--input must be KEY=VALUE, not '=x'"):
         parse_pairs(["=x"], option="--input")
@@ -179,7 +179,7 @@ def test_error_of_an_invalid_budget_names_the_invalid_limit(text: str, problem: 
     assert str(error.value).startswith(f"--budget {text[:100]}")
 
 
-def test_budget_request_shows_both_commands() -> None:
+def test_answer_command_of_a_budget_request_can_raise_the_budget_or_finish_the_run() -> None:
     schema = {"type": "object", "properties": {"calls": {"type": "integer"}, "finish": {"type": "boolean"}}}
     request = {"run_id": "run-1", "request_id": "budget", "type": "INFORMATION", "purpose": "budget", "schema": schema}
     command = """dagwright feedback run-1 budget --data '{"calls": 10}'  (or --data '{"finish": true}')"""

@@ -20,7 +20,7 @@ from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, RunRows, progress_of, tree_of
 from dagwright.protocol.run_input import RunInput
 from tests.unit.interfaces.cli.open_requests import open_request
-from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
 
 Step = Callable[[RunScheduler], None]
 
@@ -38,11 +38,11 @@ def _complete(*names: str) -> Step:
     return step
 
 
-def _fail(name: str, message: str = "broke", *, completed: Sequence[str] = (), attempt: int = 1) -> Step:
-    """Complete some tasks, then fail one."""
+def _fail(name: str, message: str = "broke", *, completed_names: Sequence[str] = (), attempt: int = 1) -> Step:
+    """Return a step that completes tasks and then fails a task."""
 
     def step(scheduler: RunScheduler) -> None:
-        _complete(*completed)(scheduler)
+        _complete(*completed_names)(scheduler)
         scheduler.fail(name, NodeError("failed", message), at=START + 1, attempt=Attempt(attempt))
 
     return step
@@ -69,7 +69,7 @@ def test_each_node_is_under_its_deepest_dependency() -> None:
 
 
 def test_rows_that_do_not_fit_are_counted_by_state() -> None:
-    step = _fail("n95", completed=[f"n{number}" for number in range(90)])
+    step = _fail("n95", completed_names=[f"n{number}" for number in range(90)])
     progress = _progress(view_of(*(node(f"n{number}") for number in range(100)), step=step), max_rows=12)
     assert [row.name for row in progress.rows] == ["n90", "n91", "n92", "n93", "n94", "n95", "n96"]
     assert [(row.name, row.detail) for row in progress.groups] == [("3 more", "running"), ("90 more", "completed")]
@@ -78,7 +78,7 @@ def test_rows_that_do_not_fit_are_counted_by_state() -> None:
 
 
 def test_items_are_a_bar_with_remaining_time_and_failures() -> None:
-    step = _fail("fan[19]", completed=[f"fan[{number}]" for number in range(19)])
+    step = _fail("fan[19]", completed_names=[f"fan[{number}]" for number in range(19)])
     map_row, *item_rows = _progress(view_of(node("fan", for_each=list(range(40))), step=step), max_rows=4).rows
     assert (map_row.name, map_row.done, map_row.total) == ("fan", 20, 40)
     assert map_row.eta_s == pytest.approx(2.0)
@@ -125,7 +125,7 @@ def test_display_without_a_plan_shows_the_state(run_input: RunInput | None, text
     assert _draw(replace(view_of(node("a")), scheduler=None, run_input=run_input))[-1].strip() == text
 
 
-def test_display_shows_signs_and_words_of_any_state() -> None:
+def test_display_shows_the_sign_of_each_state_and_escapes_texts() -> None:
     view = view_of(node("a"), node("b", "a"), node("c"), step=_fail("a", "[bold]broke\x1b[2J", attempt=3))
     assert [" ".join(line.split()) for line in _draw(view)] == [
         "run-1 running 2.0 s",
@@ -170,7 +170,7 @@ def test_line_writer_writes_each_change_once() -> None:
 
     def finish(scheduler: RunScheduler) -> None:
         scheduler.complete("a", 1, at=START + 1, attempt=Attempt(2))
-        start_ready(scheduler)
+        start_all_ready_tasks(scheduler)
         scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
 
     lines.writer.show(view_of(first_node, node("b", "a"), step=finish))
@@ -235,7 +235,7 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
     assert (progress.done, progress.total) == (0, 2)
 
 
-def test_request_is_a_line_with_its_answering_command() -> None:
+def test_request_has_a_line_with_the_command_that_answers_it() -> None:
     lines, view = Lines(), view_of(node("a"))
     choice = open_request("choose", type="SELECTION", options=["x"], assignee=None)
     for requests in (
@@ -305,5 +305,5 @@ def test_display_wraps_a_long_question_and_long_options() -> None:
     options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
     selection_request = open_request("w", prompt="Which Ann?", type="SELECTION", options=options)
     for request, expected_text in ((unclear_request, "person_2"), (selection_request, "LEI 2")):
-        drawn = _draw(view_of(node("a")), request, height=24, width=80)
-        assert (expected_text in "\n".join(drawn), len(drawn) <= 24) == (True, True)
+        drawn_lines = _draw(view_of(node("a")), request, height=24, width=80)
+        assert (expected_text in "\n".join(drawn_lines), len(drawn_lines) <= 24) == (True, True)

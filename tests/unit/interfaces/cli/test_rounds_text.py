@@ -1,4 +1,4 @@
-"""Output of commands about a question in rounds: order, attempts, drawing."""
+"""Output of commands about a run of the profile `rounds`: order, attempts, drawing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -102,7 +102,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     status_lines = _status_lines(question, capsys)
     _print_node("sg1", sg1, [], Output())
     node_lines = capsys.readouterr().out.splitlines()
-    diagram_lines = mermaid(drawable_graph(question.scheduler)).splitlines()
+    mermaid_lines = mermaid(drawable_graph(question.scheduler)).splitlines()
     kinds_and_names = [line for line in _line_kinds_and_names(question) if line[1] in ("sg1", "sg3")]
     assert kinds_and_names == [["failed", "sg1"], ["superseded", "sg3"]]
     # `sg3` waited for `sg1` and never started. It is superseded, and not failed.
@@ -113,7 +113,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
         "sg1 (Numbers of Maersk): failed",
         True,
     )
-    assert next(line for line in diagram_lines if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
+    assert next(line for line in mermaid_lines if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
     (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
     assert (reason.message, reason.detail) == ("failed, and the run continues without it", "tool_failed: gone")
 
@@ -151,13 +151,13 @@ def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[st
 def test_graph_names_workers_and_marks_partial_results() -> None:
     question = _started_question()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
-    diagram = drawable_graph(question.scheduler)
-    diagram_lines = mermaid(diagram)
-    assert "sg1<br/>pick · Numbers of Maersk<br/>" in diagram_lines
-    assert next(line for line in diagram_lines.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
-    assert "classDef partial " in diagram_lines
-    assert "running" in next(line for line in diagram_lines.splitlines() if "sg2<br/>" in line)
-    assert not is_folded(diagram)
+    graph = drawable_graph(question.scheduler)
+    mermaid_text = mermaid(graph)
+    assert "sg1<br/>pick · Numbers of Maersk<br/>" in mermaid_text
+    assert next(line for line in mermaid_text.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
+    assert "classDef partial " in mermaid_text
+    assert "running" in next(line for line in mermaid_text.splitlines() if "sg2<br/>" in line)
+    assert not is_folded(graph)
 
 
 def test_graph_has_a_group_for_each_round() -> None:
@@ -172,19 +172,19 @@ def test_graph_has_a_group_for_each_round() -> None:
         options=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
-    diagram = drawable_graph(question.scheduler)
-    assert {node["node_id"]: node.get("group") for node in diagram["nodes"]} == {
+    graph = drawable_graph(question.scheduler)
+    assert {node["node_id"]: node.get("group") for node in graph["nodes"]} == {
         **{"intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1", "plan#2": "round 2"},
         **{"sg3": "round 2", "sg4": "round 2", "plan#3": "round 3", "sg5": "round 3"},
         **{"plan#4": "round 4", "answer": None},
     }
-    assert diagram["edges"] == [
+    assert graph["edges"] == [
         *(["intention", "plan"], ["plan", "plan#2"], ["sg1", "sg3"], ["sg2", "sg4"], ["plan#2", "plan#3"]),
         *(["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"]),
     ]
     # JSON output has all edges, and the same groups.
     document = graph_document(question.scheduler)
-    assert [node.get("group") for node in document["nodes"]] == [node.get("group") for node in diagram["nodes"]]
+    assert [node.get("group") for node in document["nodes"]] == [node.get("group") for node in graph["nodes"]]
     assert ["sg1", "plan#2"] in document["edges"]
 
 
@@ -228,9 +228,9 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
         "planner_repeats: the planner wants the same again",
     ]
     assert "the run ended by planner_repeats: " in explanation.describe(str)
-    same_error = {"code": "odd", "message": "no numbers"}
+    explained_error = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
-    assert RunExplanation(_view(question, is_closed=True, error=same_error), "", chain).unexplained_error() is None
+    assert RunExplanation(_view(question, is_closed=True, error=explained_error), "", chain).unexplained_error() is None
 
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:

@@ -13,12 +13,12 @@ from dagwright.interfaces.cli.explain_command import explanation_lines
 from dagwright.interfaces.cli.show_commands import report_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
-from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+from tests.unit.interfaces.cli.views import START, node, start_all_ready_tasks, view_of
 
 
 def _nodes(count: int) -> dict[str, Any]:
-    states = {3: "failed", 7: "running", 8: "blocked"}
-    items = {f"order[{number}]": {"status": states.get(number, "completed")} for number in range(count)}
+    statuses = {3: "failed", 7: "running", 8: "blocked"}
+    items = {f"order[{number}]": {"status": statuses.get(number, "completed")} for number in range(count)}
     return {"order": {"status": "running"}, **items, "sum": {"status": "pending"}}
 
 
@@ -96,7 +96,7 @@ def _explanation_lines(scheduler: RunScheduler) -> list[str]:
 
 def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     scheduler = _run_of("Ann", "Bob")
-    start_ready(scheduler)
+    start_all_ready_tasks(scheduler)
     options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
     question = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
     for name, raised_question in (("Ann", RaisedQuestion(question)), ("Bob", RaisedQuestion("Which Bob?"))):
@@ -117,10 +117,10 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
 
 def test_explain_of_a_run_lists_the_bound_parties() -> None:
     scheduler = _run_of("Ann")
-    ann = {"entity": _party("p1", "Ann Lee", "person", "GB"), "reason": "exact name"}
-    for result in (ann, [ann]):
+    lookup_result = {"entity": _party("p1", "Ann Lee", "person", "GB"), "reason": "exact name"}
+    for result in (lookup_result, [lookup_result]):
         task = scheduler.next_task(START)
         assert task is not None
         scheduler.complete(task.id, result, at=START)
-    start_ready(scheduler)
+    start_all_ready_tasks(scheduler)
     assert _explanation_lines(scheduler)[-1] == "'Ann' is Ann Lee (person, GB, p1): exact name"

@@ -20,7 +20,7 @@ def view_of(
     checked_plan = check_plan({"plan": 1, "nodes": list(nodes)}, {}, allow_unknown_tools=True)
     scheduler = create_scheduler(prepare_plan(checked_plan, {}), {})
     scheduler.start(START)
-    start_ready(scheduler)
+    start_all_ready_tasks(scheduler)
     step(scheduler)
     return RunView(
         workflow_id="run-1",
@@ -35,7 +35,7 @@ def view_of(
     )
 
 
-def start_ready(scheduler: RunScheduler) -> None:
+def start_all_ready_tasks(scheduler: RunScheduler) -> None:
     while scheduler.next_task(START) is not None:
         pass
 
