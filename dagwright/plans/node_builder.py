@@ -198,7 +198,8 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
             hint = "add that plan as a node, and give its values as arguments"
             yield Problem("invalid_reference", message, at, node.id, hint)
         elif use.differs_per_item and path[0] != "for_each" and node.for_each is None:
-            hint = "give the list to for_each=" + (f", which is {use.source!r}" if use.source is not None else "")
+            source = f" {use.source!r}" if use.source is not None else ""
+            hint = f"give the list{source} to for_each="
             yield Problem("invalid_reference", f"{use.handle!r} is used in a node without for_each", at, node.id, hint)
         elif use.differs_per_item and use.source is not None and str(use.source) != node.for_each:
             message = f"{use.handle!r} is an item of {use.source!r}, and for_each is {node.for_each!s:.80}"

@@ -74,7 +74,7 @@ def test_plan_of_a_person_is_checked_like_a_plan_of_the_model() -> None:
     }
     for number, (task, (node, problem)) in enumerate(cases.items(), 2):
         run.answer(task, {"approved": True, "arguments": {"plan": {"nodes": [node]}}})
-        message = "May this plan run?\n\nThe plan that was given instead cannot be run: "
+        message = "May this plan run?\n\nThe plan in the answer cannot be run: "
         assert run.request_of(f"approve#{number}").prompt.startswith(message + problem)
     valid_plan = {"nodes": [call("c", "plus", left=5, right=5)]}
     run.answer("approve#3", {"approved": True, "arguments": {"plan": valid_plan}})
@@ -329,8 +329,8 @@ def test_number_of_replans_is_limited() -> None:
 
 def test_replan_that_changes_an_accepted_node_or_reads_an_unreachable_node_is_returned_to_the_model() -> None:
     plan = plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
-    invalid_text = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    run = run_goal(plan, invalid_text, plan_text(call("d", "echo", n=4)), "Done.")
+    invalid_replan = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
+    run = run_goal(plan, invalid_replan, plan_text(call("d", "echo", n=4)), "Done.")
     document = run.final_document()
     assert (document["status"], document["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
@@ -388,7 +388,7 @@ def test_plan_of_a_person_may_replace_a_replan() -> None:
 # Answers.
 
 
-def test_answer_with_gaps_is_final_if_the_replan_is_empty() -> None:
+def test_answer_with_missing_parts_is_final_if_the_replan_is_empty() -> None:
     document = run_goal(
         plan_text(call("a", "echo", n=1)),
         answer_with_missing_parts("One, and no second.", "the second"),
@@ -398,7 +398,7 @@ def test_answer_with_gaps_is_final_if_the_replan_is_empty() -> None:
     assert [*document["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
 
 
-def test_answer_without_a_remaining_replan_has_no_schema_for_gaps() -> None:
+def test_answer_without_a_remaining_replan_has_no_schema_for_missing_parts() -> None:
     first_plan, second_plan = plan_text(call("a", "echo", n=1)), plan_text(call("b", "echo", n=2))
     run = run_goal(
         first_plan, answer_with_missing_parts("One.", "more"), second_plan, "One, two, and no more.", max_replans=1

@@ -66,7 +66,7 @@ def request_approval(
     text = str(parsed_plan.get("summary", ""))
     if problems is not None:
         message = cut_bytes(problems_text(problems), max_bytes=_MAX_PROBLEMS_BYTES)
-        text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
+        text = f"The plan in the answer cannot be run: {message}\n\n{text}"
     plan_nodes = [
         node
         for node in parsed_plan["nodes"]

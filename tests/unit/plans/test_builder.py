@@ -1,4 +1,4 @@
-"""Plans that are built in Python: the documents of nodes, and errors that `add` raises."""
+"""Plans that are built in Python: node documents, and errors that `add` raises."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,9 +15,9 @@ from tests.support.shop_tools import articles, fetch, order, stock
 
 
 def node_documents(plan: Plan) -> list[Any]:
-    actual = plan.to_dict()["nodes"]
-    assert isinstance(actual, list)
-    return actual
+    documents = plan.to_dict()["nodes"]
+    assert isinstance(documents, list)
+    return documents
 
 
 def test_example_of_the_documentation_builds_a_valid_plan() -> None:
@@ -157,10 +157,11 @@ def test_call_and_add_build_the_same_node() -> None:
         plan.call(order)("lamp", item="desk", amount=1)  # type: ignore[misc] # the error under test
 
 
+# The test compares conditions without parentheses at their start and end.
 CONDITIONS: list[tuple[Callable[[Any], Any], str]] = [
     (
         lambda lamps: (lamps["left"] < 10) & (lamps["name"] != "x"),
-        'stock.result.left < 10) && (stock.result.name != "x"',
+        '(stock.result.left < 10) && (stock.result.name != "x")',
     ),
     (lambda lamps: ~(lamps["left"] >= 1.5) | lamps["is_new"], "!(stock.result.left >= 1.5) || stock.result.is_new"),
     (lambda lamps: lamps["left"].is_in([1, None, True]), "stock.result.left in [1, null, true]"),
@@ -202,6 +203,7 @@ def rejection_of(operation: Callable[[Plan], object]) -> tuple[str, str, str | N
     return problem.pointer, problem.message, problem.hint
 
 
+# An empty message is not compared.
 REJECTED_OPERATIONS: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     (
         lambda plan: plan.add(stock, itm="lamp"),
@@ -264,7 +266,7 @@ REJECTED_OPERATIONS: list[tuple[Callable[[Plan], object], tuple[str, str, str | 
         (
             "/nodes/2/arguments/item",
             "<handle item.name: str> is used in a node without for_each",
-            "give the list to for_each=, which is <handle articles.result: list>",
+            "give the list <handle articles.result: list> to for_each=",
         ),
     ),
     (
@@ -314,8 +316,9 @@ def test_invalid_node_is_rejected_without_a_change_of_the_plan(
     operation: Callable[[Plan], object], expected: tuple[str, str, str | None]
 ) -> None:
     pointer, message, hint = rejection_of(operation)
-    assert (pointer, hint) == (expected[0], expected[2])
-    assert message == expected[1] or not expected[1]
+    expected_pointer, expected_message, expected_hint = expected
+    assert (pointer, hint) == (expected_pointer, expected_hint)
+    assert message == expected_message or not expected_message
 
 
 def test_invalid_input_of_a_sub_plan_is_rejected() -> None:
@@ -368,7 +371,7 @@ def test_two_tools_with_the_same_name_are_rejected() -> None:
         plan.check(tools=[stock, other_stock])
 
 
-def test_plan_in_another_dialect_is_unchanged_and_read_only() -> None:
+def test_plan_in_the_dialect_llmcompiler_is_unchanged_and_read_only() -> None:
     text = '1. calculator("1 + 1")\n2. join()\n'
     plan = Plan.parse(text)
     assert (plan.dialect, plan.to_yaml(), plan.document) == ("llmcompiler", text, text)
@@ -376,6 +379,9 @@ def test_plan_in_another_dialect_is_unchanged_and_read_only() -> None:
         plan.add(stock, item="lamp")
     with pytest.raises(TypeError, match="is not an object"):
         plan.to_dict()
+
+
+def test_text_without_a_plan_is_rejected() -> None:
     with pytest.raises(PlanInvalid):
         Plan.parse("just words: 1")
     with pytest.raises(PlanInvalid, match=r"Plan\.load"):

@@ -1,4 +1,4 @@
-"""Types of values in a plan built in Python: an invalid part or type is rejected at the line that uses it."""
+"""Types of values in a plan built in Python: the line that uses a missing part or a wrong type raises the error."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ class SamplePlan:
 
 Operation = Callable[[SamplePlan], object]
 
-INVALID_PARTS: list[tuple[Operation, str]] = [
+MISSING_PARTS: list[tuple[Operation, str]] = [
     (lambda sample: sample.check["aproved"], "'aproved': it has approved, reason"),
     (lambda sample: sample.selection["selcted"], "'selcted': it has selected"),
     (lambda sample: sample.form["data"]["agee"], "'agee': it has age"),
@@ -118,14 +118,14 @@ INVALID_PARTS: list[tuple[Operation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "message"), INVALID_PARTS)
+@pytest.mark.parametrize(("operation", "message"), MISSING_PARTS)
 def test_missing_part_is_rejected(operation: Operation, message: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
         operation(SamplePlan())
     assert message in str(caught.value)
 
 
-INVALID_TYPES: list[tuple[Operation, str]] = [
+INVALID_OPERATIONS: list[tuple[Operation, str]] = [
     (
         lambda sample: sample.plan.add("http_request", ulr="x"),
         "http_request: unknown argument 'ulr' (did you mean 'url'?)",
@@ -222,8 +222,8 @@ INVALID_TYPES: list[tuple[Operation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "message"), INVALID_TYPES)
-def test_value_of_another_type_is_rejected(operation: Operation, message: str) -> None:
+@pytest.mark.parametrize(("operation", "message"), INVALID_OPERATIONS)
+def test_invalid_operation_is_rejected_without_a_change_of_the_plan(operation: Operation, message: str) -> None:
     sample = SamplePlan()
     yaml_before = sample.plan.to_yaml()
     with pytest.raises(PlanInvalid) as caught:

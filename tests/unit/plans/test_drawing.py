@@ -71,7 +71,7 @@ def _assert_route_is_clear(layout: Layout, points: Any) -> None:
 
 
 def test_ordering_avoids_crossings() -> None:
-    # The nodes of two chains are listed alternately.
+    # The edges alternate between two chains.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
     first_chain, second_chain = (
         (layout.boxes[0], layout.boxes[3], layout.boxes[4]),
@@ -85,7 +85,7 @@ def test_cycle_has_no_layout() -> None:
         layout_graph([Box(1, 1)] * 3, [(0, 1), (1, 2), (2, 1)])
 
 
-def plan_with_all_kinds() -> Plan:
+def plan_with_all_node_kinds() -> Plan:
     plan = Plan(f"Refill {HOSTILE_TEXT[:30]}")
     all_articles = plan.add(articles, shop="north")
     stock_per_article = plan.add(
@@ -108,7 +108,7 @@ def texts_of(svg: str) -> list[str]:
 
 
 def test_drawing_of_a_plan_is_well_formed_and_shows_every_node() -> None:
-    drawing = plan_with_all_kinds().draw()
+    drawing = plan_with_all_node_kinds().draw()
     assert texts_of(drawing.to_svg()) == [
         *("›", "articles", "articles"),
         *("›", "<img src=x onerr…1)\">&'��", "stock", "for each"),
@@ -141,7 +141,7 @@ NODE_DOCUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
+def test_drawing_of_a_run_has_node_states_item_counts_and_a_table() -> None:
     now = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
     drawing = draw_run(GRAPH, NODE_DOCUMENTS, title="Refill", status="running", now=now)
     assert str(drawing).splitlines() == [
@@ -161,7 +161,7 @@ def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
 
 
 @pytest.mark.parametrize("edges", [[["a", "c"], ["c", "d"]], [["c", "b"]]])
-def test_each_group_has_a_labelled_frame_for_any_edges(edges: list[list[str]]) -> None:
+def test_each_group_has_one_label_for_any_edges(edges: list[list[str]]) -> None:
     groups = {"a": "first", "b": "first", "c": "second"}
     nodes = [
         {"node_id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
@@ -178,7 +178,7 @@ def test_nodes_over_the_limit_of_a_drawing_are_omitted() -> None:
 
 
 def test_drawing_is_saved_in_the_format_of_the_suffix(tmp_path: Path) -> None:
-    drawing = plan_with_all_kinds().draw()
+    drawing = plan_with_all_node_kinds().draw()
     for suffix, content_start in (("svg", "<svg"), ("html", "<!doctype html>"), ("txt", "Refill")):
         drawing.save(tmp_path / f"plan.{suffix}")
         assert (tmp_path / f"plan.{suffix}").read_text().startswith(content_start)

@@ -115,7 +115,7 @@ def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> 
     assert (positions, min(positions) >= 0) == (sorted(positions), True)
 
 
-def test_invalid_file_is_logged_and_other_templates_are_available(tmp_path: Path, tools: Tools) -> None:
+def test_opening_a_folder_logs_invalid_files_and_fails_if_the_folder_is_missing(tmp_path: Path, tools: Tools) -> None:
     folder = _write_files(tmp_path, good__yaml=_SUM_PLAN, broken__yaml="plan: 1\nnodes: [{id: a, tool: calculater}]")
     with capture_logs() as logs:
         opened_folder = open_templates(folder, tools)
@@ -131,7 +131,7 @@ def test_unusable_folders_are_rejected(tmp_path: Path, tools: Tools) -> None:
         load_templates(tmp_path, tools)
     with pytest.raises(TemplatesUnreadable, match="cannot be read: No such file or directory"):
         load_templates(tmp_path / "nowhere", tools)
-    nodes = ", ".join(f"{{id: n{number}, tool: nobody_{number}}}" for number in range(7))
+    nodes = ", ".join(f"{{id: n{number}, tool: unknown_{number}}}" for number in range(7))
     with pytest.raises(TemplatesUnreadable, match=r"many.yaml: and 2 more; `dagwright check many.yaml` lists all$"):
         load_templates(_write_files(tmp_path / "many", many__yaml=f"plan: 1\nnodes: [{nodes}]"), tools)
     node = '{"id": "a", "tool": "http_request", "arguments": {"url": "http://localhost"}}'

@@ -1,4 +1,7 @@
-"""Size limits of a plan. `check` and a run report the same problems."""
+"""Size limits of a plan. `check` and a run report the same problems.
+
+A region is a group of pure nodes that one activity runs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +21,7 @@ from dagwright.protocol.run_input import checked_graph, run_input_from_json
 _TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 
 _LOW_NODE_LIMIT = 600
-_LOW_SUB_PLAN_NODE_LIMIT = 500
+_LOW_INPUT_PLAN_NODE_LIMIT = 500
 _LOW_EDGE_LIMIT = 20_000
 
 
@@ -27,7 +30,7 @@ def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that plans of a few hundred nodes reach them."""
     monkeypatch.setattr(plan_limits, "MAX_RUN_NODES", _LOW_NODE_LIMIT)
     monkeypatch.setattr(plan_limits, "MAX_PLAN_EDGES", _LOW_EDGE_LIMIT)
-    monkeypatch.setattr(plan_limits, "MAX_INPUT_PLAN_NODES", _LOW_SUB_PLAN_NODE_LIMIT)
+    monkeypatch.setattr(plan_limits, "MAX_INPUT_PLAN_NODES", _LOW_INPUT_PLAN_NODE_LIMIT)
 
 
 low_limits = pytest.mark.usefixtures("_low_limits")
@@ -48,17 +51,17 @@ def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
 def _size_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
     """Return the code, pointer and message of each problem. Assert that a run and `check` report the same problems."""
     checked_plan = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
-    actual: list[list[tuple[str, str, str]]] = []
+    problems_by_check: list[list[tuple[str, str, str]]] = []
     checks: list[Callable[[], object]] = [lambda: prepare_plan(checked_plan, {}), lambda: check_size(checked_plan)]
     for check in checks:
         try:
             check()
         except PlanInvalid as invalid:
-            actual.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
+            problems_by_check.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
         else:
-            actual.append([])
-    assert actual[0] == actual[1]
-    return actual[0]
+            problems_by_check.append([])
+    assert problems_by_check[0] == problems_by_check[1]
+    return problems_by_check[0]
 
 
 @low_limits
@@ -115,7 +118,7 @@ def test_plan_with_more_edges_than_the_limit_is_rejected() -> None:
             "the sub-plan 'large' is too large, in bytes of its compiled form: it has 1,000,",
         ),
         (
-            {"plan": {"nodes": _nodes(_LOW_SUB_PLAN_NODE_LIMIT + 1, "read")}},
+            {"plan": {"nodes": _nodes(_LOW_INPUT_PLAN_NODE_LIMIT + 1, "read")}},
             "the sub-plan 'large' is too large, in nodes, including those of its own sub-plans: it has 501, the lim",
         ),
     ],
