@@ -127,7 +127,7 @@ LITELLM_URL = {"LITELLM_PROXY_BASE_URL": "http://b"}
         (OPENAI_KEY | LITELLM_URL, ("a", "http://b")),
     ],
 )
-def test_key_belongs_to_the_address_of_its_service(
+def test_key_and_url_of_the_model_service_follow_from_the_variables(
     variables: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():

@@ -1,4 +1,4 @@
-"""The start of a question in rounds: limits of the request and of the settings."""
+"""Start of runs with the profile `rounds`: limits from the request and from the settings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def limits_of(**fields: Any) -> RoundsLimits:
     return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
 
 
-def test_limits_of_a_question_default_to_the_settings(toolset: Toolset) -> None:
+def test_limits_of_a_rounds_run_default_to_the_settings(toolset: Toolset) -> None:
     assert limits_of() == DEFAULT_LIMITS
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
     start_request = _prepare_rounds(toolset)

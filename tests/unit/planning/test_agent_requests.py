@@ -1,4 +1,4 @@
-"""Requests of agents to people in the text of an answer: their types, and the error message to the model."""
+"""Requests of an agent to a person, in the text of an answer or as a tool call, and error messages to the model."""
 
 from typing import Any
 
@@ -19,35 +19,35 @@ NESTED_SCHEMA_TEXT = '{"enum": [[1, 2], ["a|b]]"]]}'
 PROMPTS_BY_TYPE = {"CLARIFICATION": "Which?", "APPROVAL": "May I?", "GUIDANCE": "How?", "INFORMATION": "How much?"}
 
 
-def _question(request_type: str, prompt: str, **more: Any) -> dict[str, Any]:
-    return {"type": request_type, "prompt": prompt, **more}
+def _request(request_type: str, prompt: str, **fields: Any) -> dict[str, Any]:
+    return {"type": request_type, "prompt": prompt, **fields}
 
 
 @pytest.mark.parametrize(
-    ("marker", "question"),
+    ("marker", "request_document"),
     [
         *(
-            (f"[[FEEDBACK {request_type}: {prompt}]]", _question(request_type, prompt))
+            (f"[[FEEDBACK {request_type}: {prompt}]]", _request(request_type, prompt))
             for request_type, prompt in PROMPTS_BY_TYPE.items()
         ),
-        ("[[FEEDBACK SELECTION: Which? | a | b]]", _question("SELECTION", "Which?", options=["a", "b"])),
+        ("[[FEEDBACK SELECTION: Which? | a | b]]", _request("SELECTION", "Which?", options=["a", "b"])),
         (
             f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]",
-            _question("INFORMATION", "How much?", schema=AMOUNT),
+            _request("INFORMATION", "How much?", schema=AMOUNT),
         ),
         (
             f"[[FEEDBACK INFORMATION: How much?\n|\n{AMOUNT_SCHEMA_TEXT}\n]]",
-            _question("INFORMATION", "How much?", schema=AMOUNT),
+            _request("INFORMATION", "How much?", schema=AMOUNT),
         ),
         (
             f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED_SCHEMA_TEXT}]]",
-            _question("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]}),
+            _request("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]}),
         ),
     ],
 )
-def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str, Any]) -> None:
+def test_marker_of_every_request_type_is_parsed(marker: str, request_document: dict[str, Any]) -> None:
     parsed_answer = parse_answer(f"Before. {marker} after", AGENT)
-    assert (parsed_answer.request, parsed_answer.problem) == (question, "")
+    assert (parsed_answer.request, parsed_answer.problem) == (request_document, "")
     assert (parsed_answer.text[:7], parsed_answer.text[-6:], "amount" in parsed_answer.text) == (
         "Before.",
         " after",
@@ -56,7 +56,7 @@ def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str,
     # The marker is also found in a very long answer.
     found_marker = find_marker("x" * 100_000 + marker)
     assert found_marker is not None
-    assert parse_answer(found_marker, AGENT).request == question
+    assert parse_answer(found_marker, AGENT).request == request_document
 
 
 def _started_agent() -> RunScheduler:
@@ -94,7 +94,7 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     assert _request_of(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
 
 
-def test_information_is_requested_by_a_tool_with_a_schema() -> None:
+def test_tool_call_requests_information_only_with_a_valid_schema() -> None:
     scheduler = _started_agent()
     (turn,) = start_ready_tasks(scheduler)
     (tool,) = turn.arguments["tools"]
@@ -109,13 +109,13 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     assert _request_of(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
 
 
-def test_agent_of_an_older_run_keeps_its_request_types() -> None:
+def test_agent_saved_without_request_types_cannot_request_information() -> None:
     encoded = AGENT.to_json()
     del encoded["request_types"]
-    older_agent = spec_from_json(encoded)
-    parsed_answer = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', older_agent)
+    agent_without_types = spec_from_json(encoded)
+    parsed_answer = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', agent_without_types)
     assert parsed_answer.request == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
-    assert "schema" not in older_agent.offered_tools[0].parameters["properties"]
+    assert "schema" not in agent_without_types.offered_tools[0].parameters["properties"]
     assert spec_from_json(AGENT.to_json()) == AGENT
 
 

@@ -17,19 +17,19 @@ from dagwright.process.loop_thread import LoopThread
 
 def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None:
     default_s = sys.getswitchinterval()
-    started, released = threading.Event(), threading.Event()
+    started_event, release_event = threading.Event(), threading.Event()
 
     def hold_short_interval() -> None:
         with short_switch_interval:
-            started.set()
-            released.wait(10)
+            started_event.set()
+            release_event.wait(10)
 
     first_thread = threading.Thread(target=hold_short_interval)
     with short_switch_interval:
         first_thread.start()
-        assert started.wait(10)
+        assert started_event.wait(10)
     interval_s = sys.getswitchinterval()
-    released.set()
+    release_event.set()
     first_thread.join()
     assert (interval_s, sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_s)
     assert default_s > SWITCH_INTERVAL_S
@@ -45,14 +45,14 @@ async def test_blocked_loop_is_logged_once_and_a_free_loop_is_not_logged(monkeyp
         await asyncio.sleep(0.1)
     assert logs == []
     monkeypatch.setattr(event_loop_watchdog, "BLOCKED_AFTER_S", 0.05)
-    is_logged = threading.Event()
+    logged_event = threading.Event()
 
     def record(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        is_logged.set()
+        logged_event.set()
         return line
 
     with structlog.testing.capture_logs(processors=[record]) as logs, event_loop_watchdog.logging_blocked_loop():
-        await _block_loop(is_logged)
+        await _block_loop(logged_event)
         await asyncio.sleep(0)
     (line,) = logs
     assert line["event"].startswith("the event loop is blocked, so no call of this worker can heartbeat")
@@ -63,12 +63,12 @@ async def _thread_name() -> str:
     return threading.current_thread().name
 
 
-def test_coroutines_run_in_another_thread() -> None:
+def test_coroutines_and_functions_run_in_the_loop_thread() -> None:
     with LoopThread() as loop:
         assert (loop.run(_thread_name()), loop.call(lambda: threading.current_thread().name)) == ("dagwright",) * 2
 
 
-async def test_synchronous_client_works_inside_a_running_loop() -> None:
+async def test_loop_thread_works_inside_a_running_loop() -> None:
     with LoopThread() as loop:
         assert loop.run(_thread_name()) == "dagwright"
 
@@ -97,7 +97,7 @@ async def _raise_error() -> None:
     try:
         raise LookupError("handled")
     except LookupError:
-        raise DagwrightError("refused")  # noqa: B904 - the context is what is tested
+        raise DagwrightError("refused")  # noqa: B904 - the test needs the context
 
 
 def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:

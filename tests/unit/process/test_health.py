@@ -44,14 +44,14 @@ async def test_failed_check_fails_readiness_but_not_liveness(monkeypatch: pytest
         problems.append("the server at 10.0.0.1 does not answer")
         unready_response, liveness_response = await http.get("/readyz"), await http.get("/livez")
         problems.clear()
-        repeated_response = await http.get("/readyz")
+        recovered_response = await http.get("/readyz")
     assert (ready_response.status_code, ready_response.json()) == (200, {"status": "ok", "checks": {"temporal": "ok"}})
-    # The endpoint needs no key, so the reason is only in the log.
+    # The endpoint is public. Only the log has the reason.
     assert (unready_response.status_code, unready_response.json()) == (
         503,
         {"status": "unavailable", "checks": {"temporal": "failed"}},
     )
-    assert (unready_response.headers["retry-after"], liveness_response.status_code, repeated_response.status_code) == (
+    assert (unready_response.headers["retry-after"], liveness_response.status_code, recovered_response.status_code) == (
         "2",
         200,
         200,
@@ -75,10 +75,10 @@ async def test_hanging_check_or_draining_makes_the_process_not_ready(monkeypatch
         await asyncio.Event().wait()
 
     assert await Readiness({"store": hang}).problems() == {"store": "no response within 0.05 s"}
-    stopped = asyncio.Event()
-    readiness = Readiness({}, stop_event=stopped)
+    stop_event = asyncio.Event()
+    readiness = Readiness({}, stop_event=stop_event)
     assert (await readiness.response()).status_code == 200
-    stopped.set()
+    stop_event.set()
     response = await readiness.response()
     assert (response.status_code, response.body) == (503, b'{"status":"draining"}')
 

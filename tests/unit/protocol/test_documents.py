@@ -109,7 +109,7 @@ def test_lineage_names_the_call_that_computed_a_cached_result() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"[1]", b"no JSON"])
-def test_invalid_cache_metadata_of_another_worker_is_ignored(metadata: bytes) -> None:
+def test_invalid_cache_metadata_of_a_result_is_ignored(metadata: bytes) -> None:
     value, attempt = read_result(
         Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: metadata}, data=b"5"), name="a.result"
     )
@@ -187,17 +187,17 @@ def test_attempt_of_a_result_is_decoded(attempt: Attempt) -> None:
         *(b"", b"1", b"AAAAAAA", b"AAAAAA==v1", b"________", b"\xff" * 100, b'[1706933106789, "v1"]'),
     ],
 )
-def test_invalid_attempt_of_another_worker_counts_as_the_first(encoded: bytes) -> None:
+def test_invalid_attempt_metadata_is_read_as_the_first_attempt(encoded: bytes) -> None:
     assert read_attempt({METADATA_ATTEMPT: encoded}) == Attempt()
 
 
 @pytest.mark.parametrize("count", [b"", b"0", b"-1", b"many", b"9" * 5000, "²".encode(), "٣".encode(), b"\xff"])
-def test_invalid_number_of_an_attempt_counts_as_the_first(count: bytes) -> None:
+def test_invalid_attempt_count_is_read_as_the_first_attempt(count: bytes) -> None:
     assert read_attempt({METADATA_ATTEMPT: b"AAAAAAAAv1#" + count}).count == 1
 
 
 @pytest.mark.parametrize("encoded", [b"", b"1", b"\xff", b'{"0": 1}'])
-def test_invalid_details_of_a_failure_count_as_the_first_attempt(encoded: bytes) -> None:
+def test_invalid_failure_details_are_read_as_the_first_attempt(encoded: bytes) -> None:
     details = {"attempt": encoded, "started_at": encoded.decode(errors="replace"), "tool_version": 7}
     assert attempt_of_details(details) == Attempt()
 
@@ -214,8 +214,8 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     assert is_derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
     tool = ToolDeclaration("any", effects=Effects.READ)
     assert run.key_of(None, task.path) == derived_key("r1", "a")
-    other_scopes = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
-    assert not any(scope.has_derived_key(task, tool) for scope in other_scopes)
+    scopes_without_derived_keys = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
+    assert not any(scope.has_derived_key(task, tool) for scope in scopes_without_derived_keys)
     assert not run.has_derived_key(item_task, tool)
 
 
@@ -251,9 +251,9 @@ def test_idempotency_keys_are_stable_and_unique() -> None:
 def test_summaries_and_ids_are_shortened_at_whole_characters_and_ids_stay_unique() -> None:
     assert summary_of("  a\n b\t" + "c" * 300).startswith("a b ccc")
     assert all(len(summary_of(text * 300).encode()) <= 400 for text in ("x", "日", "é"))
-    first, second = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
-    assert first != second
-    assert max(len(first.encode()), len(second.encode())) <= 200
+    first_id, second_id = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
+    assert first_id != second_id
+    assert max(len(first_id.encode()), len(second_id.encode())) <= 200
     assert short_id("plain", max_bytes=200) == "plain"
 
 
@@ -295,7 +295,7 @@ def test_documented_start_fields_and_options_are_those_that_a_client_sends() -> 
         *({"plan": {}, "notes": value} for value in (_NOTE, [{"code": 1, "message": "y"}], [_NOTE] * 101)),
     ],
 )
-def test_invalid_run_input_is_rejected_in_one_line(message: Any) -> None:
+def test_invalid_run_input_is_rejected_with_a_one_line_message(message: Any) -> None:
     with pytest.raises(MessageInvalid) as caught:
         run_input_from_json(message)
     assert "\n" not in str(caught.value)
@@ -315,29 +315,32 @@ def test_cancel_accepts_any_payload(message: Any, expected: Actor) -> None:
     assert actor_from_any_message(message, source="signal") == expected
 
 
-def test_invalid_report_of_a_sub_plan_is_rejected() -> None:
-    report = {"task": "a", "status": "completed", "output": 5, "error": None}
-    assert sub_plan_end_from_json(report) == SubPlanEnd("a", "completed", 5, None)
-    for invalid_report in (None, {}, {"task": 5}, [report]):
+def test_invalid_end_of_a_sub_plan_is_rejected() -> None:
+    encoded_end = {"task": "a", "status": "completed", "output": 5, "error": None}
+    assert sub_plan_end_from_json(encoded_end) == SubPlanEnd("a", "completed", 5, None)
+    for invalid_end in (None, {}, {"task": 5}, [encoded_end]):
         with pytest.raises(MessageInvalid):
-            sub_plan_end_from_json(invalid_report)
+            sub_plan_end_from_json(invalid_end)
 
 
 def test_schemas_accept_valid_documents_and_reject_invalid_documents() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
     valid_agent = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
-    invalid_values: list[Any] = [
+    invalid_agent_files: list[Any] = [
         {},
         {"agents": {}},
         {"agents": {"w": {**valid_agent, "model": "m"}}},
         {"agents": {"w": {}}},
     ]
     assert validator.is_valid({"agents": {"w": {**valid_agent, "tools": ["read_file"]}}})
-    assert [validator.is_valid(document) for document in invalid_values] == [False] * len(invalid_values)
+    assert [validator.is_valid(document) for document in invalid_agent_files] == [False] * len(invalid_agent_files)
     validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
     assert [validator.is_valid(plan) for plan in VALID_PLANS] == [True] * len(VALID_PLANS)
     assert [validator.is_valid(plan) for plan in INVALID_PLANS] == [False] * len(INVALID_PLANS)
     assert all(problems_of(plan) for plan in INVALID_PLANS)
+
+
+def test_published_schema_files_are_current() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True
     )
@@ -401,7 +404,7 @@ def test_rounds_are_shortened_in_a_too_large_document() -> None:
     }
 
 
-def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:
+def test_graph_that_is_too_large_for_a_query_is_replaced_by_its_counts() -> None:
     scheduler = started_run(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
     message = (
         "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
@@ -413,7 +416,7 @@ def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:
     assert graph_result(scheduler_with_long_titles)["counts"] == {"ready": 500}
 
 
-def test_list_of_very_many_dependencies_of_a_node_is_shortened() -> None:
+def test_long_list_of_the_dependencies_of_a_node_is_shortened() -> None:
     node_ids = [f"{number}{'x' * 150}" for number in range(8_000)]
     scheduler = scheduler_of(*(node(node_id) for node_id in node_ids), node("end", *node_ids))
     result = node_result(scheduler, "end")
@@ -437,7 +440,7 @@ def test_node_with_a_large_result_is_reported_with_a_reference() -> None:
     assert node_result(scheduler, "b") is None
 
 
-def test_list_of_very_many_requests_in_a_status_is_shortened() -> None:
+def test_long_list_of_requests_in_a_status_is_shortened() -> None:
     scheduler = scheduler_of(node("a"))
     document = result_document(scheduler, RunFacts("run", "id"))
     assert status_result(document) == document
@@ -464,10 +467,10 @@ def test_parent_without_a_valid_run_id_or_task_is_rejected(parent: Any) -> None:
         run_input_from_json({"plan": {}, "parent": parent})
 
 
-def test_report_of_a_node_with_items_is_ignored() -> None:
+def test_sub_plan_end_of_a_node_with_items_is_ignored() -> None:
     plan: JsonValue = {
         "plan": 1,
-        "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
+        "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "single", "plan": SUB_PLAN}],
     }
     scheduler = create_scheduler(
         compile_plan(check_document(to_document(plan), tools={}, allow_unknown_tools=True)), {}
@@ -475,7 +478,7 @@ def test_report_of_a_node_with_items_is_ignored() -> None:
     scheduler.start(0)
     while next_call(scheduler, 0) is not None:
         pass
-    node_ids = ["each", "each[0]", "each[1]", "one", "nobody"]
+    node_ids = ["each", "each[0]", "each[1]", "single", "unknown"]
     assert [is_sub_plan(scheduler, node_id) for node_id in node_ids] == [False, True, True, True, False]
     apply_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
     assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]
@@ -495,7 +498,7 @@ _CHILD_PLAN = plan_of(node("b/c"), node("c"))
         ("m[x/y]/c", ("m[x/y]", "c")),
         ("m/c", ("m", "c")),
         ("tool/c", None),
-        ("nobody/c", None),
+        ("unknown/c", None),
     ],
 )
 def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[str, str] | None) -> None:
@@ -508,6 +511,7 @@ def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[
     assert sub_plan_of_path(scheduler, path) == expected
     assert running_sub_plan_of(scheduler, path) is None
     start_ready_tasks(scheduler)
+    # `m` has items. Only its items are sub-plans that run.
     is_started = expected is not None and expected[0] != "m"
     assert running_sub_plan_of(scheduler, path) == (expected if is_started else None)
 

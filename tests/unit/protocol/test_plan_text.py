@@ -41,8 +41,8 @@ _PLAN = plan_of(
 )
 
 
-def _start(raw: dict[str, Any] = _PLAN, **run_options: Any) -> RunScheduler:
-    plan = compiled_plan(raw, tools=_TOOLS)
+def _start(document: dict[str, Any] = _PLAN, **run_options: Any) -> RunScheduler:
+    plan = compiled_plan(document, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **run_options)))
     scheduler = scheduler_for_run(plan, run_input, started_at=0.0, inputs={})
     start_run(scheduler, run_input, at=0.0)
@@ -60,17 +60,17 @@ def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
     ]
 
 
-def test_approves_changes_requires_approval_of_plans_with_effects() -> None:
+def test_policy_with_approves_changes_requires_approval_of_plans_with_effects() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
     assert allow_tools(policy, ["pay"]).approves_changes
-    for raw, run_options, expected_requests in (
+    for document, run_options, expected_requests in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
         (_PLAN, {"policy": ALLOW_ALL}, []),
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
-        assert [*_start(raw, **run_options).features.feedback.requests.open] == expected_requests, run_options
+        assert [*_start(document, **run_options).features.feedback.requests.open] == expected_requests, run_options
     with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
         policy_from_json({"approves_changes": "yes"})
 
@@ -138,21 +138,21 @@ def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     assert set(statuses_of(rejected_run).values()) == {"cancelled"}
 
 
-def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nodes() -> None:
-    plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
+def test_approved_plan_asks_only_for_added_nodes_and_nodes_that_require_approval() -> None:
+    plan = plan_of(node("covered", tool="pay"), node("required", tool="pay", approval="required"))
     scheduler = _start(plan, approved_by="ann")
     next_execution = restored_scheduler(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == ASK_FOR_WRITES
     assert (list(scheduler.features.feedback.requests.open), ids_of(start_ready_tasks(scheduler))) == (
-        ["held"],
-        ["free"],
+        ["required"],
+        ["covered"],
     )
     child_input = inherited_input(RunInput(), next_execution, number=0)
     assert (child_input.policy, child_input.approved_by, child_input.approved_tools) == (ASK_FOR_WRITES, "ann", {})
-    added_nodes = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
+    added_nodes = Extension(2, (CompiledNode("added", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, next_execution):
         assert apply_command(AddNodes(added_nodes, actor=Actor("ben")), run, at=1.0) is None
-        assert list(run.features.feedback.requests.open) == ["held", "more"]
+        assert list(run.features.feedback.requests.open) == ["required", "added"]
 
 
 def test_deny_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:

@@ -45,8 +45,8 @@ def test_tags_keep_their_order_and_invalid_tags_are_rejected(tags: dict[str, obj
 
 
 def test_run_starts_with_search_attributes_only_if_all_are_registered() -> None:
-    actual = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
-    assert actual == {
+    attributes = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
+    assert attributes == {
         "DagwrightState": "running",
         "DagwrightTitle": "Nightly sales",
         "DagwrightTemplate": "sales",
@@ -154,7 +154,7 @@ def test_invalid_fairness_key_or_weight_is_rejected_with_the_limits(key: Any, we
         fairness_of(key, weight)
 
 
-def test_turn_of_a_session_has_the_fairness_of_its_request() -> None:
+def test_fairness_of_a_turn_survives_serialization_and_is_checked() -> None:
     turn = TurnStart("r", {"goal": "x"}, "x", workflow=wire.WORKFLOW_PLAN_AND_EXECUTE, fairness=Fairness("a", 3.0))
     assert turn_start_from_json(turn.to_json()) == turn
     with pytest.raises(MessageInvalid, match="'fairness' is invalid: a fairness weight"):

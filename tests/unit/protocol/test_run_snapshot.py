@@ -1,4 +1,4 @@
-"""Snapshot for the next execution: the serialized state, packed JSON, and invalid input."""
+"""Snapshot that continue-as-new passes on: the serialized state, packed JSON, and invalid input."""
 
 import base64
 import json
@@ -83,7 +83,7 @@ def test_state_text_is_split_into_pieces_and_limited() -> None:
         base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
     ],
 )
-def test_invalid_state_text_is_rejected_as_state_of_the_previous_execution(text: str) -> None:
+def test_error_of_an_invalid_state_text_names_the_previous_execution(text: str) -> None:
     with pytest.raises(ValueError, match="the previous execution"):
         state_from_text(text)
 
@@ -128,7 +128,7 @@ _VALID_STATE = state_to_json(_interrupted_scheduler())
         {name: field for name, field in _VALID_STATE.items() if name != "is_stopped"},
     ],
 )
-def test_state_of_another_plan_or_format_is_rejected(state: Any) -> None:
+def test_state_that_does_not_fit_the_plan_or_the_format_is_rejected(state: Any) -> None:
     with pytest.raises(ValueError, match=r"state of the previous execution"):
         restore_state(create_scheduler(_PLAN, {}), state)
 
@@ -163,7 +163,7 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
             "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes",
         ),
     ],
-    ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
+    ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "truncated"],
 )
 def test_invalid_packed_value_is_rejected_with_the_reason(message: Any, message_start: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared

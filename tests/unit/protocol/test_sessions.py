@@ -45,11 +45,11 @@ def _reload(end: TurnEnd) -> TurnEnd:
     return turn_end_from_json(json.loads(json.dumps(end.to_json())))
 
 
-def _completed_run(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
-    """Return a run in which every task has completed with its result."""
+def _completed_run(plan: CompiledPlan, result_of_task: Callable[[str], Any]) -> RunScheduler:
+    """Return a run in which every task has completed. `result_of_task` maps a task ID to a result."""
     scheduler = started_scheduler(plan)
     while (task := scheduler.next_task(1.0)) is not None:
-        scheduler.complete(task.id, result(task.id), at=2.0)
+        scheduler.complete(task.id, result_of_task(task.id), at=2.0)
     return scheduler
 
 
@@ -204,7 +204,7 @@ def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
-def test_response_of_a_stored_result_starts_with_the_known_beginning() -> None:
+def test_response_of_a_stored_result_starts_with_its_loaded_part_or_preview() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     for result, expected in (
         (ProjectedPart("whole", "a" * 30_000, shape), "a"),
@@ -237,8 +237,8 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
     output_with_a_long_path = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
     assert end_of_turn({"status": "completed", "output": output_with_a_long_path}).response_ref is None
-    for invalid in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
-        assert turn_end_from_json({"status": "completed", "response_ref": invalid}).response_ref is None
+    for invalid_ref in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
+        assert turn_end_from_json({"status": "completed", "response_ref": invalid_ref}).response_ref is None
 
 
 @settings(deadline=None)
@@ -288,14 +288,16 @@ _ENDS = st.builds(
 
 
 @settings(deadline=None)
-@given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
-def test_session_survives_serialization_after_any_turns(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
+@given(ends=st.lists(_ENDS, max_size=30), is_turn_running=st.booleans(), is_ending=st.booleans())
+def test_session_survives_serialization_after_any_turns(
+    *, ends: list[TurnEnd], is_turn_running: bool, is_ending: bool
+) -> None:
     session = SessionRecord("s")
     for number, end in enumerate(ends):
         session.start_turn(_turn_start(f"r{number}"), at=number)
         session.end_turn(f"r{number}", turn_end_from_json(end.to_json()), at=number)
-    if is_open:
-        session.start_turn(_turn_start("open"), at=99.0)
+    if is_turn_running:
+        session.start_turn(_turn_start("running"), at=99.0)
     if is_ending:
         session.end()
     document = json.loads(json.dumps(session.to_json()))
@@ -352,11 +354,14 @@ def test_identity_of_a_result_has_its_id_name_and_kind(result: Any, identity: An
     assert identity_of(result) == identity
 
 
-def test_session_names_are_checked_and_set_by_calls_that_are_not_compensated() -> None:
+def test_session_name_has_up_to_80_characters_and_does_not_start_with_result() -> None:
     assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
         "cbu",
         "_a.b-c",
     ]
+
+
+def test_session_names_are_set_by_calls_that_are_not_compensated() -> None:
     make_tool = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
     nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", compensates="c"))
     plan = CompiledPlan(nodes, {"make": make_tool, "undo": ToolDeclaration("undo")})

@@ -125,8 +125,8 @@ def test_usage_includes_every_attempt_and_item_of_a_node() -> None:
 def run_with_agents() -> RunScheduler:
     agent = ToolDeclaration("agent.writer", Effects.READ)
     sub_plan = plan_of(node("in"))
-    raw = plan_of(node("w", tool="agent.writer"), node("p", plan=sub_plan), node("q", plan=sub_plan))
-    scheduler = started_scheduler(compiled_plan(raw, tools={**TOOLS, agent.name: agent}))
+    document = plan_of(node("w", tool="agent.writer"), node("p", plan=sub_plan), node("q", plan=sub_plan))
+    scheduler = started_scheduler(compiled_plan(document, tools={**TOOLS, agent.name: agent}))
     start_ready_tasks(scheduler)
     return scheduler
 
@@ -141,8 +141,8 @@ def test_usage_is_summed_by_agent_name_and_kept_by_the_next_execution() -> None:
     end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": child_usage})
     apply_sub_plan_end(scheduler, end, at=2.0)
     apply_sub_plan_end(scheduler, end, at=3.0)
-    failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USAGE.to_document()}
-    apply_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
+    failed_end = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USAGE.to_document()}
+    apply_sub_plan_end(scheduler, sub_plan_end_from_json(failed_end), at=2.0)
     assert scheduler.state.totals.usage == RunUsage(
         USAGE + USAGE + USAGE + USAGE,
         {"w": USAGE, "p": USAGE + USAGE, "q": USAGE},
@@ -165,7 +165,7 @@ STORE_TOOLS: Mapping[str, ToolDeclaration] = {
         ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
         ToolDeclaration("unmake", Effects.IDEMPOTENT),
         ToolDeclaration("send", Effects.WRITE),
-        ToolDeclaration("other", Effects.READ, task_queue="theirs", is_foreign=True),
+        ToolDeclaration("foreign", Effects.READ, task_queue="foreign-queue", is_foreign=True),
     )
 }
 
@@ -184,8 +184,8 @@ def _storage_failure(size_bytes: int | None, **details: Any) -> ApplicationError
 
 def test_waits_for_the_store_grow_until_the_call_fails() -> None:
     scheduler = _scheduler_with_running_call()
-    actual = [store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
-    assert actual == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
+    waits = [store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
+    assert waits == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
     node_error = apply_failure(scheduler, "a", _storage_failure(9000), at=2.0)
     assert node_error is not None
     assert (node_error.code, node_error.retryable) == ("store_unavailable", True)
@@ -225,8 +225,8 @@ def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> No
     ("tool", "size_bytes"),
     [
         # A tool of a worker that does not use Dagwright.
-        ("other", 0),
-        # A user tool that raises an error of this type.
+        ("foreign", 0),
+        # A user tool that raises an error of the type `ERROR_STORE_RETRY` itself.
         ("make", None),
         ("send", 9000),
         ("make", -1),

@@ -39,7 +39,7 @@ class _Server:
             raise RPCError("no", self._status, b"")
 
 
-async def _missing_attributes(fake: _Server) -> frozenset[str]:
+async def _register(fake: _Server) -> frozenset[str]:
     client: Any = fake
     return await register_search_attributes(client)
 
@@ -53,15 +53,15 @@ async def _missing_attributes(fake: _Server) -> frozenset[str]:
         # A query that fails for another reason does not mean that attributes are missing.
         (_Server(_SERVER_DOWN), 1, 0),
     ],
-    ids=["known", "registered a moment ago", "new", "query fails"],
+    ids=["accepted", "registered a moment ago", "not registered", "query fails"],
 )
 async def test_client_waits_until_attributes_are_accepted(
     fake: _Server, query_count: int, registration_count: int
 ) -> None:
-    assert await _missing_attributes(fake) == frozenset()
+    assert await _register(fake) == frozenset()
     assert (fake.query_count, fake.registration_count) == (query_count, registration_count)
 
 
 async def test_wait_for_attributes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespace, "_ACCEPT_TIMEOUT_S", 0.0)
-    assert await _missing_attributes(_Server(_QUERY_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)
+    assert await _register(_Server(_QUERY_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)

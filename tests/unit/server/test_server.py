@@ -61,7 +61,7 @@ signal.pause()
 """Program of a worker that acquires the start lock before it ends, like a worker that uses the server."""
 
 
-async def test_workers_release_the_server_before_the_server_stops(tmp_path: Path) -> None:
+async def test_worker_can_acquire_the_start_lock_while_it_is_stopped(tmp_path: Path) -> None:
     local = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
         await local.worker(name).start([sys.executable, "-c", _WORKER_THAT_ACQUIRES_THE_LOCK, str(tmp_path)])
@@ -183,8 +183,8 @@ async def test_server_program_is_built_once_with_go(
 ) -> None:
     build_log, program = tmp_path / "builds", _write_program(tmp_path / "made", "1.29.1")
     _install_go(path_folder, f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
-    actual = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
-    assert actual == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
+    binaries = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
+    assert binaries == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert build_log.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock", "temporal-1.5.1"]
     assert "building the Temporal server with Go (once, about 3 minutes)" in capsys.readouterr().err

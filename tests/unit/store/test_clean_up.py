@@ -1,4 +1,4 @@
-"""Clean-up of the store: the removal bound, unknown states that stop the clean-up, and removed values."""
+"""Clean-up of the store: the time before which payloads are removed, and unknown states that stop the clean-up."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -116,7 +116,7 @@ def test_workflows_with_payloads_are_all_workflows_except_sessions_limits_and_no
     assert workflows - {wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT} - wire.NOTE_WORKFLOWS == wire.WORKFLOWS
 
 
-async def test_only_values_before_the_bound_are_removed(tmp_path: Path) -> None:
+async def test_only_payloads_before_the_bound_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     contents = [b"x" * number for number in range(100)]
     for number, content in enumerate(contents):
@@ -132,7 +132,7 @@ async def test_only_values_before_the_bound_are_removed(tmp_path: Path) -> None:
     assert await measure_payloads(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
 
 
-async def test_only_expired_results_are_removed(tmp_path: Path) -> None:
+async def test_only_expired_cache_entries_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     payload_ref = await store.put(b"a payload")
     keys = [f"{number:064x}" for number in range(20)]

@@ -157,15 +157,17 @@ async def test_concurrent_writes_of_the_same_values_succeed(tmp_path: Path) -> N
 
 @pytest.fixture
 def watch_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]:
+    """Return a function. It returns an event that is set when the store requests a file lock."""
+
     def watch() -> threading.Event:
-        lock_requested, original_flock = threading.Event(), fcntl.flock
+        lock_request_event, original_flock = threading.Event(), fcntl.flock
 
         def flock(descriptor: int, kind: int) -> Any:
-            lock_requested.set()
+            lock_request_event.set()
             return original_flock(descriptor, kind)
 
         monkeypatch.setattr("fcntl.flock", flock)
-        return lock_requested
+        return lock_request_event
 
     return watch
 
@@ -179,9 +181,9 @@ async def test_put_during_a_removal_writes_the_value_again(tmp_path: Path, watch
     (path,) = tmp_path.rglob(ref)
     with path.open("rb") as file_of_removal:
         fcntl.flock(file_of_removal, fcntl.LOCK_EX)
-        lock_requested = watch_lock()
+        lock_request_event = watch_lock()
         put_task = asyncio.ensure_future(store.put(b"content"))
-        await eventually(lock_requested.is_set)
+        await eventually(lock_request_event.is_set)
         path.unlink()
     assert await put_task == ref
     assert await store.get(ref) == b"content"
@@ -195,9 +197,9 @@ async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, watc
     renewed_before = datetime.now(UTC) - timedelta(days=100)
     with path.open("rb") as file_of_put:
         fcntl.flock(file_of_put, fcntl.LOCK_SH)
-        lock_requested = watch_lock()
+        lock_request_event = watch_lock()
         removal_task = asyncio.ensure_future(store.delete(ref, renewed_before=renewed_before))
-        await eventually(lock_requested.is_set)
+        await eventually(lock_request_event.is_set)
         os.utime(file_of_put.fileno())
     assert await removal_task is False
     assert await store.get(ref) == b"content"

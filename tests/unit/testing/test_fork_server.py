@@ -1,4 +1,4 @@
-"""A forked process of the tests behaves like a new interpreter."""
+"""A process that the fork server of the tests starts behaves like a new interpreter."""
 
 import asyncio
 import json
@@ -65,18 +65,18 @@ async def _start_interpreter(program: str | Path, script: Path, **options: Any) 
     return await asyncio.create_subprocess_exec(program, script.name, "a", "b c", cwd=script.parent, **pipes, **options)
 
 
-async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Path) -> None:
+async def test_python_command_that_forks_behaves_like_a_new_interpreter(script: Path) -> None:
     reports = []
     for program in (sys.executable, command_folder() / "python"):
         process = await _start_interpreter(program, script, umask=0o027)
         stdout, stderr = await process.communicate(b"typed")
         report = json.loads(stdout)
-        # A shell sets PWD to its current folder.
+        # The command that forks is a shell script, and a shell sets PWD to its current folder.
         environment = {**report["environment"], "PWD": report["folder"]}
         report |= {"arguments": report["arguments"][1:], "environment": environment}
         reports.append((report, stderr, process.returncode))
-    fresh_report, forked_report = reports
-    assert forked_report == fresh_report
+    interpreter_report, forked_report = reports
+    assert forked_report == interpreter_report
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
@@ -91,7 +91,7 @@ async def test_forked_program_ends_when_its_command_is_killed(tmp_path: Path, si
     await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-async def test_forked_process_behaves_like_a_fresh_process(script: Path) -> None:
+async def test_forked_process_behaves_like_a_new_interpreter(script: Path) -> None:
     forked_result = await _run_script(script, uses_new_interpreter=False)
     assert forked_result == await _run_script(script, uses_new_interpreter=True)
     report, stderr, exit_code = forked_result
@@ -110,7 +110,7 @@ async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp
 
 
 @pytest.mark.parametrize("uses_new_interpreter", [False, True])
-async def test_python_variables_of_the_environment_apply(tmp_path: Path, uses_new_interpreter: bool) -> None:
+async def test_python_environment_variables_apply(tmp_path: Path, uses_new_interpreter: bool) -> None:
     script = _write_script(tmp_path, "import sys\nprint(sys.stdout.encoding)\n")
     environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
     process = await start_program(
@@ -121,9 +121,9 @@ async def test_python_variables_of_the_environment_apply(tmp_path: Path, uses_ne
 
 async def test_program_that_a_test_left_running_is_killed(tmp_path: Path) -> None:
     script = _write_script(tmp_path, "import time; print('running', flush=True); time.sleep(600)")
-    earlier_programs = running_programs()
+    programs_before = running_programs()
     process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"running\n"
-    await end_programs(running_programs() - earlier_programs)
-    assert (process.returncode, running_programs()) == (-signal.SIGKILL, earlier_programs)
+    await end_programs(running_programs() - programs_before)
+    assert (process.returncode, running_programs()) == (-signal.SIGKILL, programs_before)

@@ -135,12 +135,12 @@ async def test_errors_have_their_body_and_retry_after() -> None:
     length_error = HttpError(400, "too long", code="context_length_exceeded", param="messages")
     date = http_date(timedelta(seconds=90))
     async with ModelServer(length_error, busy(retry_after=2), busy(retry_after=date), HttpError(503)) as server:
-        actual = [await post_chat(server) for _ in range(4)]
-    assert [response.status_code for response in actual] == [400, 429, 429, 503]
+        responses = [await post_chat(server) for _ in range(4)]
+    assert [response.status_code for response in responses] == [400, 429, 429, 503]
     error = {"message": "too long", "type": "invalid_request_error", "param": "messages"}
-    assert actual[0].json() == {"error": {**error, "code": "context_length_exceeded"}}
-    assert (actual[1].headers["retry-after"], "retry-after" in actual[3].headers) == ("2", False)
-    delay = parsedate_to_datetime(actual[2].headers["retry-after"]) - datetime.now(UTC)
+    assert responses[0].json() == {"error": {**error, "code": "context_length_exceeded"}}
+    assert (responses[1].headers["retry-after"], "retry-after" in responses[3].headers) == ("2", False)
+    delay = parsedate_to_datetime(responses[2].headers["retry-after"]) - datetime.now(UTC)
     assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
 
 

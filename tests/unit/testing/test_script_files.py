@@ -77,10 +77,10 @@ RESPONSE_FUNCTIONS = """
 def echo(call):
     return f"You said {call.messages[-1]['content']}"
 
-def listed(call):
+def object_response(call):
     return {"model": call.model}
 
-def broken(call):
+def raise_key_error(call):
     return call.metadata["purpose"]
 """
 
@@ -92,13 +92,16 @@ def folder_with_functions(tmp_path: Path) -> Path:
 
 
 async def test_function_next_to_the_script_builds_the_response(folder_with_functions: Path) -> None:
-    steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
+    echo_step = "{function: answers.py:echo, usage: {prompt: 3, completion: 4}}"
+    steps = f"steps: [{echo_step}, {{function: answers.py:object_response}}]"
     async with read_script(save_script(folder_with_functions, steps)) as server:
         bodies = [(await post_chat(server.base_url)).json() for _ in range(2)]
     assert [body["choices"][0]["message"]["content"] for body in bodies] == ["You said ?", '{"model": "small"}']
     assert bodies[0]["usage"]["total_tokens"] == 7
     with pytest.raises(ScriptNotFollowed) as caught:
-        async with read_script(save_script(folder_with_functions, "steps: [{function: answers.py:broken}]")) as server:
+        async with read_script(
+            save_script(folder_with_functions, "steps: [{function: answers.py:raise_key_error}]")
+        ) as server:
             response = await post_chat(server.base_url)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "unexpected_call")
     _, title, call = str(caught.value).splitlines()
@@ -107,7 +110,8 @@ async def test_function_next_to_the_script_builds_the_response(folder_with_funct
 
 
 async def test_pace_of_a_script_applies_to_steps_without_a_pace(folder_with_functions: Path) -> None:
-    script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
+    steps = "[{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:object_response}]"
+    script = f"pace: {{first: 20ms}}\nsteps: {steps}"
     async with read_script(save_script(folder_with_functions, script)) as server:
         for pace_s in (0.02, 0.04, 0.02):
             sent_at = time.monotonic()
@@ -121,7 +125,7 @@ FILE_HINT = "next to the script; write FILE.py:NAME"
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("answers.py:nobody", "'answers.py:nobody': there is no function 'nobody' in 'answers.py'"),
+        ("answers.py:missing", "'answers.py:missing': there is no function 'missing' in 'answers.py'"),
         ("others.py:echo", f"there is no Python file 'others.py' {FILE_HINT}"),
         ("echo", f"there is no Python file '' {FILE_HINT}"),
         ("broken.py:echo", "broken.py: NameError: name 'unknown' is not defined"),

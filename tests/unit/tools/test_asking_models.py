@@ -145,7 +145,7 @@ async def test_a_secret_is_not_sent_to_a_model() -> None:
     assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
 
 
-async def test_worker_without_a_model_client_fails_with_model_missing() -> None:
+async def test_worker_without_a_model_client_fails_with_model_not_set() -> None:
     failure = await Bench(count, None).failure({"words": "?"})
     assert (failure.type, failure.message) == ("model_not_set", "this worker has no model client")
 
@@ -176,8 +176,8 @@ async def test_wait_in_an_async_tool_is_an_error() -> None:
 
 
 async def test_cancelled_call_stops_waiting_for_the_model() -> None:
-    never_set = asyncio.Event()
-    async with ModelServer(step("late", release_event=never_set)) as server:
+    release_event = asyncio.Event()
+    async with ModelServer(step("late", release_event=release_event)) as server:
         bench = Bench(count, server)
         tool_call = asyncio.create_task(bench.payload({"words": "?"}))
         await eventually(lambda: tool_call.done() or bool(server.calls))

@@ -23,7 +23,7 @@ from {package}_helper import twice
 def double(value):
     return twice(value)
 
-def other(value):
+def encode(value):
     return json.dumps(value)
 """
 
@@ -58,8 +58,8 @@ def test_fingerprint_is_the_same_in_every_process(tmp_path: Path, monkeypatch: p
     )
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-c", program]
-    actual = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    assert actual.stdout.strip() == expected
+    process = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert process.stdout.strip() == expected
 
 
 def test_fingerprint_differs_if_a_helper_in_another_file_differs(
@@ -79,7 +79,7 @@ def test_fingerprint_differs_if_a_helper_in_another_file_differs(
 def test_two_functions_of_one_file_have_different_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_modules(tmp_path, "pair")
     module = load_module(tmp_path, "pair", monkeypatch)
-    assert fingerprint(module.double) != fingerprint(module.other)
+    assert fingerprint(module.double) != fingerprint(module.encode)
 
 
 @dataclass
@@ -115,14 +115,14 @@ def helper() -> int:
         (sys, textwrap),
     ],
 )
-def test_fingerprint_differs_if_plain_values_of_the_closure_differ(first_value: Any, second_value: Any) -> None:
+def test_fingerprint_differs_if_values_of_the_closure_differ(first_value: Any, second_value: Any) -> None:
     fingerprints = [fingerprint(closure_over(value)) for value in (first_value, second_value, first_value)]
     assert fingerprints[0] == fingerprints[2]
     assert len(set(fingerprints)) == 2
     assert None not in fingerprints
 
 
-def test_function_without_source_or_with_opaque_values_has_no_fingerprint() -> None:
+def test_function_without_source_or_with_values_of_unknown_types_has_no_fingerprint() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
     exec("def made(): return 1", scope)
     assert [

@@ -163,8 +163,8 @@ def test_redaction_after_a_long_run_of_escapes_or_spaces_takes_linear_time(secre
     assert time.process_time() - started_at_s < 2.0
 
 
-@pytest.mark.parametrize("backslashes", [1, 2, 4, 8, 100])
-def test_secret_that_starts_with_backslashes_is_redacted_in_every_quoting(backslashes: int) -> None:
-    quoted_secret = "\\" * backslashes + '"abc123456'
+@pytest.mark.parametrize("backslash_count", [1, 2, 4, 8, 100])
+def test_secret_that_starts_with_backslashes_is_redacted_in_every_quoting(backslash_count: int) -> None:
+    quoted_secret = "\\" * backslash_count + '"abc123456'
     assert Redaction(['\\"abc123456']).redact_value(quoted_secret).lstrip("\\") == "***"
     assert Redaction(['x\\"abc123456']).redact_value(f"x{quoted_secret}") == "***"

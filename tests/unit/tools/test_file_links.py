@@ -75,7 +75,7 @@ def test_a_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: P
 
 def test_write_does_not_follow_a_link_with_the_name_of_its_draft(tools: Tools, root: Path, outside: Path) -> None:
     drafts: list[str] = []
-    with recorded_drafts(drafts):
+    with recording_drafts(drafts):
         call(tools, "write_file", path="new.txt", content="x")
     for link in (os.link, os.symlink):
         link(outside / "a.txt", root / drafts[0])
@@ -86,7 +86,7 @@ def test_write_does_not_follow_a_link_with_the_name_of_its_draft(tools: Tools, r
 
 
 @contextmanager
-def recorded_drafts(drafts: list[str]) -> Iterator[None]:
+def recording_drafts(drafts: list[str]) -> Iterator[None]:
     """Record the names of the draft files that are moved to their targets."""
     replace = os.replace
 
@@ -108,11 +108,11 @@ def exchanging_with_link(path: Path, target: Path) -> Iterator[None]:
     exchange = partial(
         ctypes.CDLL(None, use_errno=True).renameat2, _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
     )
-    stopped = threading.Event()
+    stop_event = threading.Event()
     failures: list[int] = []
 
     def swap() -> None:
-        while not stopped.is_set():
+        while not stop_event.is_set():
             if exchange() != 0:
                 failures.append(ctypes.get_errno())
 
@@ -121,17 +121,19 @@ def exchanging_with_link(path: Path, target: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        stopped.set()
+        stop_event.set()
         thread.join()
     assert failures == []
 
 
-@pytest.mark.parametrize("swapped", ["dir", "dir/a.txt"])
-def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path, outside: Path, swapped: str) -> None:
+@pytest.mark.parametrize("swapped_name", ["dir", "dir/a.txt"])
+def test_a_name_swapped_for_a_link_never_leads_outside(
+    tools: Tools, root: Path, outside: Path, swapped_name: str
+) -> None:
     contents: list[Any] = []
     counts = {"ok": 0, "rejected": 0}
     deadline = time.monotonic() + RACE_TIMEOUT_S
-    with exchanging_with_link(root / swapped, outside if swapped == "dir" else outside / "a.txt"):
+    with exchanging_with_link(root / swapped_name, outside if swapped_name == "dir" else outside / "a.txt"):
         while min(counts.values()) < MIN_CALLS and time.monotonic() < deadline:
             for name, arguments in (
                 ("read_file", {"path": "dir/a.txt"}),
@@ -140,12 +142,12 @@ def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path,
                 ("list_directory", {"path": "dir"}),
             ):
                 try:
-                    actual = call(tools, name, **arguments)
+                    result = call(tools, name, **arguments)
                     counts["ok"] += 1
                 except (GiveUp, OSError):
                     counts["rejected"] += 1
                     continue
-                contents += [actual] if name == "read_file" else actual.get("matches", ())
+                contents += [result] if name == "read_file" else result.get("matches", ())
     assert set(map(str, contents)) == {"own"}
     assert [path.name for path in outside.iterdir()] == ["a.txt"]
     assert (outside / "a.txt").read_text() == SECRET

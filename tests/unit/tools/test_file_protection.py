@@ -120,8 +120,8 @@ def test_protected_paths_are_neither_listed_nor_found(tools: Tools) -> None:
     names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
     assert names == ["data", "keys", "lib"]
     with tool_context():
-        actual = tools["search_files"](text="before")["matches"]
-    assert [match["path"] for match in actual] == ["data/a.txt", "lib/helper.py"]
+        matches = tools["search_files"](text="before")["matches"]
+    assert [match["path"] for match in matches] == ["data/a.txt", "lib/helper.py"]
     for folder in ("state", "plans", ".dagwright"):
         for name, argument in (("list_files", "folder"), ("list_directory", "path"), ("search_files", "path")):
             with tool_context(), pytest.raises(GiveUp):
@@ -134,9 +134,7 @@ def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
         tools_in(environment_of(settings_with_root_in_state_folder))["write_file"](path="a.txt", content="x")
 
 
-def test_files_that_another_command_protects_in_the_state_folder_are_rejected(
-    settings: Settings, project: Path
-) -> None:
+def test_paths_that_another_command_recorded_as_protected_are_rejected(settings: Settings, project: Path) -> None:
     other_settings = settings.model_copy(update={"plans": project / "data"})
     tools = tools_in(environment_of(settings))
     assert tools["read_file"](path="data/a.txt") == "before"
@@ -148,7 +146,7 @@ def test_files_that_another_command_protects_in_the_state_folder_are_rejected(
             tools["read_file"](path=path)
 
 
-def test_tool_modules_that_another_command_protects_are_rejected(
+def test_tool_modules_that_another_command_recorded_as_protected_are_rejected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "data" / "wares").mkdir()
@@ -174,7 +172,7 @@ def test_tool_modules_that_another_command_protects_are_rejected(
         assert tools["read_file"](path="data/a.txt") == "before"
 
 
-def test_configuration_and_keys_of_the_temporal_connection_are_rejected(
+def test_configuration_and_keys_of_the_temporal_connection_are_protected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = '[profile.default.tls]\nclient_key_path = "data/named.key"\n[profile.other]\ntls = 1\n'
@@ -192,7 +190,7 @@ def test_configuration_and_keys_of_the_temporal_connection_are_rejected(
 
 
 @pytest.mark.parametrize("content", ["profile = 1", "[profile", "profile = [1]", "\0"])
-def test_invalid_temporal_configuration_is_rejected(
+def test_invalid_temporal_configuration_file_is_protected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     (project / "temporal.toml").write_text(content)

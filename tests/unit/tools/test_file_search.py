@@ -78,8 +78,8 @@ def test_text_search_ignores_case_and_skips_hidden_and_binary_files(tools: Tools
 
 
 def test_matches_over_the_limit_are_cut(tools: Tools) -> None:
-    actual = search(tools, text="milk", limit=2)
-    assert (len(actual["matches"]), actual["is_cut"]) == (2, True)
+    result = search(tools, text="milk", limit=2)
+    assert (len(result["matches"]), result["is_cut"]) == (2, True)
     assert search(tools, text="milk", limit=3)["is_cut"] is False
 
 
@@ -89,8 +89,8 @@ def test_large_files_are_skipped_and_long_lines_are_shortened(
     monkeypatch.setattr(file_search, "SEARCHED_FILE_BYTES", 1_000)
     (root / "large.txt").write_text("milk\n" * 201)
     (root / "line.txt").write_text("milk" * 200)
-    actual = search(tools, text="milk", pattern="l*.txt")
-    assert (actual["skipped_files"], [len(match["text"]) for match in actual["matches"]]) == (2, [300])
+    result = search(tools, text="milk", pattern="l*.txt")
+    assert (result["skipped_files"], [len(match["text"]) for match in result["matches"]]) == (2, [300])
 
 
 def test_folder_with_too_many_files_is_rejected(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,10 +74,10 @@ def test_link_is_rejected_even_if_its_target_is_under_the_root(tools: Tools, roo
     (root / "a.txt").write_text("x")
     (root / "link").symlink_to("a.txt")
     (root / "dir").mkdir()
-    (root / "other").symlink_to("dir")
+    (root / "folder_link").symlink_to("dir")
     with pytest.raises(GiveUp, match="'link' is a symbolic link, which the file tools do not follow"):
         tools["read_file"](path="link")
-    for path in ("link", "other/b.txt"):
+    for path in ("link", "folder_link/b.txt"):
         with tool_context(), pytest.raises(GiveUp, match="is a symbolic link"):
             tools["write_file"](path=path, content="y")
     assert (root / "a.txt").read_text() == "x"

@@ -26,6 +26,8 @@ from dagwright.tools.testing import RecordedCall, tool_context
 
 @dataclass
 class Response:
+    """A scripted response. The status 0 closes the connection without a response."""
+
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
@@ -182,11 +184,11 @@ async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: S
         url, headers={"X-Token": "t", "Authorization": "Bearer t"}
     )
     assert result["body"] == "done"
-    sent = [
+    sent_fields = [
         (request.path, request.headers["X-Token"], request.headers["Authorization"])
         for request in service.received_requests
     ]
-    assert sent == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
+    assert sent_fields == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
 async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
@@ -474,12 +476,12 @@ def _has_secret(requests: list[httpx.Request]) -> bool:
 async def _requests_after_redirect(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Send a secret in headers and body. Return the requests after the redirect, none if the redirect is rejected."""
-    sent: list[httpx.Request] = []
+    """Send a secret in headers and body. Return the requests after the redirect: none if it is rejected."""
+    sent_requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        sent.append(request)
-        return httpx.Response(status, headers={"Location": target}) if len(sent) == 1 else httpx.Response(200)
+        sent_requests.append(request)
+        return httpx.Response(status, headers={"Location": target}) if len(sent_requests) == 1 else httpx.Response(200)
 
     address = httpx.URL(start)
     secret_headers = {"authorization": "Bearer secret", "x-token": "secret"}
@@ -489,5 +491,5 @@ async def _requests_after_redirect(
             await _send(call, httpx.MockTransport(handle))
         except GiveUp:
             assert method == "POST"
-    assert _has_secret(sent[:1])
-    return sent[1:]
+    assert _has_secret(sent_requests[:1])
+    return sent_requests[1:]

@@ -43,7 +43,7 @@ def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
 def test_with_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path) -> None:
     registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS)], base=tmp_path).with_queue("q")
     expected = {"price": "q", "charge_card": "billing"}
-    assert {name: declared.task_queue for name, declared in registry.declarations().items()} == expected
+    assert {name: declaration.task_queue for name, declaration in registry.declarations().items()} == expected
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ async def test_the_connection_uses_the_checked_address(network: Network) -> None
     assert (network.connections, network.addresses) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
 
 
-async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> None:
+async def test_address_after_a_redirect_is_checked_again(network: Network) -> None:
     network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
     network.responses = [redirect(f"http://{HOST_NAME}/again")]
     with pytest.raises(AddressNotAllowed, match=r"is at 127\.0\.0\.1, which is not a public address"):

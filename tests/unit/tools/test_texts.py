@@ -130,8 +130,8 @@ async def run_summarize(
 
 async def test_a_short_text_is_one_model_call() -> None:
     async with ModelServer(" Short. ") as server:
-        actual, _ = await run_summarize(server, "A long story", focus="names", words=20)
-    assert actual == {"summary": "Short."}
+        result, _ = await run_summarize(server, "A long story", focus="names", words=20)
+    assert result == {"summary": "Short."}
     [call] = server.calls
     assert call.metadata == {"purpose": "summarize"}
     assert call.messages[1]["content"] == "A long story"
@@ -150,23 +150,23 @@ async def test_a_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     text = "\n\n".join(f"{number} " + "x" * (PART_CHARACTERS - 100) for number in range(3))
     steps = [step(f"sum {n}", text=f"Part {n} of 3 of a longer text:") for n in (1, 2, 3)]
     async with ModelServer(*steps, step("whole", last="sum 1\n\nsum 2\n\nsum 3")) as server:
-        actual, call = await run_summarize(server, text)
-    assert actual == {"summary": "whole"}
+        result, call = await run_summarize(server, text)
+    assert result == {"summary": "whole"}
     assert call.heartbeats[-1] == {"0.0": "sum 1", "0.1": "sum 2", "0.2": "sum 3"}
 
 
 async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None:
     text = "\n\n".join("x" * (PART_CHARACTERS - 100) for _ in range(2))
     async with ModelServer(step("second", text="Part 2 of 2"), step("whole", last="first\n\nsecond")) as server:
-        actual, _ = await run_summarize(server, text, last_heartbeat={"0.0": "first"})
-    assert actual == {"summary": "whole"}
+        result, _ = await run_summarize(server, text, last_heartbeat={"0.0": "first"})
+    assert result == {"summary": "whole"}
 
 
 async def test_summary_ends_although_the_model_returns_longer_texts() -> None:
     text = "word " * (PART_CHARACTERS // 2)
     async with ModelServer(step("y" * 100_000, text="of a longer text", times=ANY_NUMBER), "whole") as server:
-        actual, _ = await run_summarize(server, text)
-    assert actual == {"summary": "whole"}
+        result, _ = await run_summarize(server, text)
+    assert result == {"summary": "whole"}
 
 
 async def test_summary_fails_with_the_failure_of_a_part() -> None:

@@ -19,6 +19,7 @@ from tests.support.travel import serve_handler, travel_service
 
 
 def tools(base_url: str, key: str | None = "key") -> list[Callable[..., Any]]:
+    """Return `serper_web_search` and `web_search`."""
     return web_search_tools(ToolEnvironment(Path(), serper_api_key=key, serper_base_url=base_url))
 
 
@@ -134,7 +135,7 @@ FLIGHT = {"origin": "San Francisco", "destination": "Paris", "depart": "2026-06-
 HOTEL = {"city": "Paris", "check_in": "2026-06-12", "check_out": "2026-06-15"}
 
 
-async def test_flights_are_sorted_by_price_and_repeatable(travel_address: str) -> None:
+async def test_flight_search_sorts_by_price_and_repeats_its_results(travel_address: str) -> None:
     one_way_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT)
     assert one_way_flights == await call_travel_tool(travel_address, "flight_search", **FLIGHT)
     return_flights = await call_travel_tool(travel_address, "flight_search", **FLIGHT, return_on="2026-06-15")

@@ -39,8 +39,8 @@ async def search(query: Query, size: int = 10) -> dict[str, Any]:
     """Searches an index.
 
     Args:
-        query: what es_query_gen wrote
-        size: hits at most
+        query: a query of `es_query_gen`
+        size: maximum number of hits
     """
     return {"hits": [query.index] * size, "hit_count": size}
 
@@ -215,11 +215,11 @@ def _load(folder: Path, **files: str) -> Any:
     return load_toolset(Settings(state_dir=folder), references)
 
 
-def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> None:
+def test_incompatible_worker_tools_are_rejected_when_they_are_loaded(tmp_path: Path) -> None:
     first_source, second_source = (
         _WORKER_TOOL_SOURCE.format(goal_type="deliverable", name=name) for name in ("one", "two")
     )
-    assert list(_load(tmp_path, valid_function=first_source).user_tools.specs) == ["one"]
+    assert list(_load(tmp_path, answers=first_source).user_tools.specs) == ["one"]
     for files, message in (
         ({"x": first_source, "y": second_source}, "the worker tools 'one' and 'two' both output 'a'"),
         (

@@ -257,7 +257,9 @@ async def test_async_tool_may_raise_any_base_exception() -> None:
         assert (await FunctionBench(failing).failure({})).type == "tool_failed"
 
 
-@pytest.mark.parametrize("not_json", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
+@pytest.mark.parametrize(
+    "not_json", [float("nan"), "\ud800", object(), {1}], ids=["nan", "lone_surrogate", "object", "set"]
+)
 async def test_request_to_a_person_that_is_not_json_fails_the_call(not_json: Any) -> None:
     for request_to_person in (AskPerson({"prompt": not_json}), AskPerson("Which?", checkpoint=[not_json])):
         failure = await failing_bench(request_to_person).failure({})
@@ -321,14 +323,14 @@ async def test_the_message_includes_the_cause() -> None:
 
 
 async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> None:
-    heartbeat_sent = asyncio.Event()
+    heartbeat_event = asyncio.Event()
     sent_heartbeats: list[tuple[Any, ...]] = []
 
     @tool
     async def slow() -> None:
         context().heartbeat({"page": 1})
         context().progress(1, 4)
-        await heartbeat_sent.wait()
+        await heartbeat_event.wait()
 
     bench = FunctionBench(slow)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
@@ -336,7 +338,7 @@ async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> Non
     def record_heartbeat(*details: Any) -> None:
         sent_heartbeats.append(details)
         if len(sent_heartbeats) == 5:
-            heartbeat_sent.set()
+            heartbeat_event.set()
 
     bench.temporal.on_heartbeat = record_heartbeat
     await bench.result({})
@@ -344,12 +346,12 @@ async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> Non
 
 
 async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the_tool_reports() -> None:
-    heartbeat_sent = threading.Event()
+    heartbeat_event = threading.Event()
     sent_heartbeats: list[tuple[Any, ...]] = []
 
     @tool
     def slow() -> bool:
-        return heartbeat_sent.wait(120)
+        return heartbeat_event.wait(120)
 
     bench = FunctionBench(slow)
     bench.temporal.info = replace(
@@ -358,7 +360,7 @@ async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the
 
     def record_heartbeat(*details: Any) -> None:
         sent_heartbeats.append(details)
-        heartbeat_sent.set()
+        heartbeat_event.set()
 
     bench.temporal.on_heartbeat = record_heartbeat
     assert await bench.result({}) is True
@@ -366,7 +368,7 @@ async def test_first_heartbeats_repeat_the_details_of_the_last_attempt_until_the
 
 
 async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
-    started_event, clean_up_released = asyncio.Event(), asyncio.Event()
+    started_event, release_event = asyncio.Event(), asyncio.Event()
 
     @tool
     async def slow() -> str:
@@ -374,14 +376,14 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.wait_for(clean_up_released.wait(), 120)
+            await asyncio.wait_for(release_event.wait(), 120)
         return "unreachable"
 
     bench = FunctionBench(slow)
     tool_call = asyncio.ensure_future(bench.payload({}))
     await started_event.wait()
     bench.temporal.cancel()
-    clean_up_released.set()
+    release_event.set()
     with pytest.raises(asyncio.CancelledError):
         await tool_call
 

@@ -55,7 +55,7 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     assert toolset.references == ()
 
 
-def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
+def test_task_queue_of_the_caller_serves_functions_and_agents(tmp_path: Path) -> None:
     card = AgentCard(
         name="helper",
         type="service",
@@ -79,7 +79,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )
-def test_objects_that_are_not_tools_are_rejected(tools: Any, message: str) -> None:
+def test_invalid_or_duplicate_tools_are_rejected(tools: Any, message: str) -> None:
     with pytest.raises(ToolLoadError) as error:
         read_program_tools(tools)
     assert str(error.value) == message

@@ -37,7 +37,7 @@ INVALID_ADDRESS = "http://x:99999999"
         (["--json", "--tools", "none.py"], {}, 2, MISSING_FILE_MESSAGE),
     ],
 )
-async def test_failed_start_of_a_worker_is_reported(
+async def test_worker_command_ends_with_its_exit_code_and_message(
     arguments: list[str], variables: dict[str, str], exit_code: int, message_start: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}

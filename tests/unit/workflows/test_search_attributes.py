@@ -16,7 +16,7 @@ from tests.support.plan_building import node, started_run
 
 
 class FakeWorkflow:
-    """Replacement of the workflow module for a run that was started with a state. It records all updates."""
+    """Fake of the module `temporalio.workflow`. It records the updates of a run that starts with the state `state`."""
 
     def __init__(self, *, state: str | None = "running", memo: Any = ()) -> None:
         key = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
