@@ -1,4 +1,4 @@
-"""Fixture types shared by workflow tests, and the check of an ended run."""
+"""Fixture types, nodes and checks of ended runs that workflow tests share."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

@@ -39,7 +39,7 @@ USAGE = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5}
 
 
 class Call(NamedTuple):
-    """One call of the model: its node and purpose, its messages, and its response format."""
+    """One call of the model."""
 
     node: str
     purpose: str

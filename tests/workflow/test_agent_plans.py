@@ -60,7 +60,7 @@ async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, 
         child = await client.get_workflow_handle(f"{handle.id}/look").describe()
     assert child.workflow_type == "RunAgent"
     expected = (3, {"searcher": 2, "writer": 1})
-    assert (usage["calls"], {name: used["calls"] for name, used in usage["agents"].items()}) == expected
+    assert (usage["calls"], {name: agent_usage["calls"] for name, agent_usage in usage["agents"].items()}) == expected
     assert messages_of(model.calls[2]) == [
         ("system", "You are writer."),
         ("user", "Result of look (The search):\n\nTea is green.\n\nWrite it."),
@@ -110,9 +110,9 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
     serve_script: ServeScript, unique_name: str
 ) -> None:
     bench = Bench()
-    hold_node = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
+    hold_node = {"id": "held", "tool": "hold", "arguments": {"name": unique_name}}
     new_nodes = [
-        {"id": "write", "agent": "writer", "objective": "Write of {{on.result}}.", "depends_on": ["on"]},
+        {"id": "write", "agent": "writer", "objective": "Write of {{held.result}}.", "depends_on": ["held"]},
         {"id": "child", "plan": {"nodes": [{"id": "again", "agent": "writer", "objective": "Again."}]}},
         echo_node("last", "write"),
     ]
@@ -133,7 +133,7 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
         document = await checked_document(runs, handle)
     assert document["status"] == "completed"
     assert document["nodes"] == {
-        "on": completed_node(unique_name),
+        "held": completed_node(unique_name),
         "write": completed_node("Of tea."),
         "child": completed_node({"again": "Again!"}),
         "last": completed_node({"write": "Of tea."}),
@@ -141,7 +141,7 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(
     [added_call] = [
         call
         for call in model.calls
-        if messages_of(call)[-1][1] == f"Result of on:\n\n{unique_name}\n\nWrite of {unique_name}."
+        if messages_of(call)[-1][1] == f"Result of held:\n\n{unique_name}\n\nWrite of {unique_name}."
     ]
     assert added_call.tools == ["echo", "ask_person"]
 

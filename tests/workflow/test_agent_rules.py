@@ -68,7 +68,7 @@ def test_three_responses_that_violate_the_output_schema_fail_the_run() -> None:
     assert document["error"] == f"model_output_invalid: {invalid_output.message}"
 
 
-# People.
+# Requests to people.
 
 
 def test_agent_asks_a_person_with_the_tool_ask_person() -> None:

@@ -26,11 +26,11 @@ _EVENTS_OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
 
 
 async def test_readers_receive_the_answer_while_the_model_writes(client: Client, serve_script: ServeScript) -> None:
-    gate = asyncio.Event()
+    release_event = asyncio.Event()
     answer = json_text({"answer": ANSWER_TEXT, "missing": []})
     script = (
         plan_text(call("one", "echo", weather="rain")),
-        slow(answer, chunk_characters=CHUNK_CHARACTERS, held_after_chunks=6, release_event=gate),
+        slow(answer, chunk_characters=CHUNK_CHARACTERS, held_after_chunks=6, release_event=release_event),
     )
     async with serve_script(*script) as (_, runs):
         token_streams = token_streams_of(client)
@@ -43,7 +43,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         )
         first_part = ANSWER_TEXT[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
-        gate.set()
+        release_event.set()
         document = bare_document(await document_of(handle))
         assert document["output"] == ANSWER_TEXT
         complete_texts = [
@@ -56,8 +56,10 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     assert {(chunk.node, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}
 
 
-async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client, serve_script: ServeScript) -> None:
-    gate = asyncio.Event()
+async def test_text_of_an_agent_whose_result_is_the_output_is_streamed(
+    client: Client, serve_script: ServeScript
+) -> None:
+    release_event = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
     )
@@ -65,13 +67,13 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
         "nodes": [{"id": "guide", "agent": "guide", "objective": "Tell of the weather."}],
         "output": "{{guide.result}}",
     }
-    script = (tool_call("echo", weather="rain"), held_answer(ANSWER_TEXT, gate, after=4))
+    script = (tool_call("echo", weather="rain"), held_answer(ANSWER_TEXT, release_event, after=4))
     async with serve_script(*script) as (_, runs):
         declaration = agent_declaration(card)
         handle = await runs.start(plan, tools={**runs.tools, declaration.name: declaration})
         reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == ANSWER_TEXT[: 4 * CHUNK_CHARACTERS])
-        gate.set()
+        release_event.set()
         assert bare_document(await document_of(handle))["output"] == ANSWER_TEXT
         assert await reader.complete_text(ANSWER_TEXT) == ANSWER_TEXT
     assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
@@ -81,7 +83,7 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
 async def test_next_attempt_continues_or_replaces_a_broken_stream(
     client: Client, serve_script: ServeScript, second_answer: str
 ) -> None:
-    gate = asyncio.Event()
+    release_event = asyncio.Event()
     script = (
         plan_text(call("one", "echo", weather="rain")),
         slow(
@@ -90,7 +92,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
             held_after_chunks=4,
             cut_after=5,
             cut=Cut.RESET,
-            release_event=gate,
+            release_event=release_event,
         ),
         text(second_answer),
     )
@@ -98,10 +100,10 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
         handle = await runs.start_compiled_plan(goal_plan(runs, "What is the weather?", "echo", max_replans=0))
         reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == ANSWER_TEXT[: 4 * CHUNK_CHARACTERS])
-        gate.set()
+        release_event.set()
         assert bare_document(await document_of(handle))["output"] == second_answer
         complete_text = await reader.complete_text(second_answer)
-    # The reader may receive the fifth piece before the next attempt starts.
+    # The reader may receive the fifth chunk before the next attempt starts.
     assert complete_text in (
         [ANSWER_TEXT]
         if second_answer == ANSWER_TEXT

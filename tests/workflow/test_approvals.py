@@ -59,26 +59,26 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     plan = {
         "nodes": [
             _change_node("yes", f"{unique_name} yes", approval="required"),
-            _change_node("other", f"{unique_name} other", approval={"prompt": "Really?", "assignee": "ann"}),
+            _change_node("edited", f"{unique_name} edited", approval={"prompt": "Really?", "assignee": "ann"}),
             _change_node("no", f"{unique_name} no", approval="required"),
             {"id": "dependent", "tool": "echo", "depends_on": ["no"]},
         ]
     }
     handle = await runs.start(plan)
-    await wait_for_requests(runs.client, handle.id, "yes", "other", "no")
+    await wait_for_requests(runs.client, handle.id, "yes", "edited", "no")
     requests = (await view_of(runs, handle)).document()["waiting_for"]
     assert [(request["tool"], request["arguments"], request["prompt"]) for request in requests] == [
         ("change", {"name": f"{unique_name} yes"}, "Approve 'change'?"),
-        ("change", {"name": f"{unique_name} other"}, "Really?"),
+        ("change", {"name": f"{unique_name} edited"}, "Really?"),
         ("change", {"name": f"{unique_name} no"}, "Approve 'change'?"),
     ]
     await answer(handle, "yes", {"approved": True})
-    await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique_name} changed"}})
+    await answer(handle, "edited", {"approved": True, "arguments": {"name": f"{unique_name} changed"}})
     await answer(handle, "no", {"approved": False, "reason": "too dear"}, note="see the budget")
     document = await ended_document(runs, handle)
     assert bare_document(document)["nodes"] == {
         "yes": completed_node(f"{unique_name} yes"),
-        "other": completed_node(f"{unique_name} changed"),
+        "edited": completed_node(f"{unique_name} changed"),
         "no": failed_node("rejected: rejected by ann: too dear"),
         "dependent": blocked_node("no"),
     }
@@ -87,7 +87,7 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
         **{"request_id": "no", "outcome": "answered", "answer": "rejected", "by": "ann", "at": result["at"]},
         **{"source": "update", "note": "see the budget"},
     }
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("yes", "edited", "changed", "no")] == [1, 0, 1, 0]
 
 
 async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique_name: str) -> None:
@@ -197,7 +197,7 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, b
     assert _answers_in(document["nodes"]["retry#3"]["lineage"]) == [("retry#3", "value", "ann", "update")]
 
 
-# Running tools.
+# Requests of running tools.
 
 
 async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique_name: str) -> None:
@@ -281,7 +281,7 @@ async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(run
     assert bare_document(document)["nodes"] == {"a": completed_node({"n": 3}), "b": completed_node({"text": "x y"})}
 
 
-# Times and messages.
+# Continue-as-new, and requests in the lists of Temporal.
 
 
 @without_cache

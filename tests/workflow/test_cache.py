@@ -116,10 +116,10 @@ async def test_later_runs_reuse_a_cached_result_and_show_its_source(
     first_run_id, first_nodes = await run_nodes(worker, node("x", "look"))
     for runs in (worker, second_worker):
         _, nodes = await run_nodes(runs, node("y", "look"))
-        cached = nodes["y"]["lineage"]["cached"]
-        assert cached == {"made_at": cached["made_at"], "run_id": first_run_id, "node_id": "x"}
+        source = nodes["y"]["lineage"]["cached"]
+        assert source == {"made_at": source["made_at"], "run_id": first_run_id, "node_id": "x"}
         assert (nodes["y"]["result"], nodes["y"]["attempts"]) == ({"name": "a", "call": 1}, 1)
-        assert cached["made_at"] >= first_nodes["x"]["started_at"]
+        assert source["made_at"] >= first_nodes["x"]["started_at"]
     assert "cached" not in first_nodes["x"]["lineage"]
     assert calls == ["a"]
 

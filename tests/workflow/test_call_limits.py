@@ -39,7 +39,7 @@ class Service:
         self.name = f"fetch_{uuid4().hex[:8]}"
         self.starts: list[float] = []
         self.attempts: list[int] = []
-        self.running = self.max_running = 0
+        self.running_count = self.max_running_count = 0
         self.duration_s = 0.0
 
     @property
@@ -51,10 +51,10 @@ class Service:
         async def fetch(item: int) -> int:
             self.starts.append(time.monotonic())
             self.attempts.append(context().attempt)
-            self.running += 1
-            self.max_running = max(self.max_running, self.running)
+            self.running_count += 1
+            self.max_running_count = max(self.max_running_count, self.running_count)
             await asyncio.sleep(self.duration_s)
-            self.running -= 1
+            self.running_count -= 1
             return item
 
         return ToolRegistry.of(fetch)
@@ -95,7 +95,9 @@ async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_r
     assert document["status"] == "completed"
     assert (len(service.starts), set(service.attempts)) == (40, {1})
     assert service.starts[-1] - service.starts[0] > 3.5
-    max_starts = max(sum(start <= other < start + 1.0 for other in service.starts) for start in service.starts)
+    max_starts = max(
+        sum(start <= other_start < start + 1.0 for other_start in service.starts) for start in service.starts
+    )
     # A call may start up to 0.1 s early or 0.25 s late.
     assert max_starts <= 14
 
@@ -105,11 +107,11 @@ async def test_concurrency_limit_is_never_exceeded_and_each_call_runs(served_run
     await _set_limit(served_runs, service, "concurrency=3")
     handles = [await served_runs.start(service.plan(8)) for _ in range(2)]
     limits = await list_limits(served_runs.client)
-    await eventually(lambda: service.running == 3)
+    await eventually(lambda: service.running_count == 3)
     use = await read_use(served_runs.client, limits[service.subject])
     assert (use.running_calls, use.settings.by, str(use.settings.limit)) == (3, "ann", "concurrency=3")
     assert [(await document_of(handle))["status"] for handle in handles] == ["completed"] * 2
-    assert (len(service.starts), service.max_running, set(service.attempts)) == (16, 3, {1})
+    assert (len(service.starts), service.max_running_count, set(service.attempts)) == (16, 3, {1})
 
     async def is_free() -> bool:
         return (await read_use(served_runs.client, limits[service.subject])).running_calls == 0
@@ -118,7 +120,7 @@ async def test_concurrency_limit_is_never_exceeded_and_each_call_runs(served_run
     # Without a limit, the next calls run together.
     await remove_limit(served_runs.client, service.subject)
     await document_of(await served_runs.start(service.plan(8)))
-    assert service.max_running > 3
+    assert service.max_running_count > 3
 
 
 async def test_unrenewed_lease_expires_and_a_renewed_lease_stays(
@@ -128,13 +130,13 @@ async def test_unrenewed_lease_expires_and_a_renewed_lease_stays(
     monkeypatch.setattr(limiter, "LEASE_S", 2.0)
     await _set_limit(served_runs, service, "concurrency=1")
     # No worker renews the lease of this call.
-    message = LimitMessage(requests={"dead": CallRequest()})
-    assert (await exchange(served_runs.client, service.subject, message)).answers["dead"].decision == "start"
+    message = LimitMessage(requests={"unrenewed": CallRequest()})
+    assert (await exchange(served_runs.client, service.subject, message)).answers["unrenewed"].decision == "start"
     service.duration_s = 4.0
     started_at = time.monotonic()
     assert (await document_of(await served_runs.start(service.plan(2))))["status"] == "completed"
     assert service.starts[0] - started_at > 1.5
-    assert (service.max_running, service.starts[1] - service.starts[0] > 3.9) == (1, True)
+    assert (service.max_running_count, service.starts[1] - service.starts[0] > 3.9) == (1, True)
 
 
 async def test_limit_deletes_its_earlier_executions(short_history_client: Client, tmp_path: Path) -> None:
@@ -166,12 +168,12 @@ async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
 ) -> None:
     monkeypatch.setattr(server_limits, "RESPONSE_TIMEOUT_S", 0.3)
     await set_limit(client, service.subject, parse_limit("5/s"), task_queue="unserved", by=None)
-    earlier_settings = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
-    assert {str(settings.override) for settings in earlier_settings if settings is not None} == {"5/s"}
+    removed_settings = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
+    assert {str(settings.override) for settings in removed_settings if settings is not None} == {"5/s"}
     assert await remove_limit(client, service.subject) is None
 
 
-async def test_limit_that_another_client_ends_meanwhile_counts_as_removed(
+async def test_limit_that_another_client_ends_during_the_removal_counts_as_removed(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update = server_limits._update
@@ -200,28 +202,28 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         await eventually(is_listed)
         with capture_logs() as logs:
             await document_of(await runs.start(service.plan(6)))
-        assert service.max_running == 2
+        assert service.max_running_count == 2
         [change] = [(log["earlier"], log["limit"]) for log in logs if log["event"].startswith("changing the limit")]
         assert change == ("concurrency=9", "concurrency=2")
         await _set_limit(runs, service, "concurrency=4")
         await document_of(await runs.start(service.plan(8)))
-        assert service.max_running == 4
+        assert service.max_running_count == 4
         settings_before = await remove_limit(client, service.subject)
         assert settings_before is not None
         assert (str(settings_before.override), str(settings_before.declared_limit)) == (
             "concurrency=4",
             "concurrency=2",
         )
-        service.max_running = 0
+        service.max_running_count = 0
         await document_of(await runs.start(service.plan(6)))
-        assert service.max_running == 2
+        assert service.max_running_count == 2
 
         # A run's template is in the memo, which a plan cannot change. All runs of a template share a limit.
-        service.max_running = 0
+        service.max_running_count = 0
         memo = {wire.MEMO_TEMPLATE: f"t_{service.name}"}
         for handle in [await runs.start(service.plan(3), memo=memo) for _ in range(2)]:
             await document_of(handle)
-        assert service.max_running == 1
+        assert service.max_running_count == 1
         await runs.check_runs()
 
 

@@ -18,21 +18,21 @@ pytestmark = pytest.mark.server
 
 
 async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client: Client, tmp_path: Path) -> None:
-    orders, reads = list[int](), list[tuple[int, int]]()
+    order_attempts, fetch_attempts = list[int](), list[tuple[int, int]]()
 
     @tool(effects="write", max_attempts=2)
     async def order() -> str:
-        orders.append(context().attempt)
-        if len(orders) < 4:
+        order_attempts.append(context().attempt)
+        if len(order_attempts) < 4:
             # In the second attempt, the delay does not come from the service, so the attempt counts.
-            requested_by = "429 from api.example.org" if len(orders) != 2 else None
+            requested_by = "429 from api.example.org" if len(order_attempts) != 2 else None
             raise RetryLater("busy", after=timedelta(milliseconds=1), requested_by=requested_by)
         return "ordered"
 
     @tool(effects="read", max_attempts=1, batch=True)
     async def fetch(item: int) -> int:
-        reads.append((item, context().attempt))
-        if reads.count((item, 1)) == 1:
+        fetch_attempts.append((item, context().attempt))
+        if fetch_attempts.count((item, 1)) == 1:
             request = httpx.Request("GET", "https://api.example.org")
             response = httpx.Response(503, headers={"Retry-After": "1"}, request=request)
             raise httpx.HTTPStatusError("no luck", request=request, response=response)
@@ -51,8 +51,8 @@ async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client
             handle = await runs.start(plan)
             document = await document_of(handle)
             assert document["status"] == "completed", document
-            assert orders == [1, 1, 2, 2]
-            assert sorted(reads) == [(1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 1)]
+            assert order_attempts == [1, 1, 2, 2]
+            assert sorted(fetch_attempts) == [(1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 1)]
             attempts = {name: node["attempts"] for name, node in document["nodes"].items()}
             assert attempts == {"order": 2, "fetch": 0, **{f"fetch[{item}]": 1 for item in range(3)}, "short": 1}
             await runs.check_runs()

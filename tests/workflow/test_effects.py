@@ -80,11 +80,11 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
 
 async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [
-        {"id": "fails", "tool": "write", "arguments": {"name": f"{unique_name} fails", "error": "broke"}},
+        {"id": "default", "tool": "write", "arguments": {"name": f"{unique_name} default", "error": "broke"}},
         {
-            "id": "raises",
+            "id": "with_retry",
             "tool": "write",
-            "arguments": {"name": f"{unique_name} raises", "error": "broke"},
+            "arguments": {"name": f"{unique_name} with_retry", "error": "broke"},
             "retry": _FAST_RETRY,
         },
         {
@@ -99,11 +99,11 @@ async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) 
     bench.open(f"{unique_name} slow")
     outcome = "outcome unknown: it took over 2 s, so hold_write may or may not have made its change"
     assert document["nodes"] == {
-        "fails": failed_node("tool_failed: RuntimeError: broke"),
-        "raises": failed_node("tool_failed: RuntimeError: broke"),
+        "default": failed_node("tool_failed: RuntimeError: broke"),
+        "with_retry": failed_node("tool_failed: RuntimeError: broke"),
         "slow": failed_node(f"outcome_unknown: {outcome}"),
     }
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("fails", "raises", "slow")] == [1, 1, 1]
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("default", "with_retry", "slow")] == [1, 1, 1]
 
 
 async def test_write_that_times_out_before_its_start_is_not_called(
@@ -147,14 +147,14 @@ async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(ru
     handle = await runs.start(plan)
     document = await document_of(handle)
     scheduled_events = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    actual = []
+    calls = []
     for event in scheduled_events:
         attributes = event.activity_task_scheduled_event_attributes
         summary = event.user_metadata.summary.data.decode()
         timeout = attributes.start_to_close_timeout.ToTimedelta()
         priority = attributes.priority.priority_key
-        actual.append((attributes.activity_id, attributes.activity_type.name, summary, timeout, priority))
-    assert actual == [
+        calls.append((attributes.activity_id, attributes.activity_type.name, summary, timeout, priority))
+    assert calls == [
         ("mail", "echo", '"Fetch the mail of Sarah"', timedelta(seconds=30), 1),
         ("each[n1]", "echo", '"each[n1]"', timedelta(seconds=60), 3),
         ("order[17]", "echo", '"Fetch each order [17]"', timedelta(seconds=60), 3),

@@ -32,13 +32,13 @@ MAX_CALLS_OF_RUN = 20
 """Maximum number of concurrent calls of a foreign tool in a run, because each call may add 2 MB to the history."""
 
 
-def _plan(owner: str, calls: int) -> dict[str, Any]:
+def _plan(owner: str, call_count: int) -> dict[str, Any]:
     """Return a plan whose calls are in a child run, which inherits the fairness of its parent."""
-    map_node = {"id": "each", "for_each": list(range(calls)), "tool": "count", "arguments": {"by": owner}}
+    map_node = {"id": "each", "for_each": list(range(call_count)), "tool": "count", "arguments": {"by": owner}}
     return {"nodes": [{"id": "in", "plan": {"nodes": [map_node]}}]}
 
 
-async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
+async def _has_backlog(client: Client, queue: str, call_count: int) -> bool:
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=queue),
@@ -46,38 +46,38 @@ async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
         report_stats=True,
     )
     description = await client.workflow_service.describe_task_queue(request, retry=True)
-    return description.stats.approximate_backlog_count >= calls
+    return description.stats.approximate_backlog_count >= call_count
 
 
 async def _start(client_runs: ClientRuns, runs: Runs, owner: str, weight: float) -> None:
     for offset in range(0, CALLS_BY_OWNER[owner], MAX_CALLS_OF_RUN):
-        calls = min(MAX_CALLS_OF_RUN, CALLS_BY_OWNER[owner] - offset)
-        plan = prepare_plan(check_plan(_plan(owner, calls), runs.tools), {})
+        call_count = min(MAX_CALLS_OF_RUN, CALLS_BY_OWNER[owner] - offset)
+        plan = prepare_plan(check_plan(_plan(owner, call_count), runs.tools), {})
         options = RunStartOptions(owner=owner, fairness=None if weight == 1 else Fairness(owner, weight))
         run = await client_runs.start(StartRequest(plan, options=options))
         runs.include_in_checks(runs.client.get_workflow_handle(run.workflow_id))
 
 
 async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client, runs: Runs, tmp_path: Path) -> None:
-    queue, order = f"count-{uuid4().hex}", list[str]()
+    queue, called_owners = f"count-{uuid4().hex}", list[str]()
 
     @activity.defn(name="count")
     async def count(arguments: dict[str, str]) -> None:
-        order.append(arguments["by"])
+        called_owners.append(arguments["by"])
 
     declaration = ToolDeclaration("count", effects=Effects.READ, task_queue=queue, is_foreign=True)
     runs_with_tool = with_tools(runs, {"count": declaration})
     client_runs = services_of(runs, tmp_path).runs
     for owner, weight in (("ann", 1), ("bob", 1), ("cleo", 3)):
         await _start(client_runs, runs_with_tool, owner, weight)
-        calls = sum(count for name, count in CALLS_BY_OWNER.items() if name <= owner)
-        await eventually(partial(_has_backlog, client, queue, calls))
+        call_count = sum(count for name, count in CALLS_BY_OWNER.items() if name <= owner)
+        await eventually(partial(_has_backlog, client, queue, call_count))
     async with Worker(client, task_queue=queue, activities=[count], max_concurrent_activities=1):
         await runs_with_tool.check_runs()
-    assert {owner: order.count(owner) for owner in CALLS_BY_OWNER} == CALLS_BY_OWNER
+    assert {owner: called_owners.count(owner) for owner in CALLS_BY_OWNER} == CALLS_BY_OWNER
     # Ann's 60 calls were scheduled first, but all calls of the other owners are in the first half.
-    last_positions = {owner: len(order) - order[::-1].index(owner) for owner in CALLS_BY_OWNER}
-    assert last_positions["cleo"] < last_positions["bob"] < 40 < last_positions["ann"], order
+    last_positions = {owner: len(called_owners) - called_owners[::-1].index(owner) for owner in CALLS_BY_OWNER}
+    assert last_positions["cleo"] < last_positions["bob"] < 40 < last_positions["ann"], called_owners
 
 
 async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:

@@ -76,15 +76,17 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
 async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs) -> None:
     nodes = [
         human_node("late", deadline="300ms"),
-        human_node("given", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "no objection"}}),
-        echo_node("go", "given"),
+        human_node(
+            "with_default", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "no objection"}}
+        ),
+        echo_node("go", "with_default"),
     ]
     document = await document_of(handle := await runs.start({"nodes": nodes}))
     default = {"approved": True, "reason": "no objection"}
     assert bare_document(document)["nodes"] == {
         "late": failed_node("no_answer: 'late' was not answered in time: What of late?"),
-        "given": completed_node(default),
-        "go": completed_node({"given": default}),
+        "with_default": completed_node(default),
+        "go": completed_node({"with_default": default}),
     }
     assert (await view_of(runs, handle)).document() == with_run_error(document)
 
@@ -96,11 +98,11 @@ async def test_new_request_during_an_open_request_adds_a_command_to_history(runs
     handle = await runs.start({"nodes": [human_node("first"), map_node, request_of_items]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
-    last_completion = max(
+    last_completion_id = max(
         event.event_id for event in events if event.HasField("activity_task_completed_event_attributes")
     )
     [properties_event] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
-    assert properties_event.event_id > last_completion
+    assert properties_event.event_id > last_completion_id
     await answer(handle, "each", {"approved": True})
     await answer(handle, "first", {"approved": True})
     assert bare_document(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
@@ -154,7 +156,7 @@ _PLAN = {
 }
 
 
-async def _count_tasks_until_start(handle: Handle, node_id: str, *, after_event: EventType.ValueType) -> int:
+async def _count_workflow_tasks_until_start(handle: Handle, node_id: str, *, after_event: EventType.ValueType) -> int:
     events = list((await handle.fetch_history()).events)
     start_position = next(number for number, event in enumerate(events) if _starts_node(event, node_id))
     cause_position = max(
@@ -182,9 +184,9 @@ async def test_dependent_of_an_answer_starts_in_the_next_workflow_task(runs: Run
     await document_of(handle)
 
     activity_completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-    assert await _count_tasks_until_start(handle, "second", after_event=activity_completed) == 1
+    assert await _count_workflow_tasks_until_start(handle, "second", after_event=activity_completed) == 1
     workflow_signaled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     update_accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
     # An update is accepted and applied in the same workflow task.
     cause, task_count = (workflow_signaled, 1) if channel == "signal" else (update_accepted, 0)
-    assert await _count_tasks_until_start(handle, "after", after_event=cause) == task_count
+    assert await _count_workflow_tasks_until_start(handle, "after", after_event=cause) == task_count

@@ -75,7 +75,7 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
         "inputs": {"x": {"type": "number"}},
         "nodes": [
             call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
-            call("other", "write", name=f"{unique_name} other"),
+            call("unaffected", "write", name=f"{unique_name} unaffected"),
             call("b", "write", name=unique_name + " {{a.result}}"),
         ],
         "output": "{{b.result}}",
@@ -85,17 +85,17 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
     draft, second_run = await fork(runs, first_run, inputs={"x": 2})
     document = await document_of(second_run)
 
-    expected = (["other"], {"a": "reads something that has changed"}, ["b"])
+    expected = (["unaffected"], {"a": "reads something that has changed"}, ["b"])
     assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.reused_if_unchanged) == expected
     assert outcomes_of(document) == {
         "a": ("completed", 3.0, None),
-        "other": ("completed", f"{unique_name} other", "other"),
+        "unaffected": ("completed", f"{unique_name} unaffected", "unaffected"),
         "b": ("completed", f"{unique_name} 3.0", None),
     }
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("unaffected", "2.0", "3.0")] == [1, 1, 1]
     assert document["notes"][0]["message"] == f"a fork of the run {first_run.id!r}; 1 result reused"
-    source = document["nodes"]["other"]["lineage"]["reused"]
-    assert source == {"run_id": first_run.id, "node_id": "other"}
+    source = document["nodes"]["unaffected"]["lineage"]["reused"]
+    assert source == {"run_id": first_run.id, "node_id": "unaffected"}
     view = await RunReader(runs.client, second_run.id).read()
     assert outcomes_of(view.document()) == outcomes_of(document)
 
@@ -119,7 +119,7 @@ async def test_fork_of_a_failed_run_keeps_keys_of_unfinished_calls(runs: Runs, b
     await document_of(second_run)
 
     keys = {name: bench.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
-    assert [len(key) for key in keys.values()] == [1, 1, 4]
+    assert [len(node_keys) for node_keys in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
     assert draft.prediction.runs == {f"each[{unique_name} y]": "had failed"}
     _, third_run = await fork(runs, second_run, rerun=["done"])

@@ -58,7 +58,7 @@ async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_scr
     assert prompt.count("[… cut here: ") == 3
 
 
-async def test_any_client_can_start_a_text_request(serve_script: ServeScript) -> None:
+async def test_text_request_can_be_started_with_a_raw_message(serve_script: ServeScript) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
     async with serve_script(TWO_NODE_PLAN, "It is 7.") as (server, runs):
         document = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
@@ -67,11 +67,11 @@ async def test_any_client_can_start_a_text_request(serve_script: ServeScript) ->
 
 
 async def test_invalid_text_request_fails_with_its_problems(serve_script: ServeScript) -> None:
-    invalid_plan = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
+    invalid_request = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
     async with serve_script() as (_, runs):
         documents = [
             await document_of(await runs.start_raw(message, workflow="PlanAndExecute"))
-            for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": invalid_plan}, {"goal": None})
+            for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": invalid_request}, {"goal": None})
         ]
     assert [document["status"] for document in documents] == ["failed"] * 4
     expected = ["empty_goal", "too_large", "invalid_field", "invalid_field"]
@@ -137,12 +137,12 @@ def braces_registry() -> ToolRegistry:
 
 
 async def test_references_in_results_and_answers_are_not_resolved(client: Client, tmp_path: Path, secret: str) -> None:
-    invalid_text = plan_text(call("b", "echo", of=BRACES))
-    valid_text = plan_text(
+    invalid_plan_text = plan_text(call("b", "echo", of=BRACES))
+    valid_plan_text = plan_text(
         {**call("other", "braces"), "title": "Adds braces"},
         call("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
-    async with ModelServer(invalid_text, valid_text, f"It is {BRACES}") as server:
+    async with ModelServer(invalid_plan_text, valid_plan_text, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, braces_registry(), settings=settings) as runs:
             document = await checked_document(
@@ -151,7 +151,7 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
             await runs.check_runs()
     assert document["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
     assert (document["status"], document["output"]) == ("completed", f"It is {BRACES}")
-    assert server.calls[1].messages[-2]["content"] == invalid_text
+    assert server.calls[1].messages[-2]["content"] == invalid_plan_text
     assert f"Step 'other' (Adds braces): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
     assert secret not in "".join(call.text for call in server.calls)
 
@@ -179,16 +179,16 @@ async def test_references_in_calls_and_results_of_agents_are_not_resolved(
 async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
     serve_script: ServeScript, *, streams: bool
 ) -> None:
-    gate = asyncio.Event()
+    release_event = asyncio.Event()
     renamed_plan = plan_text(call("b", "plus", left=2, right=3))
-    async with serve_script(step(ONE_NODE_PLAN, release_event=gate), renamed_plan, "5") as (server, runs):
+    async with serve_script(step(ONE_NODE_PLAN, release_event=release_event), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, message)
         # A repeated command is rejected with the ID that is in use.
         assert "the run has a node 'a' already" in await rejection_of(handle, message, update=wire.ADD_NODES)
-        gate.set()
+        release_event.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "5")
     assert [*document["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "b", "answer"]
@@ -196,15 +196,15 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 
 
 async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: ServeScript) -> None:
-    gate = asyncio.Event()
-    async with serve_script(step(ONE_NODE_PLAN, release_event=gate), "5") as (server, runs):
+    release_event = asyncio.Event()
+    async with serve_script(step(ONE_NODE_PLAN, release_event=release_event), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal_plan(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
         # An update that a client repeats with the same ID is applied once.
         for _ in range(2):
             await handle.execute_update(wire.ADD_NODES, message, id="once")
-        gate.set()
+        release_event.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"], [*document["nodes"]]) == (
         "completed",

@@ -1,4 +1,7 @@
-"""Guards of effects: an effect keeps its key after a retry or reset, and one server owns a database file."""
+"""Guards of effects: an effect keeps its key after a retry or reset, and one server owns a database file.
+
+The numbers of guards refer to docs/contributing/guards.md.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,14 +40,16 @@ async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(
 ) -> None:
     """Guard F4: node `b` in the sub-plan `x/a` and node `a/b` in the sub-plan `x` have different effects."""
 
-    def sub(*nodes: Any) -> dict[str, Any]:
+    def sub_plan(*nodes: Any) -> dict[str, Any]:
         return {"nodes": list(nodes)}
 
     nodes = [
-        {"id": "x/a", "plan": sub(_keyed_node("b", unique_name))},
+        {"id": "x/a", "plan": sub_plan(_keyed_node("b", unique_name))},
         {
             "id": "x",
-            "plan": sub(_keyed_node("a/b", unique_name), {"id": "a", "plan": sub(_keyed_node("b", unique_name))}),
+            "plan": sub_plan(
+                _keyed_node("a/b", unique_name), {"id": "a", "plan": sub_plan(_keyed_node("b", unique_name))}
+            ),
         },
         _keyed_node("x/a/b", unique_name),
         _keyed_node("m", unique_name, for_each=["b", "a/b"], key="{{item}}"),
@@ -62,13 +67,13 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
         "nodes": [
             _keyed_node("plain", f"{unique_name} plain"),
             _keyed_node("each", f"{unique_name} each", for_each=["x"], key="{{item}}"),
-            {"id": "sub", "plan": {"nodes": [_keyed_node("inner", f"{unique_name} inner")]}},
+            {"id": "sub_plan", "plan": {"nodes": [_keyed_node("inner", f"{unique_name} inner")]}},
         ]
     }
     handle = await cached_runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
-    repeated_run = await _reset(cached_runs, handle)
-    assert (await document_of(repeated_run))["status"] == "completed"
+    reset_run = await _reset(cached_runs, handle)
+    assert (await document_of(reset_run))["status"] == "completed"
     effects: Mapping[str, list[str]] = {
         name: bench.effects[f"{unique_name} {name}"] for name in ("plain", "each", "inner")
     }

@@ -1,4 +1,7 @@
-"""Guards for limits and rules of the server: calls in flight, IDs, options, and the duration of a workflow task."""
+"""Guards for limits and rules of the server: calls in flight, IDs, options, and the duration of a workflow task.
+
+The numbers of guards refer to docs/contributing/guards.md.
+"""
 
 import asyncio
 import time
@@ -264,8 +267,8 @@ async def test_run_does_not_wait_for_a_node_that_ignores_cancellation(
 ) -> None:
     """Guard F9: a cancellation waits for running activities, but not longer than the grace period."""
     monkeypatch.setattr(limits, "CANCEL_GRACE_S", 0.3)
-    node = {"id": "deaf", "tool": "foreign.deaf", "arguments": {"seconds": 3}}
-    handle = await foreign_runs.start({"nodes": [node, {"id": "after", "tool": "echo", "depends_on": ["deaf"]}]})
+    node = {"id": "uncancelled", "tool": "foreign.deaf", "arguments": {"seconds": 3}}
+    handle = await foreign_runs.start({"nodes": [node, {"id": "after", "tool": "echo", "depends_on": ["uncancelled"]}]})
 
     async def is_running() -> bool:
         return bool((await handle.describe()).raw_description.pending_activities)
@@ -274,7 +277,7 @@ async def test_run_does_not_wait_for_a_node_that_ignores_cancellation(
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    assert document["nodes"]["deaf"]["reason"] == STILL_OUTSIDE
+    assert document["nodes"]["uncancelled"]["reason"] == STILL_OUTSIDE
 
 
 async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
@@ -294,7 +297,7 @@ async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
 
 @pytest.mark.alone
 async def test_many_failing_items_do_not_trigger_the_deadlock_detector(deadlock_checked_runs: Runs) -> None:
-    """20,000 items fail at the same moment, which would take a second of workflow code in one run."""
+    """20,000 items fail at the same moment. Workflow code of one run would need a second to handle them."""
     table_node = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
     map_fields = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
     handle = await deadlock_checked_runs.start(

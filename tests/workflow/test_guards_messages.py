@@ -1,4 +1,7 @@
-"""Guards against too many messages to a run, and against too many writes by a run."""
+"""Guards against too many messages to a run, and against too many writes by a run.
+
+The numbers of guards refer to docs/contributing/guards.md.
+"""
 
 import asyncio
 from collections import Counter
@@ -45,8 +48,8 @@ async def _await_calls(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     return outcomes
 
 
-def _plan_with_held_node(gate_name: str) -> dict[str, Any]:
-    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": gate_name}, "heartbeat": "1s"}]}
+def _plan_with_held_node(hold_name: str) -> dict[str, Any]:
+    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": hold_name}, "heartbeat": "1s"}]}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,7 @@ async def strict_runs(
 async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
     strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique_name: str
 ) -> None:
-    """Guard S13, F14: the server rejects every signal above the limit, also the signal `cancel`."""
+    """Guard S13, F14: the server rejects every signal above the limit, including `cancel`."""
     handle = await strict_runs.start(_plan_with_held_node(unique_name))
     await eventually(lambda: unique_name in bench.entered)
     outcomes = await _await_calls([handle.signal("unknown_signal", number) for number in range(130)])

@@ -1,4 +1,7 @@
-"""Guards against large values: no large argument, result, document or message terminates or blocks a run."""
+"""Guards against large values: no large argument, result, document or message terminates or blocks a run.
+
+The numbers of guards refer to docs/contributing/guards.md.
+"""
 
 from collections import Counter
 from typing import Any
@@ -58,7 +61,7 @@ async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
 
 
 async def test_document_over_three_megabytes_has_only_counts_of_its_nodes(runs: Runs) -> None:
-    """Guard S2: titles and small results of many nodes also add up."""
+    """Guard S2: titles and small results of many nodes add up."""
     items = [f"{number} {'x' * 3_000}" for number in range(200)]
     echo_each = {"tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}
     plan = {
@@ -173,7 +176,7 @@ async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs
 
 
 async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_large(cached_runs: Runs) -> None:
-    """Guard S1: small values are inline in the call, and the total size would terminate the run."""
+    """Guard S1: small values are inline in the call. Without a limit, their total size would terminate the run."""
     count = 270
     text_nodes = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
@@ -193,7 +196,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_as_too_lar
 
 
 async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard S8: each start of a sub-plan adds its plan to the history; 20 starts would add 14 MB."""
+    """Guard S8: each start of a sub-plan adds its plan to the history. 20 starts would add 14 MB."""
     monkeypatch.setattr(limits, "DRAIN_AT_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]

@@ -273,9 +273,9 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
     assert (document["status"], document["error"]["code"]) == ("failed", "store_rejected")
     made_names = [name.removeprefix("+") for name in ledger.steps_of("t") if name.startswith("+")]
     compensated_names = [name.removeprefix("-") for name in ledger.steps_of("t") if name.startswith("-")]
-    not_compensated = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
+    not_compensated_ids = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
     assert 20 < len(made_names) < 60
-    assert (compensated_names, not_compensated) == (
+    assert (compensated_names, not_compensated_ids) == (
         made_names[::-1][: len(compensated_names)],
         made_names[: len(made_names) - len(compensated_names)],
     )

@@ -49,7 +49,7 @@ async def _count_scheduled_activities(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
 
 
-async def test_only_calls_with_an_event_are_shown_as_running(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_only_scheduled_calls_are_shown_as_running(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [_hold_node(f"n{number}", unique_name) for number in range(_CALL_COUNT)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:
@@ -82,7 +82,7 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
         ),
         *(
             echo_node("stuck", "lost"),
-            echo_node("passed", "soon", when="false"),
+            echo_node("skipped", "soon", when="false"),
             echo_node("last", "late", "items", "child"),
         ),
     ]
@@ -154,7 +154,7 @@ async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(
     assert (view.is_closed, view.nodes_done) == (True, 1)
 
 
-async def test_last_failure_of_a_retried_call_is_complete(client: Client, tmp_path: Path) -> None:
+async def test_last_failure_of_a_retried_call_is_not_shortened(client: Client, tmp_path: Path) -> None:
     cause = "the cause of it " + "x" * 3_900
 
     @tool(effects="read")
