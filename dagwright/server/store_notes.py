@@ -16,12 +16,12 @@ from dagwright.store import PayloadStore, StoreMismatch
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedStore:
-    """The store that the workers of a task queue use.
+class StoreIdentity:
+    """ID and location of a payload store.
 
     Args:
         store_id: ID of the store.
-        location: location of the store for the worker that published it.
+        location: location of the store for the process that uses or published it.
     """
 
     store_id: str
@@ -35,7 +35,7 @@ async def publish_store(client: Client, store: PayloadStore, *, task_queue: str)
         StoreMismatch: the workers of the queue use another store.
         StoreUnavailable: the store does not respond.
     """
-    own_store = PublishedStore(await store.identify(), store.location)
+    own_store = StoreIdentity(await store.identify(), store.location)
     # A user may end the note between the two calls. In that case, this worker publishes its store.
     for _ in range(2):
         if await _start_note(client, own_store, task_queue=task_queue):
@@ -54,18 +54,18 @@ async def check_store(client: Client, store: PayloadStore, *, task_queue: str) -
     """
     current_store = await published_store(client, task_queue)
     if current_store is not None:
-        own_store = PublishedStore(await store.identify(), store.location)
+        own_store = StoreIdentity(await store.identify(), store.location)
         _reject_other_store(own_store, current_store, client.namespace, task_queue)
 
 
-async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -> StoreIdentity | None:
     """Publish a store in place of the published store; return the replaced store, if any.
 
     Raises:
         RPCError: the server rejects the request.
         StoreUnavailable: the store does not respond.
     """
-    own_store = PublishedStore(await store.identify(), store.location)
+    own_store = StoreIdentity(await store.identify(), store.location)
     previous_store = await published_store(client, task_queue)
     if previous_store is not None:
         await terminate_if_open(client, _note_id(task_queue), reason=f"replaced by {own_store.location}")
@@ -73,7 +73,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
     return previous_store
 
 
-async def published_store(client: Client, task_queue: str) -> PublishedStore | None:
+async def published_store(client: Client, task_queue: str) -> StoreIdentity | None:
     """Return the published store of a task queue; `None` if there is no such store, or the client may not see it."""
     try:
         note = await find_open_workflow(client, _note_id(task_queue))
@@ -84,10 +84,10 @@ async def published_store(client: Client, task_queue: str) -> PublishedStore | N
     if note is None:
         return None
     memo = await note.memo()
-    return PublishedStore(str(memo.get(wire.MEMO_STORE_ID, "")), str(memo.get(wire.MEMO_STORE_LOCATION, "")))
+    return StoreIdentity(str(memo.get(wire.MEMO_STORE_ID, "")), str(memo.get(wire.MEMO_STORE_LOCATION, "")))
 
 
-async def _start_note(client: Client, store: PublishedStore, *, task_queue: str) -> bool:
+async def _start_note(client: Client, store: StoreIdentity, *, task_queue: str) -> bool:
     """Publish a store unless one is published; return whether this call has published it."""
     try:
         return await start_note(
@@ -106,7 +106,7 @@ async def _start_note(client: Client, store: PublishedStore, *, task_queue: str)
 
 
 def _reject_other_store(
-    own_store: PublishedStore, current_store: PublishedStore, namespace: str, task_queue: str
+    own_store: StoreIdentity, current_store: StoreIdentity, namespace: str, task_queue: str
 ) -> None:
     if own_store.store_id == current_store.store_id:
         return

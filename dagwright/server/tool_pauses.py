@@ -1,8 +1,7 @@
 """Pause and resume a tool in all runs.
 
-An open workflow without a worker records the pause of a tool. All workers and commands of the namespace can read the
-record, and no crash removes it. Before each call of the tool, a worker checks for this record. If the record exists,
-the worker requests the server to pause the activity (`activities/paused_calls.py`).
+A note (`dagwright.server.note_workflows`) records the pause of a tool. Before each call of the tool, a worker checks
+for this note. If the note exists, the worker requests the server to pause the activity (`activities/paused_calls.py`).
 """
 
 import asyncio
@@ -218,7 +217,7 @@ def _note_id(tool: str) -> str:
 
 
 async def _pause_of(note: Any) -> ToolPause:
-    """Read the pause from the memo of a record, as described or listed by the server."""
+    """Read the pause from the memo of a note."""
     memo = await note.memo()
     by, reason = memo.get(wire.MEMO_PAUSED_BY), memo.get(wire.MEMO_REASON)
     return ToolPause(

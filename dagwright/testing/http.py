@@ -37,7 +37,7 @@ class ReceivedRequest:
     body: bytes
 
 
-class Exchange:
+class ResponseSender:
     """Sender of the response to one request."""
 
     def __init__(self, protocol: h11.Connection, writer: asyncio.StreamWriter) -> None:
@@ -100,7 +100,7 @@ class Exchange:
                 raise ConnectionGone from error
 
 
-Handler = Callable[[ReceivedRequest, Exchange], Awaitable[None]]
+Handler = Callable[[ReceivedRequest, ResponseSender], Awaitable[None]]
 
 
 class HttpServer:
@@ -155,7 +155,7 @@ class HttpServer:
             request = await _next_request(protocol, reader, writer)
             if request is None:
                 return
-            response_task = asyncio.ensure_future(self._handler(request, Exchange(protocol, writer)))
+            response_task = asyncio.ensure_future(self._handler(request, ResponseSender(protocol, writer)))
             # The client sends nothing more before the response, unless it disconnects.
             disconnect_task = asyncio.ensure_future(_wait_for_disconnect(reader, protocol))
             try:
@@ -218,7 +218,7 @@ class ScriptedServer(ABC):
         """Return a readable report of all deviations from the script; empty if there are none."""
 
     @abstractmethod
-    async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
+    async def _answer(self, request: ReceivedRequest, sender: ResponseSender) -> None:
         """Send the response to one request."""
 
     async def __aenter__(self) -> Self:

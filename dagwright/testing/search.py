@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.testing.http import Exchange, ReceivedRequest, ScriptedServer
+from dagwright.testing.http import ReceivedRequest, ResponseSender, ScriptedServer
 from dagwright.testing.scripted_answers import HttpError
 
 
@@ -102,30 +102,30 @@ class SearchServer(ScriptedServer):
         lines = [*self._problems, *unused_lines]
         return "\n".join(["the script of the search server was not followed", *lines]) if lines else ""
 
-    async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
+    async def _answer(self, request: ReceivedRequest, sender: ResponseSender) -> None:
         request_body = _parse_body(request)
         if request.method != "POST" or request.target != "/search" or request_body is None:
             self._problems.append(f"invalid search request: {request.method} {request.target} {request.body[:200]!r}")
-            await exchange.send_json(400, {"message": "Bad request", "statusCode": 400})
+            await sender.send_json(400, {"message": "Bad request", "statusCode": 400})
             return
         key = request.headers.get("x-api-key", "")
         if not key or (self._api_keys is not None and key not in self._api_keys):
-            await exchange.send_json(403, {"message": "Unauthorized.", "statusCode": 403})
+            await sender.send_json(403, {"message": "Unauthorized.", "statusCode": 403})
             return
         query = request_body["q"]
         self._queries.append(query)
         unused_answers = self._unused_answers.get(query)
         if not unused_answers:
             self._problems.append(f"the script has no response to {query!r}")
-            await exchange.send_json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})
+            await sender.send_json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})
             return
         answer = unused_answers.pop(0)
         if isinstance(answer, SearchAnswer):
-            await exchange.send_json(200, answer.to_json(request_body))
+            await sender.send_json(200, answer.to_json(request_body))
             return
         retry_headers = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
         body = {"message": answer.message, "statusCode": answer.status}
-        await exchange.send_json(answer.status, body, {**retry_headers, **answer.headers})
+        await sender.send_json(answer.status, body, {**retry_headers, **answer.headers})
 
 
 def _parse_body(request: ReceivedRequest) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.testing.http import JSON_TYPE, Exchange, ReceivedRequest, ScriptedServer
+from dagwright.testing.http import JSON_TYPE, ReceivedRequest, ResponseSender, ScriptedServer
 from dagwright.testing.protocol import DONE, WireCompletion, encode_event, validation_error
 from dagwright.testing.script import ReceivedCall, Script, Step, step
 from dagwright.testing.scripted_answers import Answer, Completion, Cut, HttpError, Pace, Raw, Reset, Silence
@@ -75,24 +75,24 @@ class ModelServer(ScriptedServer):
         """Return a readable report of all deviations from the script; empty if there are none."""
         return self._script.report()
 
-    async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
+    async def _answer(self, request: ReceivedRequest, sender: ResponseSender) -> None:
         path = request.target.partition("?")[0].rstrip("/")
         call = ReceivedCall(request.method, path, request.headers, _parse_json(request.body))
         if request.method == "GET" and path.endswith(_MODELS):
             entries = [
                 {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._listed_models()
             ]
-            await exchange.send_json(200, {"object": "list", "data": entries})
+            await sender.send_json(200, {"object": "list", "data": entries})
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
-            await self._complete(call, exchange)
+            await self._complete(call, sender)
         else:
             self._script.record_unexpected_call(call)
-            await exchange.send_json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
+            await sender.send_json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
 
     def _listed_models(self) -> Sequence[str]:
         return self._models if self._models is not None else ["scripted-model"]
 
-    async def _complete(self, call: ReceivedCall, exchange: Exchange) -> None:
+    async def _complete(self, call: ReceivedCall, sender: ResponseSender) -> None:
         error_response = self._access_error(call)
         if error_response is None:
             error_response = validation_error(call)
@@ -103,13 +103,13 @@ class ModelServer(ScriptedServer):
         sent_at: list[float] = []
         self._sent_at.append(sent_at)
         if error_response is not None:
-            await _send_error(exchange, error_response)
+            await _send_error(sender, error_response)
         elif step_index is None:
             reason = self._script.explain_mismatch(call)
             text = f"no step of the script matches this call: {call.summary()}; {reason}"
-            await _send_error(exchange, HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
+            await _send_error(sender, HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
-            await self._send(self._steps[step_index], call, exchange, sent_at)
+            await self._send(self._steps[step_index], call, sender, sent_at)
 
     def _access_error(self, call: ReceivedCall) -> HttpError | None:
         if self._api_keys is not None and call.api_key not in self._api_keys:
@@ -120,25 +120,23 @@ class ModelServer(ScriptedServer):
             return HttpError(404, text, code="model_not_found")
         return None
 
-    async def _send(self, matched_step: Step, call: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
+    async def _send(self, matched_step: Step, call: ReceivedCall, sender: ResponseSender, sent_at: list[float]) -> None:
         if matched_step.release_event is not None:
             await matched_step.release_event.wait()
         match self._answer_to(matched_step, call):
             case Completion() as completion if call.is_streamed:
-                await _send_stream(exchange, WireCompletion(completion, call), completion.pace, sent_at)
+                await _send_stream(sender, WireCompletion(completion, call), completion.pace, sent_at)
             case Completion() as completion:
                 await _pause(completion.pace.first_s)
                 if completion.pace.cut_after is not None:
-                    await _send_cut_off(
-                        exchange, completion.pace.cut, body=WireCompletion(completion, call).full_body()
-                    )
-                await exchange.send_json(200, WireCompletion(completion, call).full_body())
+                    await _send_cut_off(sender, completion.pace.cut, body=WireCompletion(completion, call).full_body())
+                await sender.send_json(200, WireCompletion(completion, call).full_body())
             case HttpError() as error_response:
-                await _send_error(exchange, error_response)
+                await _send_error(sender, error_response)
             case Raw(body, status, content_type, headers):
-                await exchange.send_response(status, body, {"content-type": content_type, **headers})
+                await sender.send_response(status, body, {"content-type": content_type, **headers})
             case Reset():
-                exchange.reset()
+                sender.reset()
             case Silence():
                 await asyncio.Event().wait()
 
@@ -159,7 +157,7 @@ def _parse_json(body: bytes) -> Any:
         return None
 
 
-async def _send_error(exchange: Exchange, error_response: HttpError) -> None:
+async def _send_error(sender: ResponseSender, error_response: HttpError) -> None:
     await _pause(error_response.first_s)
     retry_after = error_response.retry_after
     retry_headers = (
@@ -167,33 +165,33 @@ async def _send_error(exchange: Exchange, error_response: HttpError) -> None:
         if retry_after is None
         else {"retry-after": retry_after if isinstance(retry_after, str) else f"{retry_after:g}"}
     )
-    await exchange.send_json(error_response.status, error_response.body(), {**retry_headers, **error_response.headers})
+    await sender.send_json(error_response.status, error_response.body(), {**retry_headers, **error_response.headers})
 
 
-async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
+async def _send_stream(sender: ResponseSender, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
     await _pause(pace.first_s)
-    await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
+    await sender.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
     first_chunk, *chunks = completion.chunks()
-    await exchange.write(encode_event(first_chunk))
+    await sender.write(encode_event(first_chunk))
     for index, chunk in enumerate(chunks):
         if index == pace.cut_after:
-            await _send_cut_off(exchange, pace.cut)
+            await _send_cut_off(sender, pace.cut)
             return
         if index == pace.held_after_chunks and pace.release_event is not None:
             await pace.release_event.wait()
         await _pause(pace.each_s)
-        await exchange.write(encode_event(chunk))
+        await sender.write(encode_event(chunk))
         sent_at.append(time.time())
     if pace.cut_after is not None:
-        await _send_cut_off(exchange, pace.cut)
+        await _send_cut_off(sender, pace.cut)
         return
     for chunk in completion.final_chunks():
-        await exchange.write(encode_event(chunk))
-    await exchange.write(DONE)
-    await exchange.end()
+        await sender.write(encode_event(chunk))
+    await sender.write(DONE)
+    await sender.end()
 
 
-async def _send_cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
+async def _send_cut_off(sender: ResponseSender, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
     """Cut off a response. If the response is not streamed, send the first half of its body first.
 
     Args:
@@ -201,13 +199,13 @@ async def _send_cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any]
     """
     if body is not None:
         full_body = json.dumps(body, ensure_ascii=False).encode()
-        await exchange.start(200, JSON_TYPE if cut is Cut.END else {**JSON_TYPE, "content-length": str(len(full_body))})
-        await exchange.write(full_body[: len(full_body) // 2])
+        await sender.start(200, JSON_TYPE if cut is Cut.END else {**JSON_TYPE, "content-length": str(len(full_body))})
+        await sender.write(full_body[: len(full_body) // 2])
     if cut is Cut.RESET:
-        exchange.reset()
+        sender.reset()
     if cut is Cut.CLOSE:
-        await exchange.close()
-    await exchange.end()
+        await sender.close()
+    await sender.end()
 
 
 async def _pause(seconds: float) -> None:

@@ -35,7 +35,7 @@ class CodeFingerprinter:
 
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
-        self._needed_by_module: dict[str, list[ModuleType]] = {}
+        self._needed_modules_by_name: dict[str, list[ModuleType]] = {}
         self._fingerprints: dict[str, list[str]] = {}
 
     def fingerprint(self, function: Callable[..., Any] | None) -> str | None:
@@ -89,17 +89,17 @@ class CodeFingerprinter:
         return f"{package} {getattr(sys.modules.get(package), '__version__', '')}"
 
     def _needed_modules(self, module: ModuleType) -> list[ModuleType]:
-        if module.__name__ not in self._needed_by_module:
+        if module.__name__ not in self._needed_modules_by_name:
             # A package also has attributes for submodules that other modules imported; these do not count.
             values = [value for name, value in list(vars(module).items()) if not _is_submodule(value, name, module)]
             names = set(map(_module_name, values))
             if _is_user_code(module) and not _is_dagwright(module.__name__):
                 names.update(imported_modules(module, _file_of(module), excluded_package=_DAGWRIGHT))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-            self._needed_by_module[module.__name__] = [
+            self._needed_modules_by_name[module.__name__] = [
                 needed_module for needed_module in modules if _file_of(needed_module)
             ]
-        return self._needed_by_module[module.__name__]
+        return self._needed_modules_by_name[module.__name__]
 
 
 class _NoFingerprint(Exception):

@@ -34,7 +34,7 @@ BUILTIN_TOOL_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ToolRegistry:
-    """Tools by name, in the order in which they were given.
+    """Tools by name, in the order in which they were added.
 
     Args:
         specs: tool name -> tool.
@@ -63,7 +63,7 @@ class ToolRegistry:
         return cls(specs, sources or {})
 
     def __iter__(self) -> Iterator[ToolSpec]:
-        """Iterate over the tools in the order in which they were given."""
+        """Iterate over the tools in the order in which they were added."""
         return iter(self.specs.values())
 
     def __len__(self) -> int:

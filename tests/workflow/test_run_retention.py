@@ -19,7 +19,7 @@ from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.server.call_limits import set_limit
 from dagwright.server.namespace import RETENTION
 from dagwright.server.namespace_retention import claim_store, read_retention
-from dagwright.server.store_notes import PublishedStore, adopt_store, check_store, publish_store, published_store
+from dagwright.server.store_notes import StoreIdentity, adopt_store, check_store, publish_store, published_store
 from dagwright.settings import Settings
 from dagwright.store import StoreMismatch, StoreUnavailable
 from dagwright.store.clean_up import MARGIN, ListedRun, RetentionUnknown, removal_bound
@@ -236,7 +236,7 @@ async def test_workers_that_start_concurrently_agree_on_one_store(client: Client
     )
     assert [type(outcome) for outcome in outcomes if outcome is not None] == [StoreMismatch] * 3
     accepted_store = stores[outcomes.index(None)]
-    assert await published_store(client, queue) == PublishedStore(
+    assert await published_store(client, queue) == StoreIdentity(
         await accepted_store.identify(), accepted_store.location
     )
 
@@ -261,7 +261,7 @@ async def test_adopted_store_replaces_the_previous_store(client: Client, queue: 
     await check_store(client, new_store, task_queue=queue)
     await publish_store(client, old_store, task_queue=queue)
     previous_store = await adopt_store(client, new_store, task_queue=queue)
-    assert previous_store == PublishedStore(await old_store.identify(), old_store.location)
+    assert previous_store == StoreIdentity(await old_store.identify(), old_store.location)
     await publish_store(client, new_store, task_queue=queue)
     with pytest.raises(StoreMismatch):
         await publish_store(client, old_store, task_queue=queue)

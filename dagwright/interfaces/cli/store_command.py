@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitC
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
 from dagwright.server.namespace_retention import read_retention
-from dagwright.server.store_notes import PublishedStore, adopt_store, published_store
+from dagwright.server.store_notes import StoreIdentity, adopt_store, published_store
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.store.clean_up import (
@@ -144,7 +144,7 @@ def adopt(is_confirmed: bool, output: Output) -> int:
     return run_async(work, output)
 
 
-async def _read_published_store(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+async def _read_published_store(client: Client, _: PayloadStore, *, task_queue: str) -> StoreIdentity | None:
     return await published_store(client, task_queue)
 
 

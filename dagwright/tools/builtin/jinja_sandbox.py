@@ -39,6 +39,7 @@ _TEXT_METHODS = frozenset(
     | {"title", "upper"}
 )
 _GROWING_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap", "xmlattr", "pprint", "urlize")
+"""Filters whose output may be much longer than their input."""
 _FORBIDDEN_NODES: Mapping[type[nodes.Node], str] = {
     nodes.Macro: "macro",
     nodes.CallBlock: "call",
