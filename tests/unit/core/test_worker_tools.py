@@ -171,7 +171,8 @@ def test_reference_to_another_slot_than_the_required_slot_is_rejected(argument: 
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": argument})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{location}", message, "'a' outputs it")
     ]
-    # An optional argument may have any value. A required slot may be a part of the slot, since its content is unknown.
+    # An optional argument may have any value. The argument of a required slot may be a part of that slot, because the
+    # content of a slot is not declared.
     valid_arguments = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
     assert problems_in(FIND_NODE, node("b", tool="show", arguments=valid_arguments)) == []
 

@@ -1,4 +1,4 @@
-"""Reading plans from files, standard input and lines, and including sub-plans from files."""
+"""Reading of plans from files, standard input and JSON Lines, and of sub-plans from files."""
 
 import json
 from pathlib import Path

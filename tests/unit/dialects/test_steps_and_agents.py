@@ -110,7 +110,7 @@ def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
     assert codes_and_pointers_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
 
 
-def test_missing_task_id_is_replaced_by_a_unique_number() -> None:
+def test_missing_task_id_is_replaced_by_a_unique_id() -> None:
     document_without_id: Any = {
         "dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]
     }

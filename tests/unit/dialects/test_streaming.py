@@ -37,7 +37,7 @@ def format_json(value: Any, style: int) -> str:
     return json.dumps(value, indent=style % 3 or None, ensure_ascii=style % 2 == 0)
 
 
-FRAMES = (
+SURROUNDING_TEXTS = (
     "{}",
     "```json\n{}\n```",
     "As [1] says:\n\n{}\nDone {{x}}.",
@@ -53,7 +53,7 @@ def test_streamed_steps_equal_the_steps_of_the_complete_text_however_it_is_split
     root: Any = {"plan": 1, "title": data.draw(st.text(max_size=3)), "nodes": nodes, "output": data.draw(json_values)}
     if data.draw(st.booleans()) and nodes:
         root = nodes
-    text = data.draw(st.sampled_from(FRAMES)).format(format_json(root, data.draw(st.integers(0, 5))))
+    text = data.draw(st.sampled_from(SURROUNDING_TEXTS)).format(format_json(root, data.draw(st.integers(0, 5))))
     pieces = split_at(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     actual = steps_of(JsonStepParser(), pieces)
     assert [step.value for step in actual] == nodes

@@ -63,7 +63,7 @@ def start_batch(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()
 
 
 def result_of(*node_ids: str, detached_failures: Mapping[str, str | None] | None = None) -> CallBatchResult:
-    """Return the result of a batch in which calls completed with their IDs in capitals.
+    """Return the result of a batch in which calls completed. The result of a call is its ID in capitals.
 
     Args:
         detached_failures: call that needs an activity of its own -> its failure, or `None` if the call was not made.

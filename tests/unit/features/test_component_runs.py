@@ -114,7 +114,9 @@ class FakeRequests:
         self.opened_ids.clear()
 
 
-def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[Scheduler[Any], BudgetAdmission]:
+def _scheduler_with_budget(
+    budget: Budget | None, requests: FakeRequests | None = None
+) -> tuple[Scheduler[Any], BudgetAdmission]:
     nodes = [node(name, tool="ask", arguments={"text": "x"}) for name in ("a", "b")]
     scheduler, admission = single_component_scheduler(
         state_of(*nodes, node("c", tool="any"), tools={**_TOOLS, "any": ToolDeclaration("any", Effects.READ)}),
@@ -127,7 +129,7 @@ def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[S
 
 def test_call_beyond_the_budget_waits_until_a_person_raises_the_budget() -> None:
     requests = FakeRequests()
-    scheduler, _ = _run(Budget({"calls": 1}), requests)
+    scheduler, _ = _scheduler_with_budget(Budget({"calls": 1}), requests)
     assert start_ready_ids(scheduler) == ["a", "c"]
     assert statuses_of(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))

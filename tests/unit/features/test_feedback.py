@@ -192,9 +192,9 @@ def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
         node("pure", "first", tool="typed", arguments={"name": "ann"}),
         node("child", "first", plan=plan_of(node("x"))),
     )
-    yes = {"approved": True}
-    assert answer_request(scheduler, "pure", yes, at=1.0) == "'pure' never asks: it calls a `pure` tool"
-    assert answer_request(scheduler, "child", yes, at=1.0) == (
+    approval = {"approved": True}
+    assert answer_request(scheduler, "pure", approval, at=1.0) == "'pure' never asks: it calls a `pure` tool"
+    assert answer_request(scheduler, "child", approval, at=1.0) == (
         "'child' never asks: answer the node of its sub-plan, such as child/check"
     )
     assert scheduler.features.feedback.requests.early_answers == {}

@@ -141,8 +141,8 @@ def test_key_answers_only_the_requests_that_may_answer_allows() -> None:
     assert scheduler.features.feedback.answer(boss_answer, 10.0) is None
     assert statuses_of(scheduler) == {"ask": "completed"}
     scheduler = _scheduler(assignee=None)
-    unassigned_answer = Feedback("ask", _YES, by="boss", may_answer="assigned")
-    assert scheduler.features.feedback.answer(unassigned_answer, 1.0) == "'ask' is not assigned to boss"
+    answer_for_assigned_requests = Feedback("ask", _YES, by="boss", may_answer="assigned")
+    assert scheduler.features.feedback.answer(answer_for_assigned_requests, 1.0) == "'ask' is not assigned to boss"
     assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=1.0) is None
 
 

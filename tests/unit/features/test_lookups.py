@@ -161,8 +161,8 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
 
 
 def test_unusable_id_is_reported_at_its_param() -> None:
-    nonsense = {"verb": "pay", "params": {"cbu-id": "nonsense"}}
-    scheduler, [bind_task] = start_plan(pay_plan({"verb": "pay", "params": {"note": "n"}}, nonsense))
+    invalid_intent = {"verb": "pay", "params": {"cbu-id": "nonsense"}}
+    scheduler, [bind_task] = start_plan(pay_plan({"verb": "pay", "params": {"note": "n"}}, invalid_intent))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
     scheduler.complete(bind_task.id, [{"problem": problem}], at=1.0)
     assert start_ready_tasks(scheduler) == []

@@ -274,9 +274,9 @@ async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], messag
         first_event_id = 10 + 4 * number
         scheduled_event = _event(first_event_id, "activity_task_scheduled", activity_id=str(number))
         scheduled_event.activity_task_scheduled_event_attributes.activity_type.name = wire.ACTIVITY_LOAD_PLAN
-        packed = Payloads(payloads=[_payload(json.dumps(pack_json(json.dumps(page).encode())).encode())])
+        packed_page = Payloads(payloads=[_payload(json.dumps(pack_json(json.dumps(page).encode())).encode())])
         completed_event = _event(
-            first_event_id + 1, "activity_task_completed", scheduled_event_id=first_event_id, result=packed
+            first_event_id + 1, "activity_task_completed", scheduled_event_id=first_event_id, result=packed_page
         )
         events += [scheduled_event, completed_event, *_completed_task_events(first_event_id + 2)]
     view = await _view(*events)

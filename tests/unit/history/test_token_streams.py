@@ -266,10 +266,10 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
     # The text of a stored result is unknown. A stored result supersedes the streamed text only in the last turn.
-    stored = StoredValue("v1/ref")
-    assert is_superseded(_ended_agent_run(stored), "turn1", _mark_of("I will"))
-    assert not is_superseded(_ended_agent_run(stored, stored), "turn1", _mark_of("I will"))
-    assert is_superseded(_ended_agent_run(stored, stored), "turn2", _mark_of("I will"))
+    stored_result = StoredValue("v1/ref")
+    assert is_superseded(_ended_agent_run(stored_result), "turn1", _mark_of("I will"))
+    assert not is_superseded(_ended_agent_run(stored_result, stored_result), "turn1", _mark_of("I will"))
+    assert is_superseded(_ended_agent_run(stored_result, stored_result), "turn2", _mark_of("I will"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Holds, in which calls wait because a service asked for it: starts after a hold, and the interval between them."""
+"""Holds, in which calls wait because a service asked for it: starts after a hold, and the intervals between starts."""
 
 from dagwright.features.call_limits.hold import Hold
 

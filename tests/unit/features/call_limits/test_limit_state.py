@@ -1,6 +1,6 @@
 """Answers of a limit to calls: start times, estimates, tokens, and the queue for leases.
 
-With a lease, a call may run within a limit of concurrent calls.
+A lease allows a call to run within a limit of concurrent calls.
 """
 
 import pytest
@@ -32,7 +32,7 @@ def test_calls_over_the_rate_get_later_starts_and_calls_far_back_get_estimates()
 def test_returning_calls_start_before_new_calls() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     _request_starts(state, limit, 40)
-    # All calls return at once, as after a pause of the workers: each gets a different start.
+    # All calls return at once, as after a pause of the workers. Each call gets a different start.
     now = _NOW + 15
     answers = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["defer"] * 3

@@ -1,4 +1,4 @@
-"""The process edge: every end of a command is an exit code and one sentence."""
+"""The process edge: every end of a command is an exit code and one message."""
 
 import asyncio
 import errno

@@ -37,14 +37,14 @@ _EXIT_MESSAGE = "a step does not end; exiting without it"
 _PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
-def _line(process: subprocess.Popen[str]) -> str:
+def _read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
 
 
 def _start_process(first_statement: str, *, exit_timeout_s: float = 0.3) -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, "-c", _ENDLESS_COMMAND % (exit_timeout_s, first_statement)], **_PIPES)
-    assert _line(process) == "ready\n"
+    assert _read_line(process) == "ready\n"
     return process
 
 
@@ -95,7 +95,7 @@ def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
     """
     with _start_process("import time" + blocking_statements, exit_timeout_s=60) as process:
         process.send_signal(signal.SIGINT)
-        assert _line(process) == "blocks\n"
+        assert _read_line(process) == "blocks\n"
         process.send_signal(signal.SIGINT)
         _, error_output = process.communicate(timeout=30)
     assert (process.returncode, error_output.splitlines()) == (130, ["interrupted"])
@@ -119,7 +119,7 @@ asyncio.run(main())
 def test_second_sigterm_ends_a_process_that_drains() -> None:
     with subprocess.Popen([sys.executable, "-c", _SERVER_PROGRAM], **_PIPES) as process:
         for line in ("ready\n", "drains\n"):
-            assert _line(process) == line
+            assert _read_line(process) == line
             process.send_signal(signal.SIGTERM)
         _, error_output = process.communicate(timeout=30)
     assert (process.returncode, error_output) == (130, "")

@@ -35,7 +35,7 @@ def test_generated_worker_tool_and_test_work_without_changes(
     test_line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("test it: "))
     command = [sys.executable, *shlex.split(test_line.removeprefix("test it: python "))]
     test_run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    # An empty folder has none of the settings of this repository, so warnings are no errors there.
+    # The settings of this repository, which turn warnings into errors, do not apply in an empty folder.
     assert ("3 passed" in test_run.stdout, "warning" in test_run.stdout.lower(), test_run.stderr) == (True, False, "")
 
 
@@ -65,7 +65,7 @@ MARITIME_TOOL = "is the name of a worker tool of dagwright_maritime"
         *((name, f"'{name}' {NODE_ID}") for name in ("plan", "read", "answer", "intention", "sg12")),
     ],
 )
-def test_invalid_name_of_a_worker_is_rejected(name: str, message: str, tmp_path: Path) -> None:
+def test_invalid_name_of_a_worker_tool_is_rejected(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=message):
         write_worker(name, OUTPUT)
     assert [*tmp_path.glob("*.py")] == []

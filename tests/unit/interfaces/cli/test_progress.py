@@ -237,12 +237,12 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
 
 def test_request_has_a_line_with_the_command_that_answers_it() -> None:
     lines, view = Lines(), view_of(node("a"))
-    choice = open_request("choose", type="SELECTION", options=["x"], assignee=None)
+    choice_request = open_request("choose", type="SELECTION", options=["x"], assignee=None)
     for requests in (
         [],
         [open_request()],
-        [open_request(), choice],
-        [open_request(), choice, _selection_request("Ann", 2)],
+        [open_request(), choice_request],
+        [open_request(), choice_request, _selection_request("Ann", 2)],
     ):
         lines.writer.show(view, requests)
     assert lines == [

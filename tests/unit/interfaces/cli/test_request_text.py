@@ -69,8 +69,8 @@ def test_fields_of_a_form_are_listed_after_its_question() -> None:
     assert field_lines(request) == following_lines(request) == lines
     assert question_lines(request) == ["Data?", *lines]
     large_form = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
-    shown_lines = field_lines(open_request(type="INFORMATION", schema=large_form))
-    assert (len(shown_lines), shown_lines[0], shown_lines[1], shown_lines[-1]) == (
+    large_form_lines = field_lines(open_request(type="INFORMATION", schema=large_form))
+    assert (len(large_form_lines), large_form_lines[0], large_form_lines[1], large_form_lines[-1]) == (
         21,
         "f0",
         "f1 (optional)",
@@ -90,7 +90,7 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
     assert option_lines(open_request(type="SELECTION", options=["a"])) == option_lines(open_request()) == []
 
 
-def test_long_lists_are_truncated_and_prompts_are_one_safe_line() -> None:
+def test_long_lists_are_truncated_and_prompts_are_one_escaped_line() -> None:
     command = answer_command(open_request(type="SELECTION", options=list(range(30))))
     assert command == f"{_COMMAND_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
     assert join_request_ids([open_request(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"

@@ -148,7 +148,7 @@ def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[st
     assert "round 2 of 10, done" in _status_lines(question, capsys)
 
 
-def test_graph_names_workers_and_marks_partial_results() -> None:
+def test_graph_names_worker_tools_and_marks_partial_results() -> None:
     question = _started_question()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
     graph = drawable_graph(question.scheduler)
@@ -182,7 +182,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         *(["intention", "plan"], ["plan", "plan#2"], ["sg1", "sg3"], ["sg2", "sg4"], ["plan#2", "plan#3"]),
         *(["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"]),
     ]
-    # JSON output has all edges, and the same groups.
+    # JSON output has all edges and the groups of the drawn graph.
     document = graph_document(question.scheduler)
     assert [node.get("group") for node in document["nodes"]] == [node.get("group") for node in graph["nodes"]]
     assert ["sg1", "plan#2"] in document["edges"]
