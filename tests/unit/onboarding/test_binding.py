@@ -70,7 +70,7 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
 
 
-def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
+def test_party_named_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
     [entry] = bind_parties(database, [party_with_id(bob.id, "person")], key="k")
     assert (entry["entity"]["name"], entry["created"]) == ("Bob", False)
     change_party(database, bob, status="inactive")

@@ -46,7 +46,7 @@ async def test_lookup_in_an_unusable_database_is_not_retried(database_file: Path
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
     engine.dispose()
-    (tmp_path / "junk.db").write_text("this is no database, and long enough to be none" * 30, encoding="utf-8")
+    (tmp_path / "junk.db").write_text("This text is not a database. " * 30, encoding="utf-8")
     (tmp_path / "file").touch()
     junk_url, blocked_url = f"sqlite:///{tmp_path / 'junk.db'}", f"sqlite:///{tmp_path / 'file' / 'parties.db'}"
     for url, pattern in (

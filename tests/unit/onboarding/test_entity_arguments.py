@@ -1,4 +1,4 @@
-"""Lookups and references that an argument accepts, and the problems of rejected ones, with pointers to their places."""
+"""Lookups and references that an argument accepts, and problems with pointers for those that it rejects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

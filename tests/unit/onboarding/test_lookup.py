@@ -103,7 +103,7 @@ def test_search_finds_parties_and_states_the_reason(
         ("Officer, Compliance", "role", "Compliance officer"),
     ],
 )
-def test_full_name_binds_the_party(
+def test_full_name_is_an_unambiguous_match(
     example_database: EntityDatabase, search_text: str, entity_type: str, name: str
 ) -> None:
     match = example_database.read(
@@ -127,7 +127,7 @@ def test_full_name_binds_the_party(
         ("Accounting", "product", "Fund accounting"),
     ],
 )
-def test_part_of_a_name_binds_no_party(
+def test_part_of_a_name_is_not_an_unambiguous_match(
     example_database: EntityDatabase, search_text: str, entity_type: str, expected_name: str
 ) -> None:
     findings = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
@@ -170,14 +170,14 @@ Summary = tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]
 
 
 def summary_of(findings: Findings) -> Summary:
-    """Return the names and reasons of the hits, the name of the bound party, and the inactive parties."""
+    """Return the names and reasons of the hits, the name of the unambiguous match, and the inactive parties."""
     hits, inactive = (
         [(party.name, party.reason) for party in parties] for parties in (findings.hits, findings.inactive_matches)
     )
     return hits, findings.unambiguous_match.name if findings.unambiguous_match is not None else None, inactive
 
 
-def test_inactive_party_with_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
+def test_inactive_party_with_the_name_prevents_an_unambiguous_match(database: EntityDatabase, tmp_path: Path) -> None:
     search = search_in_rows(
         database,
         tmp_path,
@@ -205,7 +205,7 @@ def test_inactive_party_with_the_name_prevents_binding(database: EntityDatabase,
     assert match.name == "Kite GmbH"
 
 
-def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tmp_path: Path) -> None:
+def test_party_with_another_legal_form_is_not_an_unambiguous_match(database: EntityDatabase, tmp_path: Path) -> None:
     search = search_in_rows(
         database,
         tmp_path,
@@ -227,7 +227,7 @@ def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tm
     assert lookup_of("Kite AG") == (["Kite GmbH"], None, [])
     assert lookup_of("Kite") == (["Kite GmbH"], "Kite GmbH", [])
     assert lookup_of("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
-    # The party with the exact legal form is bound, even if other parties have the same name.
+    # The exact legal form makes a match unambiguous, even if other parties have the same name.
     assert lookup_of("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
     assert lookup_of("Limited Rook Old")[1] is None
     assert lookup_of("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
@@ -269,7 +269,7 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     apex = "Apex Holding Limited"
     assert lookup_of("Holding Apex Ltd") == ([(apex, any_order_reason)], apex, [])
     assert lookup_of("Mill Old Limited") == ([(apex, f"{any_order_reason} (an alias)")], apex, [])
-    # An inactive party with the name is reported, and no other party is bound.
+    # An inactive party with the name is reported, and no other party is an unambiguous match.
     gmbh_hit = [("Crow Nest GmbH", "the name with another legal form")]
     assert lookup_of("Nest Crow SARL") == (gmbh_hit, None, [("Crow Nest Sàrl", any_order_reason)])
     assert lookup_of("Lake Reed Limited") == (
@@ -289,7 +289,9 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order_reason)], "Fen Marsh GmbH", [])
 
 
-def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
+def test_active_party_is_an_unambiguous_match_despite_an_inactive_namesake(
+    database: EntityDatabase, tmp_path: Path
+) -> None:
     rows = [f"John Smith,person,{jurisdiction_and_status}" for jurisdiction_and_status in ("GB,inactive", "IE,")]
     findings = search_in_rows(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.unambiguous_match is not None
@@ -299,7 +301,7 @@ def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityData
     )
 
 
-def test_legal_form_binds_only_if_all_similar_names_were_read(
+def test_legal_form_makes_a_match_unambiguous_only_if_all_similar_names_were_read(
     database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     max_names = 20
@@ -310,9 +312,9 @@ def test_legal_form_binds_only_if_all_similar_names_were_read(
         ["Kite SARL,company,LU", *_kite_companies(max_names - 2)],
         _kite_companies(max_names - 1),
     )
-    for rows, is_bound in ((rows_within_limit, True), (rows_over_limit, False)):
+    for rows, is_unambiguous in ((rows_within_limit, True), (rows_over_limit, False)):
         search = search_in_rows(database, tmp_path, *rows, header="name,kind,jurisdiction")
-        assert (search("Kite S.à r.l.", "company").unambiguous_match is not None) == is_bound
+        assert (search("Kite S.à r.l.", "company").unambiguous_match is not None) == is_unambiguous
 
 
 def _kite_companies(count: int) -> list[str]:
@@ -333,7 +335,7 @@ def test_party_of_another_type_is_a_near_match_only(example_database: EntityData
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "words", "core"),
+    ("text", "key", "words", "words_without_form"),
     [
         ("Apex ManCo S.à r.l.", "apex manco s.a r.l.", ("apex", "manco", "sa", "rl"), ("apex", "manco")),
         ("APEX MANCO SARL", "apex manco sarl", ("apex", "manco", "sarl"), ("apex", "manco")),
@@ -347,12 +349,14 @@ def test_party_of_another_type_is_a_near_match_only(example_database: EntityData
         ("Zero\u200bWidth\u00a0Gap", "zerowidth gap", ("zerowidth", "gap"), ("zerowidth", "gap")),
     ],
 )
-def test_name_is_split_into_parts(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
-    assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)
+def test_name_is_split_into_parts(
+    text: str, key: str, words: tuple[str, ...], words_without_form: tuple[str, ...]
+) -> None:
+    assert (name_key(text), words_of(key), core_words(key)) == (key, words, words_without_form)
 
 
 @pytest.mark.parametrize(
-    ("form", "ending"),
+    ("form", "normalized_form"),
     [
         *((form, ("sarl",)) for form in ("S.à r.l.", "SARL", "S.A.R.L.", "Sàrl", "Société à responsabilité limitée")),
         *((form, ("ltd",)) for form in ("Ltd", "Ltd.", "Limited", "LIMITED", "Private Limited Company")),
@@ -364,8 +368,8 @@ def test_name_is_split_into_parts(text: str, key: str, words: tuple[str, ...], c
         ("", ()),
     ],
 )
-def test_legal_form_is_the_same_in_each_spelling(form: str, ending: tuple[str, ...]) -> None:
-    assert legal_form(words_of(name_key(f"Zoë Rock {form}"))) == ending
+def test_legal_form_is_the_same_in_each_spelling(form: str, normalized_form: tuple[str, ...]) -> None:
+    assert legal_form(words_of(name_key(f"Zoë Rock {form}"))) == normalized_form
     assert legal_form(words_of(name_key(form))) == ()
 
 

@@ -1,4 +1,4 @@
-"""Problems that check finds in onboarding intents, and the catalogue of verbs, which lists what check accepts."""
+"""Problems that `check` reports in onboarding intents, and the catalogue of the values that `check` accepts."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def intent(verb: str, *, refs: dict[str, str] | None = None, **params: str) -> d
 
 
 @pytest.mark.parametrize("example", ["full.json", "mixed.json", "ambiguous.json", "not_found.json"])
-def test_examples_pass(example: str) -> None:
+def test_examples_have_no_problems(example: str) -> None:
     document = json.loads((EXAMPLES / example).read_text(encoding="utf-8"))
     assert problems_of(*document["intents"]) == ()
 
@@ -160,7 +160,7 @@ def test_catalogue_file_is_up_to_date() -> None:
     assert CATALOGUE_FILE.read_text(encoding="utf-8") == catalogue_text()
 
 
-def test_every_verb_is_in_the_prompt_and_its_undo_is_not() -> None:
+def test_catalogue_lists_every_verb_but_not_the_undo_tool() -> None:
     hidden_tools = {"onboarding.undo", "find_party", "bind_parties"}
     assert list(VERBS) == [name for name in TOOLS if name not in hidden_tools]
     for name, details in VERBS.items():

@@ -1,4 +1,4 @@
-"""The verbs: idempotent by key and by natural key, atomic, with links, removals and the parts of a CBU."""
+"""Onboarding verbs: idempotency by key and by natural key, atomicity, links, removals, and the parts of a CBU."""
 
 import re
 from collections import Counter
@@ -65,7 +65,7 @@ def test_cbu_without_jurisdiction_must_have_a_unique_name(verbs: OnboardingVerbs
     assert verbs.ensure_cbu("k5", CbuRequest("Unplaced")).jurisdiction is None
 
 
-def test_role_and_product_are_given_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_role_and_product_are_added_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     person = add_person(database, "John Smith")
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
     role = verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
@@ -170,7 +170,7 @@ def test_parallel_attempts_with_the_same_key_get_the_same_result(verbs: Onboardi
     assert results[0].created
 
 
-def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None:
+def test_tools_take_their_idempotency_key_from_the_context(database: EntityDatabase) -> None:
     specs = {spec.name: spec for spec in onboarding_tools(database)}
     assert list(specs) == [
         *("entity.create-limited-company", "entity.create-person", "cbu.ensure", "cbu.get", "cbu.add-product"),
@@ -219,7 +219,7 @@ def test_changes_are_reported_row_by_row(database: EntityDatabase, verbs: Onboar
     ]
 
 
-def test_persons_with_the_same_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVerbs) -> None:
+def test_persons_with_the_same_name_differ_by_date_of_birth_and_jurisdiction(verbs: OnboardingVerbs) -> None:
     older = verbs.create_person("k1", name="John Smith", jurisdiction="gb", date_of_birth="1950-03-01")
     younger = verbs.create_person("k2", name="John Smith", jurisdiction="GB", date_of_birth="1990-03-01")
     same_person = verbs.create_person("k3", name="JOHN  Smith", jurisdiction="GB", date_of_birth="1950-03-01")
@@ -234,9 +234,9 @@ def test_persons_with_the_same_name_differ_by_birth_and_jurisdiction(verbs: Onbo
 
 def test_possible_duplicate_of_a_person_is_not_created(verbs: OnboardingVerbs) -> None:
     verbs.create_person("k1", name="Ann Lee", jurisdiction="IE", date_of_birth="1970-12-31")
-    for known_fields in ({}, {"jurisdiction": "IE"}, {"date_of_birth": "1970-12-31"}):
+    for matching_fields in ({}, {"jurisdiction": "IE"}, {"date_of_birth": "1970-12-31"}):
         with pytest.raises(ValueError, match=r"person 'Ann Lee' \(IE\), born 1970-12-31 already exists"):
-            verbs.create_person("k2", name="Ann Lee", **known_fields)
+            verbs.create_person("k2", name="Ann Lee", **matching_fields)
     assert verbs.create_person("k3", name="Ann Lee", jurisdiction="GB").created
 
 
@@ -346,6 +346,6 @@ def test_several_parties_are_created_atomically(database: EntityDatabase, verbs:
     assert parties[1].id == manco.id
     assert create_new_parties("k3") == parties
     assert verbs.get_cbu(parties[2].id).client_type == "fund"
-    reverted = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
-    assert verbs.undo("k3").reverted == reverted
+    undo_messages = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
+    assert verbs.undo("k3").reverted == undo_messages
     assert read_overview(database) == overview_before

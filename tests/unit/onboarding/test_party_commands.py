@@ -201,7 +201,7 @@ def test_load_reports_renamed_parties(run_command: RunCommand) -> None:
     assert outputs == [(0, added_line), (0, f"{updated_line}{rename_note}\n")]
     code, out, _ = run_command(load, "persons.csv", is_json=True)
     assert (code, json.loads(out)["renamed"]) == (0, [])
-    # Lookups still find the party by this name.
+    # Lookups still find María by her former name, so a party that gets this name is a possible duplicate.
     assert run_command(load, write_row("other.csv", "ann", "Ann Lee"))[0] == 0
     code, _, err = run_command(load, write_row("other.csv", "ann", "Maria García"))
     duplicate_note = "renamed to the name of person 'Maria López' (ES); possible duplicate, lookups will ask"

@@ -41,7 +41,7 @@ Load = Callable[[str | bytes], LoadReport]
 
 @pytest.fixture
 def load(database: EntityDatabase, tmp_path: Path) -> Load:
-    """Return a function that loads a file with the given content."""
+    """Return a function that writes a file with a content, and loads the file."""
     return lambda content: load_parties(database, write_parties(tmp_path, content))
 
 
@@ -181,7 +181,9 @@ def test_only_rows_that_are_not_utf_8_are_rejected(load: Load) -> None:
 HEADER_WITH_ID = "id,name,kind,jurisdiction,date_of_birth,status\n"
 
 
-def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
+def test_row_with_the_id_of_a_party_renames_the_party_once(
+    load: Load, database: EntityDatabase, tmp_path: Path
+) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
     renames_file = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
     report = load_parties(database, renames_file)
@@ -196,7 +198,7 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
     assert find_names(database, "Rook AG") == ["Rook AG"]
 
 
-def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: EntityDatabase) -> None:
+def test_name_that_a_party_gets_back_is_no_longer_a_former_name(load: Load, database: EntityDatabase) -> None:
     for name in ("Kite AG", "Rook AG", "Kite AG", "KITE ag"):
         report = load(f"{HEADER_WITH_ID}kite,{name},company,CH,,\n")
     # Another spelling is not a former name.
@@ -259,11 +261,16 @@ def test_chain_of_renames_needs_one_load(
 def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
     swapped_rows = f"{HEADER_WITH_ID}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
-    reason = "id: {0!r} belongs to company {1!r} (CH), but company {3!r} (CH) is {2!r}; the rows swap names; "
-    hint = "first give {2!r} a third name in a separate load"
+
+    def reason(party_id: str, name: str, other_id: str, other_name: str) -> str:
+        return (
+            f"id: {party_id!r} belongs to company {name!r} (CH), but company {other_name!r} (CH) is {other_id!r}; "
+            f"the rows swap names; first give {other_id!r} a third name in a separate load"
+        )
+
     assert load(swapped_rows).rejected == (
-        RejectedRow(2, f"{reason}{hint}".format("kite", "Kite", "rook", "Rook")),
-        RejectedRow(3, f"{reason}{hint}".format("rook", "Rook", "kite", "Kite")),
+        RejectedRow(2, reason("kite", "Kite", "rook", "Rook")),
+        RejectedRow(3, reason("rook", "Rook", "kite", "Kite")),
     )
     assert load(f"{HEADER_WITH_ID}rook,Third,company,CH,,\n").updated == 1
     report = load(swapped_rows)
@@ -335,7 +342,7 @@ def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> No
     rows = [f"p{number},Person{number} Lee{number},person,GB,,Former{number},,1980-01-01," for number in range(200)]
     report = load_party_file(database, read_parties(file_content(rows), name="many"))
     assert report.added == 200
-    # Each further name takes one statement. A load row by row would take over ten statements for each name.
+    # Each former name takes one statement. Loading row by row would take over ten statements per row.
     assert len(statements) < 300
     statements.clear()
     report = load_party_file(database, read_parties(file_content(rows), name="again"))
@@ -351,11 +358,14 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
         kind = dice.choice(("person", "company", "fund"))
         party_id = dice.choice(("", "", f"i{dice.randrange(8)}"))
         name = dice.choice([*names, *(f"Only{number}{letter}" for letter in "abcdef")])
-        jurisdiction, born = dice.choice(("", "GB", "LU")), dice.choice(("", "1980-01-01")) if kind == "person" else ""
+        jurisdiction, date_of_birth = (
+            dice.choice(("", "GB", "LU")),
+            dice.choice(("", "1980-01-01")) if kind == "person" else "",
+        )
         aliases, former_names = ("|".join(dice.sample(names, dice.choice((0, 0, 1, 2)))) for _ in range(2))
         lei = dice.choice(("", "", *LEIS)) if kind != "person" else ""
         status = dice.choice(("", "", "active", "inactive"))
-        rows.append(f"{party_id},{name},{kind},{jurisdiction},{aliases},{former_names},{lei},{born},{status}")
+        rows.append(f"{party_id},{name},{kind},{jurisdiction},{aliases},{former_names},{lei},{date_of_birth},{status}")
     return rows
 
 

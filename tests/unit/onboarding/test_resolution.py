@@ -53,7 +53,7 @@ def load(database: EntityDatabase, folder: Path, *rows: str) -> EntityGateway:
 
 
 class Conversation:
-    """A lookup with questions, whose tool is called again with each answer."""
+    """A lookup that asks questions. Each answer calls the tool of the lookup again."""
 
     def __init__(self, gateway: EntityGateway, *request: str) -> None:
         self._resolver = PartyResolver(gateway, LookupRequest(*request), is_interactive=True)
@@ -78,7 +78,7 @@ class Conversation:
             return None
         except AskPerson as error:
             self._checkpoint = error.checkpoint
-            # Each request must be valid for a run.
+            # Each question must be valid for a run.
             validate_question_fields(error.request)
             return error.request
 
@@ -130,7 +130,7 @@ def test_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) 
     conversation = Conversation(gateway, "John Smith", "person")
     assert conversation.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
     assert john_id not in [option["id"] for option in conversation.question["options"]]
-    # A party that is created next to an existing one must be distinguishable from it.
+    # A date of birth distinguishes the new person from the existing person.
     assert conversation.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
     eve_question = Conversation(gateway, "Eve Gone", "person").question
     assert eve_question["type"] == "CLARIFICATION"
@@ -156,12 +156,12 @@ def test_option_has_the_distinguishing_facts_of_a_party(
     ]
 
 
-@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("is_text", [False, True])
 def test_none_of_these_asks_for_a_name(
-    gateway: EntityGateway, example_database: EntityDatabase, *, is_written: bool
+    gateway: EntityGateway, example_database: EntityDatabase, *, is_text: bool
 ) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
-    next_question = conversation.answer(text="none of these") if is_written else conversation.select(NONE_OF_THESE)
+    next_question = conversation.answer(text="none of these") if is_text else conversation.select(NONE_OF_THESE)
     assert (next_question["type"], next_question["prompt"]) == (
         "CLARIFICATION",
         "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier or the id of a party, or "
@@ -226,7 +226,7 @@ def test_invalid_name_is_requested_again(gateway: EntityGateway) -> None:
     assert conversation.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
 
 
-def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
+def test_very_long_answer_leads_to_a_question_of_limited_length(gateway: EntityGateway) -> None:
     for search_text, question_type in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
         question = Conversation(gateway, search_text, "person").answer(text="y" * 200_000)
         assert question["type"] == question_type
@@ -289,13 +289,15 @@ def test_options_are_those_of_the_newest_text_with_hits(gateway: EntityGateway) 
         (" ", "fund", "invalid_field"),
     ],
 )
-def test_non_interactive_run_asks_no_person(gateway: EntityGateway, text: str, kind: str, code: str) -> None:
+def test_lookup_of_a_non_interactive_run_returns_a_problem(
+    gateway: EntityGateway, text: str, kind: str, code: str
+) -> None:
     problem = problem_of(gateway, text, kind)
     assert problem["code"] == code
     assert [*problem] == ["code", "message", "hint", "candidates"]
 
 
-def test_search_text_is_not_used_as_the_name_of_a_new_party(gateway: EntityGateway) -> None:
+def test_text_of_an_answer_is_not_the_default_name_of_a_new_party(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "John Quincy", "person")
     conversation.answer(text="213800MERIDIANFUND38")
     next_question = conversation.answer(text="Create new")
@@ -391,7 +393,7 @@ def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityData
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING)."
     )
     assert product_problem["hint"].startswith("Use a name or a code of the catalogue")
-    # Each of these names means exactly one party.
+    # Each of these search texts identifies exactly one party.
     for candidate in same_jurisdiction_problem["candidates"]:
         assert candidate["id"] in same_jurisdiction_problem["message"]
         assert find_problem(candidate["id"], "person") is None

@@ -172,12 +172,12 @@ def test_misspelled_name_is_found_among_many_with_a_common_word(database: Entity
     add_from_file(database, tmp_path, *other_names, "John Smithfield", kind=PartyKind.PERSON)
     texts_by_error = {
         "letters swapped": "Jhon Smithfield",
-        "a letter left out": "Jon Smithfield",
+        "a missing letter": "Jon Smithfield",
         "one error in each word": "Johnn Smithfeild",
         "another order": "Smithfield Jon",
-        "two words for one": "John Smith Field",
-        "one word for two": "JohnSmithfield",
-        "a word too many": "Jon M Smithfield",
+        "a word split in two": "John Smith Field",
+        "two words joined": "JohnSmithfield",
+        "an extra word": "Jon M Smithfield",
         "two errors in a long word": "Smythfeild, John",
     }
     findings_by_error = {error: search(database, text, entity_type="person") for error, text in texts_by_error.items()}

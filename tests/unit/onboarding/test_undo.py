@@ -154,7 +154,7 @@ def test_undo_of_a_call_without_changes_does_nothing(verb: Verb) -> None:
 @pytest.mark.parametrize(
     "verb", [name for name in CALLS if "remove" not in name and "unlink" not in name], indirect=True
 )
-def test_call_is_not_undone_before_its_dependents(verb: Verb) -> None:
+def test_call_is_not_undone_before_later_calls_that_use_its_rows(verb: Verb) -> None:
     overview_before = verb.overview()
     verb.call("k1")
     overview_after = verb.overview()
@@ -186,7 +186,9 @@ def test_calls_are_undone_in_reverse_order(database: EntityDatabase, verbs: Onbo
     assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
 
 
-def test_changed_party_is_not_undone(database: EntityDatabase, verbs: OnboardingVerbs, tmp_path: Any) -> None:
+def test_creation_of_a_party_is_not_undone_after_a_change_of_the_party(
+    database: EntityDatabase, verbs: OnboardingVerbs, tmp_path: Any
+) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     file = tmp_path / "parties.csv"
     file.write_text("name,kind,jurisdiction,aliases,lei\nApex,company,LU,Apx,529900T8BM49AURSDO55\n")
@@ -218,7 +220,9 @@ def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDa
     assert (restored_role.id, restored_role.created) == (removed_role.id, False)
 
 
-def test_row_that_was_recreated_is_kept(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+def test_undo_of_a_removal_keeps_a_row_that_was_created_again(
+    verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
+) -> None:
     verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     overview_after = read_overview(database)
@@ -237,7 +241,9 @@ def test_link_is_not_restored_if_another_link_has_replaced_it(
     assert read_overview(database) == overview_after
 
 
-def test_undone_role_is_not_restored(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+def test_removed_role_is_not_restored_if_its_assignment_was_undone(
+    verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
+) -> None:
     overview_before = read_overview(database)
     verbs.assign_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
     verbs.remove_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")

@@ -1,4 +1,4 @@
-"""Concurrent calls and undos, and crashes, of processes and threads: results agree, and no change is partial."""
+"""Concurrent calls and undos, and killed processes: results agree, and no change is partial."""
 
 import subprocess
 import sys
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.waits
 ROOT = Path(__file__).parents[3]
 REPETITIONS = 25
 
-SESSION_PROGRAM = """
+ENSURE_PROGRAM = """
 import sys
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.verb_results import CbuRequest
 from dagwright_onboarding.verbs import OnboardingVerbs
 
-url, session = sys.argv[1:]
+url, process_name = sys.argv[1:]
 verbs = OnboardingVerbs(EntityDatabase(url))
 print("ready", flush=True)
 for line in sys.stdin:
-    fund = verbs.ensure_cbu(f"{session}-{line.strip()}", CbuRequest(f"Apex {line.strip()}", "LU"))
+    fund = verbs.ensure_cbu(f"{process_name}-{line.strip()}", CbuRequest(f"Apex {line.strip()}", "LU"))
     print(fund.id, fund.created, flush=True)
 """
 
@@ -50,7 +50,7 @@ verbs = OnboardingVerbs(database)
 manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU")
 
 def wait_for_kill(*_):
-    print("inside", flush=True)
+    print("in transaction", flush=True)
     sys.stdin.readline()
 
 if call == "undo":
@@ -93,20 +93,20 @@ def write_line(child: subprocess.Popen[str], text: str) -> None:
 
 def test_processes_that_create_the_same_fund_at_once_get_the_same_fund(database_url: str) -> None:
     with ExitStack() as stack:
-        sessions = [stack.enter_context(child_process(SESSION_PROGRAM, database_url, name)) for name in "abc"]
-        assert [read_line(session) for session in sessions] == ["ready"] * 3
+        children = [stack.enter_context(child_process(ENSURE_PROGRAM, database_url, name)) for name in "abc"]
+        assert [read_line(child) for child in children] == ["ready"] * 3
         # In the first repetition, all processes create the tables.
         for number in range(REPETITIONS):
-            for session in sessions:
-                write_line(session, str(number))
-            results = [read_line(session).split() for session in sessions]
+            for child in children:
+                write_line(child, str(number))
+            results = [read_line(child).split() for child in children]
             assert len({fund for fund, _ in results}) == 1
             assert sorted(created for _, created in results) == ["False"] * 2 + ["True"]
-        for session in sessions:
-            _, errors = session.communicate(timeout=60)
+        for child in children:
+            _, errors = child.communicate(timeout=60)
             # A process logs that it waits, if another process takes long to create the tables.
             assert [line for line in errors.splitlines() if "migrating the database" not in line] == []
-            assert session.returncode == 0
+            assert child.returncode == 0
 
 
 @pytest.fixture
@@ -200,10 +200,10 @@ def test_concurrent_removals_of_a_role_remove_it_once(
     person = verbs_of_two_databases[0].create_person("person", name="Ann").id
     role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
     for number in range(REPETITIONS):
-        verbs_of_two_databases[0].assign_role(f"give-{number}", **role)
+        verbs_of_two_databases[0].assign_role(f"assign-{number}", **role)
         calls = [
-            partial(verbs.remove_role, f"take-{side}-{number}", **role)
-            for side, verbs in enumerate(verbs_of_two_databases)
+            partial(verbs.remove_role, f"remove-{index}-{number}", **role)
+            for index, verbs in enumerate(verbs_of_two_databases)
         ]
         assert sorted(str(getattr(result, "removed", result)) for result in run_concurrently(*calls)) == [
             "False",
@@ -216,7 +216,7 @@ def test_process_killed_in_a_transaction_leaves_no_partial_change(
     database_url: str, call: str, event_name: str
 ) -> None:
     with child_process(KILLED_PROGRAM, database_url, call, event_name) as child:
-        assert read_line(child) == "inside"
+        assert read_line(child) == "in transaction"
     database = EntityDatabase(database_url)
     try:
         verbs = OnboardingVerbs(database)

@@ -1,4 +1,4 @@
-"""The tools of a goal, which a run decodes only once."""
+"""A run decodes the tools of a goal only once."""
 
 from typing import Any
 

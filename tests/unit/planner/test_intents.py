@@ -304,7 +304,7 @@ def test_verbs_are_the_user_tools_that_read_or_change_data() -> None:
         "close": ToolDeclaration("close", undo="reopen"),
         "reopen": ToolDeclaration("reopen", Effects.IDEMPOTENT),
         "plus": ToolDeclaration("plus", Effects.PURE),
-        "wait": ToolDeclaration("wait", Effects.READ, task_queue="own"),
+        "wait": ToolDeclaration("wait", Effects.READ, task_queue="separate"),
         "read_file": ToolDeclaration("read_file", Effects.READ),
         agent.name: agent,
     }
@@ -377,7 +377,7 @@ def goal_of(**document: Any) -> Goal:
     return goal_from_json(plan.extender)
 
 
-def test_request_has_all_fields_of_the_profile() -> None:
+def test_goal_has_all_fields_of_the_profile() -> None:
     manco = {"id": "prt_2", "name": "ManCo", "kind": "company"}
     goal = goal_of(context={"cbu": "prt_1", "manco": manco}, turns=["x"], confidence=0.8)
     assert (goal.profile, goal.confidence, goal.max_replans, goal.streams) == ("intents", 0.8, 0, False)
@@ -398,12 +398,9 @@ _INVALID_CONTEXTS: list[Any] = [[], {"a b": "x"}, {"result_1": "x"}, {"cbu": ""}
     ("document", "pointer"),
     [
         ({"profile": "rounds"}, "/profile"),
-        *(({"confidence": invalid}, "/confidence") for invalid in (2, "0.5", True)),
-        *(({"context": invalid}, "/context") for invalid in _INVALID_CONTEXTS),
-        *(
-            ({"context": {"cbu": invalid}}, "/context")
-            for invalid in ({"name": "Apex"}, {"id": "x", "name": "n" * 501})
-        ),
+        *(({"confidence": confidence}, "/confidence") for confidence in (2, "0.5", True)),
+        *(({"context": context}, "/context") for context in _INVALID_CONTEXTS),
+        *(({"context": {"cbu": entity}}, "/context") for entity in ({"name": "Apex"}, {"id": "x", "name": "n" * 501})),
         ({"turns": "one"}, "/turns"),
         ({"turns": [1]}, "/turns"),
         ({"max_replans": 1}, "/max_replans"),
@@ -418,13 +415,13 @@ def test_invalid_field_of_a_request_is_reported_with_its_pointer(document: Any, 
 
 
 def test_plan_is_not_streamed_if_it_may_need_approval() -> None:
-    def streams(**options: Any) -> bool:
+    def is_streamed(**options: Any) -> bool:
         plan, _ = prepare_goal("Look.", {"look": ToolDeclaration("look", Effects.READ)}, PlanningOptions(**options))
         return goal_from_json(plan.extender).streams
 
-    assert streams()
-    assert not streams(policy=Policy(approves_changes=True))
-    assert not streams(approve_plan=True)
+    assert is_streamed()
+    assert not is_streamed(policy=Policy(approves_changes=True))
+    assert not is_streamed(approve_plan=True)
 
 
 def test_run_of_intents_requires_approval_of_tools_other_than_onboarding() -> None:

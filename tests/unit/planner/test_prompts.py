@@ -71,9 +71,9 @@ def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> N
     assert len(catalogue.text) <= CATALOGUE_CHARACTERS + len("Tools:\n")
     assert [*catalogue.tools, *catalogue.omitted_names] == [*tools]
     assert 20 < len(catalogue.omitted_names) < 60
-    further_count = len(catalogue.omitted_names) - 20
+    unlisted_count = len(catalogue.omitted_names) - 20
     assert (catalogue.note() or "").endswith(
-        f" and {further_count} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
+        f" and {unlisted_count} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
     )
     assert "(The catalogue of the planner omits 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}

@@ -1,4 +1,4 @@
-"""Replans: their reasons, and the nodes that can no longer run after other nodes were superseded."""
+"""Replans: their reasons, the nodes that can no longer run, and new nodes."""
 
 import json
 from typing import Any
@@ -65,12 +65,12 @@ def test_unreachable_nodes_are_failed_nodes_and_nodes_that_need_them(
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
-def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
-    class CountedRecords(list[Record]):
+def test_unreachable_nodes_of_a_long_chain_are_found_in_linear_time(step: int) -> None:
+    class VisitCountingRecords(list[Record]):
         visits = 0
 
         def __getitem__(self, index: Any) -> Any:
-            CountedRecords.visits += 1
+            VisitCountingRecords.visits += 1
             return super().__getitem__(index)
 
     count = 1_000
@@ -80,9 +80,9 @@ def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
     }
     state = state_of((make_node("a"), FAILED), *((nodes[number], BLOCKED) for number in range(1, count)))
     visible_nodes = [*state.visible_nodes()]
-    state.records = CountedRecords(state.records)
+    state.records = VisitCountingRecords(state.records)
     assert unreachable_ids(state, visible_nodes, ()) == ("a", *(f"n{number}" for number in range(1, count)))
-    assert CountedRecords.visits < 4 * count
+    assert VisitCountingRecords.visits < 4 * count
 
 
 def test_node_after_a_manually_cancelled_node_stays_unreachable() -> None:
@@ -90,7 +90,7 @@ def test_node_after_a_manually_cancelled_node_stays_unreachable() -> None:
     assert unreachable_ids(state, list(state.visible_nodes()), ["a"]) == ("c",)
 
 
-def test_replan_reasons_are_failures_with_replan_and_guidance_texts() -> None:
+def test_reasons_are_guidance_texts_and_failures_of_nodes_with_on_error_replan() -> None:
     def human_node(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
         return CompiledNode(node_id, kind="human", arguments={"type": kind})
 
@@ -152,9 +152,9 @@ def test_replan_context_survives_serialization() -> None:
         None,
     )
     invalid_contexts: list[Any] = [3, {}, {"cause_ids": [], "ids_by_status": []}]
-    for invalid in invalid_contexts:
+    for context in invalid_contexts:
         with pytest.raises(ValueError, match="invalid replan context"):
-            REPLAN_CONTEXTS.decode(invalid)
+            REPLAN_CONTEXTS.decode(context)
 
 
 def rename_ids(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:

@@ -1,4 +1,4 @@
-"""Nodes that a run adds for a question in rounds, with a scheduler and without a server."""
+"""Nodes that a run with the profile `rounds` adds, tested with a scheduler and without a server."""
 
 import json
 import re
@@ -36,7 +36,7 @@ FIRST_SUB_GOAL_FAILS: WorkerResults = {"sg1": NodeError("tool_failed", "no")}
 
 
 class Question:
-    """A question in rounds with scripted model calls and worker tools.
+    """A question for the profile `rounds`, with scripted model calls and worker tools.
 
     Args:
         planner_answers: the answers of the planner, in order.
@@ -197,14 +197,14 @@ def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list
     return question, planner_tasks, question.start()
 
 
-@pytest.mark.parametrize("has_ended", [True, False])
-def test_manually_restarted_sub_goal_does_not_delay_others(has_ended: bool) -> None:
+@pytest.mark.parametrize("ends_before_planner", [True, False])
+def test_manually_restarted_sub_goal_does_not_delay_others(ends_before_planner: bool) -> None:
     question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
     assert [task.id for task in retried_tasks] == ["sg1#2"]
-    for tasks in (retried_tasks, planner_tasks) if has_ended else (planner_tasks, retried_tasks):
+    for tasks in (retried_tasks, planner_tasks) if ends_before_planner else (planner_tasks, retried_tasks):
         question.end(tasks)
-    ran_ids = [task for step in question.run() for task in step]
-    assert "sg5" in ran_ids
+    task_ids = [task for step in question.run() for task in step]
+    assert "sg5" in task_ids
     assert question.scheduler.status() is RunStatus.COMPLETED
     assert question.planner_answers == ()
 
@@ -213,8 +213,8 @@ def test_manually_completed_sub_goal_is_not_started_again_by_the_planner() -> No
     question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1"))
     assert [task.id for task in retried_tasks] == ["sg1"]
     question.end([*retried_tasks, *planner_tasks])
-    ran_ids = [task for step in question.run() for task in step]
-    assert [task for task in ran_ids if task.startswith("sg")] == ["sg5"]
+    task_ids = [task for step in question.run() for task in step]
+    assert [task for task in task_ids if task.startswith("sg")] == ["sg5"]
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
@@ -244,7 +244,7 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     question.run()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
     assert _result_statuses(question) == expected
-    # A skipped branch is not a failure.
+    # Sub-goal 3 waits in the first round, and starts in the second.
     question = Question(
         continue_with(PICK_MAERSK, ADD_UP),
         continue_with(PICK_MAERSK),
@@ -433,9 +433,9 @@ def test_assembled_answer_lists_incomplete_parts() -> None:
 
 def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
     question = Question(continue_with(CLARIFY), done_response(all=ref(9, "clarification")))
-    encoded = plan_to_json(question.plan)
-    del encoded["extender"]["synthesis"]
-    question.plan = plan_from_json(encoded)
+    plan_document = plan_to_json(question.plan)
+    del plan_document["extender"]["synthesis"]
+    question.plan = plan_from_json(plan_document)
     question.scheduler = question._scheduler()
     question.scheduler.start(0.0)
     question.run()
@@ -497,7 +497,7 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     assert [sub_goal["status"] for sub_goal in _document(question)["sub_goals"]] == ["success", "success"]
 
 
-def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
+def test_planner_prompt_is_short_and_has_the_reasoning_of_earlier_rounds() -> None:
     sub_goals = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     worker_results = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
     question = Question(continue_with(*sub_goals), failed_response("enough"), worker_results=worker_results)

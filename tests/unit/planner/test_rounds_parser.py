@@ -1,4 +1,4 @@
-"""Parsing of planner answers in rounds: sub-goals that may start, and problems of invalid answers."""
+"""Parsing of planner answers of the profile `rounds`: sub-goals that may start, and problems of invalid answers."""
 
 import json
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def known_sub_goal(
     attempts: int = 1,
     **arguments: Any,
 ) -> KnownSubGoal:
-    """Return a known sub-goal. `slots` names the slots that have values (default: all)."""
+    """Return a sub-goal of an earlier answer. `slots` names the slots that have values (default: all)."""
     document = sub_goal(number, worker_name, arguments.pop("description", ""), **arguments)
     card = WORKER_TOOLS[worker_name].worker
     assert card is not None
@@ -145,7 +145,7 @@ _ANSWER = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "par
             {"action": "continue", "sub_goals": json.dumps([{"id": 1.0, "worker": "pick", "params": '{"name": "M"}'}])}
         ),
     ],
-    ids=["fenced", "texts in fields", "a text"],
+    ids=["fenced", "texts in fields", "sub-goals as a text"],
 )
 def test_unambiguous_answer_is_parsed_in_every_form(answer: str) -> None:
     (actual,) = parse(answer)["sub_goals"]
@@ -451,7 +451,7 @@ _ANSWERS = _VALUES | st.fixed_dictionaries(
 def test_any_answer_of_a_planner_is_parsed_or_rejected(answer: Any) -> None:
     for actual in parse_as_value_and_text(answer):
         assert actual["valid"] is True or actual["repair"]
-        assert plain_json({"read": actual}) == {"read": actual}
+        assert plain_json({"answer": actual}) == {"answer": actual}
         assert encoded_size(actual) > 0
 
 

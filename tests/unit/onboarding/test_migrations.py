@@ -1,4 +1,4 @@
-"""Migration of stores when they are opened: new and earlier stores are migrated, newer ones are rejected."""
+"""Migration of a store when it is opened. A store of a newer version is rejected."""
 
 import ast
 import subprocess
@@ -32,9 +32,10 @@ pytestmark = pytest.mark.waits
 REVISIONS = PARTIES.revisions
 
 MIGRATIONS_FOLDER = PARTIES.folder
-EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
-"""Some tables of a store that is older than the first migration."""
+TABLES_BEFORE_MIGRATIONS = ("party", "party_name", "party_identifier", "role_assignment", "effect")
+"""Some tables of a store from before the first migration."""
 ADDED_EFFECT_COLUMNS = ("changes", "undone_at")
+"""Columns that migrations have added to the table `effect`."""
 
 INDEXES_WITHOUT_MODEL = ("party_search_by_words", "search_word_by_trigram")
 """Indexes of PostgreSQL that no model declares."""
@@ -83,7 +84,7 @@ TRIGRAM_STATEMENTS = {
 
 
 def make_trigram_store(url: str) -> None:
-    make_earlier_store(url)
+    make_store_before_migrations(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
         key = "INTEGER" if engine.dialect.name == "sqlite" else "SERIAL"
@@ -103,11 +104,11 @@ def make_trigram_store(url: str) -> None:
     engine.dispose()
 
 
-def make_earlier_store(url: str) -> None:
+def make_store_before_migrations(url: str) -> None:
     Path(make_url(url).database or "").parent.mkdir(exist_ok=True)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
-        Base.metadata.create_all(connection, tables=[Base.metadata.tables[name] for name in EARLIER_TABLES])
+        Base.metadata.create_all(connection, tables=[Base.metadata.tables[name] for name in TABLES_BEFORE_MIGRATIONS])
         connection.execute(text("DROP INDEX party_identifier_by_value"))
         for column in ADDED_EFFECT_COLUMNS:
             connection.execute(text(f"ALTER TABLE effect DROP COLUMN {column}"))
@@ -122,8 +123,10 @@ def make_earlier_store(url: str) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("make_store", [make_earlier_store, make_trigram_store])
-def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("make_store", [make_store_before_migrations, make_trigram_store])
+def test_store_of_an_older_version_is_migrated_without_loss(
+    database_url: str, make_store: Callable[[str], None]
+) -> None:
     make_store(database_url)
     for _ in range(2):
         database = EntityDatabase(database_url)
@@ -149,7 +152,7 @@ PARTIES_OF_REVISION_0004 = (
     ("rook", "Rook Castle GmbH", "active", "rook castle"),
     ("rook-gone", "Rook Castle SA", "inactive", "rook castle"),
 )
-"""Id, name, status and core of parties in a store of revision 0004.
+"""Id, name, status and core (the name without its legal form) of parties in a store of revision 0004.
 
 An inactive party has no core, except the last party: its core has no search words.
 """
@@ -235,7 +238,7 @@ def test_store_of_a_newer_version_is_rejected_and_unchanged(database_url: str) -
 def test_names_are_migrated_in_batches_and_a_kill_loses_one_batch(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_earlier_store(database_url)
+    make_store_before_migrations(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         for number in range(20):
@@ -245,7 +248,7 @@ def test_names_are_migrated_in_batches_and_a_kill_loses_one_batch(
             )
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 5)
     monkeypatch.setattr(migrations, "_LOG_INTERVAL_S", 0)
-    # Commands in other tests of this process may have set another level.
+    # Other tests in this process may have changed the log level.
     caplog.set_level("WARNING", logger=migrations.__name__)
     batch_progress: list[IndexProgress | None] = []
 
