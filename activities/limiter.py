@@ -20,7 +20,7 @@ from dagwright.core.model.call_limits import CallLimit
 from dagwright.core.model.states import NO_USAGE, Usage
 from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
-from dagwright.server.call_limits import LimitMessageRejected, LimitUnreachable, declare_limit, exchange
+from dagwright.server.call_limits import LimitMessageRejected, LimitUnreachable, declare_limit, send_limit_message
 
 UNREACHABLE_DELAY = timedelta(seconds=5)
 _LOG = structlog.stdlib.get_logger("dagwright.activities.limiter")
@@ -172,7 +172,7 @@ class Limiter:
 
     async def _exchange_once(self, message: LimitMessage) -> dict[str, LimitAnswer]:
         sent_at = time.monotonic()
-        reply = await exchange(self._client, self.settings.subject, message)
+        reply = await send_limit_message(self._client, self.settings.subject, message)
         received_at = time.monotonic()
         # The limit replied between these two times, so they bound the offset of its clock.
         min_offset_s, max_offset_s = reply.now - received_at, reply.now - sent_at

@@ -18,7 +18,7 @@ from benchmarks.processes import Bench
 from benchmarks.rows import Row
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import open_context
-from dagwright.process.listening import address_of, listening, open_socket
+from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text
 from dagwright.toolset.toolset import load_toolset
@@ -99,7 +99,7 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
     async with (
         worker.serving(bench.client, toolset, task_queue=settings.task_queue),
         open_context(settings, bench.connection, toolset, templates={}) as context,
-        listening(create_app(context), listener, stop_event=context.stop_event),
+        serving_app(create_app(context), listener, stop_event=context.stop_event),
         AsyncOpenAI(base_url=f"{address_of(listener)}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client

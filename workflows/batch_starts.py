@@ -119,7 +119,7 @@ class CallBatches:
         parallel = max_parallel_calls(scheduler, call_count=len(calls))
         keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
         headers = [self._headers(ready_call) for ready_call in calls]
-        message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)
+        message = encode_call_batch(calls, headers, plan=plan, keys=keys, max_parallel=parallel, model=self._run.model)
         tool_names = {task.node.tool for task in tasks} | {
             scheduler.state.node_of(follower).tool for follower in followers
         }

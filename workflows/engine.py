@@ -32,14 +32,14 @@ from dagwright.protocol.outcomes import (
     apply_failure,
     apply_loading_failure,
     apply_result,
+    apply_store_wait,
     apply_sub_plan_end,
-    store_wait_of,
 )
 from dagwright.protocol.ready_calls import (
     ReadyCall,
-    loading_call,
     needs_loading,
     next_call,
+    prepare_loading,
     repeated_call,
     store_wait_message,
 )
@@ -385,7 +385,7 @@ class Engine:
             self._follow(task, handle)
             return size + _COMMAND_BYTES
         if needs_loading(self.scheduler, ready_call):
-            message, prepared_call = loading_call(ready_call)
+            message, prepared_call = prepare_loading(ready_call)
             handle = start_loading(task, message, run=self._run)
             self._handles[task.id] = handle
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, prepared_call, done)))
@@ -459,7 +459,7 @@ class Engine:
         if error is None:
             apply_result(self.scheduler, task.id, handle.result().payload, at=at)
             return
-        if (wait := store_wait_of(self.scheduler, task.id, error, at=at)) is not None:
+        if (wait := apply_store_wait(self.scheduler, task.id, error, at=at)) is not None:
             self._await_store(task, wait, at)
             return
         failure = apply_failure(self.scheduler, task.id, error, at=at)

@@ -12,7 +12,7 @@ from dagwright.core.boundary.decoding import unpack
 from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_RUN_NODES
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.protocol.run_input import plan_of_pages
+from dagwright.protocol.run_input import plan_from_pages
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
 from dagwright.workflows.retries import PLAN_PAGE_RETRIES
 
@@ -39,7 +39,7 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
             nodes += nodes_from_columns(page)
         if len(nodes) > MAX_RUN_NODES:
             break
-    return plan_of_pages(head, nodes)
+    return plan_from_pages(head, nodes)
 
 
 async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:

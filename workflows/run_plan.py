@@ -37,7 +37,7 @@ from dagwright.core.validation.inputs import problems_of_inputs
 from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
-from dagwright.protocol.commands import is_expected_report, note_unknown_signal, read_sub_plan_report
+from dagwright.protocol.commands import accept_sub_plan_report, note_unknown_signal, read_sub_plan_report
 from dagwright.protocol.compact_documents import closing_document, compact_document, map_batch_document
 from dagwright.protocol.documents import (
     RunFacts,
@@ -55,7 +55,7 @@ from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import is_cancellation
 from dagwright.protocol.plan_limits import PlanTooLarge
 from dagwright.protocol.query_results import graph_result, node_result, status_result
-from dagwright.protocol.run_input import RunInput, pages_of, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_input import RunInput, page_refs_from_json, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, state_to_text
 from dagwright.protocol.run_start import (
     changed_deadline,
@@ -182,7 +182,7 @@ class PlanWorkflow(Steerable):
             note=self._notes.add,
         )
         for end in self._early_ends:
-            if is_expected_report(end, scheduler, self._notes):
+            if accept_sub_plan_report(end, scheduler, self._notes):
                 self._engine.sub_plan_ended(end)
         for message in self._early_budget_messages:
             self._engine.receive_budget_message(message)
@@ -279,7 +279,7 @@ class PlanWorkflow(Steerable):
             compile_result = await self._compile(run_input)
             compiled_plan: dict[str, Any] = compile_result["compiled"]
             notifies = run_input.notifies or compile_result.get(wire.RESULT_HAS_WEBHOOK) is True
-            run_input = replace(run_input, plan=None, pages=pages_of(compiled_plan), notifies=notifies)
+            run_input = replace(run_input, plan=None, pages=page_refs_from_json(compiled_plan), notifies=notifies)
             if not run_input.pages:
                 plan = plan_from_columns(compiled_plan)
                 return plan, replace(run_input, compiled=plan)
@@ -433,7 +433,7 @@ class PlanWorkflow(Steerable):
         if self._engine is None:
             # An execution that has just started receives earlier signals before anything else.
             self._early_ends.append(end)
-        elif is_expected_report(end, self._engine.scheduler, self._notes):
+        elif accept_sub_plan_report(end, self._engine.scheduler, self._notes):
             self._engine.sub_plan_ended(end)
 
     @workflow.signal(name=wire.SIGNAL_BUDGET_REPORT)

@@ -357,7 +357,7 @@ def attributes_of_turn(
     if session_attributes.get(STATE) is None:
         return None
     session = [pair for pair in session_attributes.search_attributes if pair.key.name == wire.SEARCH_SESSION]
-    return TypedSearchAttributes([*session, *attributes_at_start(memo, missing=()).search_attributes])
+    return TypedSearchAttributes([*session, *attributes_at_start(memo, missing_attributes=()).search_attributes])
 
 
 def _attributes_of_child(task: Task) -> TypedSearchAttributes | None:

@@ -126,7 +126,7 @@ class Runs:
                 task_queue=encoded_start.task_queue or self._task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo=encoded_start.memo,
-                search_attributes=attributes_at_start(encoded_start.memo, missing=missing_attributes),
+                search_attributes=attributes_at_start(encoded_start.memo, missing_attributes=missing_attributes),
                 static_summary=encoded_start.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
                 priority=fair_priority(encoded_start.fairness),

@@ -33,7 +33,7 @@ from dagwright.protocol.map_batch_messages import MapBatchInput
 from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import SubPlanEnd, read_message
 from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_input import RunInput, pages_of, plan_of_pages, run_input_from_json
+from dagwright.protocol.run_input import RunInput, page_refs_from_json, plan_from_pages, run_input_from_json
 from dagwright.protocol.run_snapshot import RunSnapshot
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class PagedPlan:
             return None
         try:
             head, *pages = map(unpack, self._pages.values())
-            plan = plan_of_pages(head, [node for page in pages for node in nodes_from_columns(page)])
+            plan = plan_from_pages(head, [node for page in pages for node in nodes_from_columns(page)])
         except ValueError:
             return None
         self._pages = {}
@@ -285,7 +285,7 @@ class ExecutionStart:
         return True
 
     def _handle_compiled_plan(self, plan_columns: Any) -> None:
-        self._pages.count = len(pages_of(plan_columns))
+        self._pages.count = len(page_refs_from_json(plan_columns))
         if not self._pages.count:
             self.plan = plan_from_columns(plan_columns)
 

@@ -45,9 +45,9 @@ from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.commands import (
     CommandHandler,
+    accept_sub_plan_report,
     is_command,
     is_command_signal,
-    is_expected_report,
     note_unknown_signal,
     read_sub_plan_report,
 )
@@ -60,8 +60,8 @@ from dagwright.protocol.outcomes import (
     apply_failure,
     apply_loading_failure,
     apply_result,
+    apply_store_wait,
     apply_sub_plan_end,
-    store_wait_of,
     sub_plan_ends_from_payload,
 )
 from dagwright.protocol.ready_calls import is_workflow_call, needs_loading, next_call
@@ -502,7 +502,7 @@ class HistoryReplay:
             budgets.apply_budget_message(self._started_scheduler, budget_message, at=at)
 
     def _handle_report(self, scheduler: "RunScheduler", end: SubPlanEnd, at: float) -> None:
-        if not is_expected_report(end, scheduler, self._notes):
+        if not accept_sub_plan_report(end, scheduler, self._notes):
             return
         try:
             apply_sub_plan_end(scheduler, end, at=at)
@@ -551,7 +551,7 @@ class HistoryReplay:
         if self._end_call_batch(activity_id, None, at):
             return
         if self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
-            if activity_id in self._tasks and store_wait_of(self.scheduler, task_id, error, at=at) is not None:
+            if activity_id in self._tasks and apply_store_wait(self.scheduler, task_id, error, at=at) is not None:
                 self._await_store(task_id, at)
                 return
             apply = apply_failure if activity_id in self._tasks else apply_loading_failure

@@ -56,8 +56,8 @@ class DrawnNode:
     def counts(self) -> str:
         """Number of ended items / number of known items of a map, such as `12/20`; empty if no item is known."""
         total = sum(self.item_counts.values())
-        ended = sum(count for status, count in self.item_counts.items() if NodeStatus(status).is_final)
-        return f"{ended:,}/{total:,}" if total else ""
+        ended_count = sum(count for status, count in self.item_counts.items() if NodeStatus(status).is_final)
+        return f"{ended_count:,}/{total:,}" if total else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +273,11 @@ def _item_counts_by_map(documents: Mapping[str, Mapping[str, Any]]) -> dict[str,
 
 
 def _duration_s(document: Mapping[str, Any], now: datetime | None) -> float | None:
-    started, ended = document.get("started_at"), document.get("ended_at")
-    if not isinstance(started, str):
+    started_at, ended_at = document.get("started_at"), document.get("ended_at")
+    if not isinstance(started_at, str):
         return None
-    until = datetime.fromisoformat(ended) if isinstance(ended, str) else now
-    return max(0.0, (until - datetime.fromisoformat(started)).total_seconds()) if until is not None else None
+    end_time = datetime.fromisoformat(ended_at) if isinstance(ended_at, str) else now
+    return max(0.0, (end_time - datetime.fromisoformat(started_at)).total_seconds()) if end_time is not None else None
 
 
 def _limit_nodes(drawing: Drawing) -> Drawing:

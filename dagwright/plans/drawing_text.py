@@ -46,8 +46,8 @@ def text_columns(text: str) -> int:
     """Return the width of a text in columns: East Asian characters and emoji have two columns."""
     if text.isascii():
         return len(text)
-    visible = [character for character in text if not unicodedata.combining(character)]
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in visible)
+    base_characters = [character for character in text if not unicodedata.combining(character)]
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in base_characters)
 
 
 def _first_columns(text: str, columns: int) -> str:

@@ -164,10 +164,10 @@ def _order_layers(graph: _LayeredGraph) -> list[list[int]]:
     for sweep in range(_CROSSING_PASSES):
         if not fewest_crossings:
             break
-        forward = sweep % 2 == 0
-        neighbours = graph.predecessors if forward else graph.successors
-        for index in range(len(orders)) if forward else reversed(range(len(orders))):
-            _sort_layer(orders, index, neighbours, step=-1 if forward else 1)
+        is_forward = sweep % 2 == 0
+        neighbours = graph.predecessors if is_forward else graph.successors
+        for index in range(len(orders)) if is_forward else reversed(range(len(orders))):
+            _sort_layer(orders, index, neighbours, step=-1 if is_forward else 1)
         if (count := _crossings(graph, orders)) < fewest_crossings:
             best_orders, fewest_crossings = [list(order) for order in orders], count
     return best_orders
@@ -230,9 +230,9 @@ def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, node_co
         uses_both_sides = pass_number >= _STRAIGHTENING_PASSES - 2
         for index in range(len(graph.orders)) if pass_number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
-            forward = None if uses_both_sides else pass_number % 2 == 0
+            is_forward = None if uses_both_sides else pass_number % 2 == 0
             preferred_positions = [
-                _preferred_position(graph, vertex, centres, weights, forward=forward) for vertex in order
+                _preferred_position(graph, vertex, centres, weights, is_forward=is_forward) for vertex in order
             ]
             new_centres = _separate(preferred_positions, offsets[index], [weights[vertex] for vertex in order])
             for vertex, centre in zip(order, new_centres, strict=True):
@@ -244,22 +244,22 @@ def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, node_co
 def _offsets(order: Sequence[int], heights: Sequence[float], *, node_count: int) -> list[float]:
     """Return the minimum distance of each node of a layer from the first node."""
     offsets = [0.0]
-    for above, below in pairwise(order):
-        gap = _WAYPOINT_GAP if above >= node_count or below >= node_count else _NODE_GAP
-        offsets.append(offsets[-1] + (heights[above] + heights[below]) / 2 + gap)
+    for upper, lower in pairwise(order):
+        gap = _WAYPOINT_GAP if upper >= node_count or lower >= node_count else _NODE_GAP
+        offsets.append(offsets[-1] + (heights[upper] + heights[lower]) / 2 + gap)
     return offsets[: len(order)]
 
 
 def _preferred_position(
-    graph: _LayeredGraph, vertex: int, centres: Sequence[float], weights: Sequence[float], *, forward: bool | None
+    graph: _LayeredGraph, vertex: int, centres: Sequence[float], weights: Sequence[float], *, is_forward: bool | None
 ) -> float:
-    """Return the weighted mean position of the predecessors, or of the successors if `forward` is false.
+    """Return the weighted mean position of the predecessors, or of the successors if `is_forward` is false.
 
-    The neighbours on both sides count if `forward` is `None`, or if there are none on the requested side.
+    The neighbours on both sides count if `is_forward` is `None`, or if there are none on the requested side.
     """
-    neighbours_of_vertex = (*graph.predecessors[vertex], *graph.successors[vertex]) if forward is None else ()
+    neighbours_of_vertex = (*graph.predecessors[vertex], *graph.successors[vertex]) if is_forward is None else ()
     neighbours_of_vertex = neighbours_of_vertex or tuple(
-        graph.predecessors[vertex] if forward else graph.successors[vertex]
+        graph.predecessors[vertex] if is_forward else graph.successors[vertex]
     )
     neighbours_of_vertex = neighbours_of_vertex or (*graph.predecessors[vertex], *graph.successors[vertex])
     if not neighbours_of_vertex:

@@ -218,8 +218,8 @@ def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
 def unused_input_problems(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
     """Return problems for the first input names that the plan neither declares nor reads."""
     unused = unused_names(checked, names)
-    used_inputs = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
-    return unknown_input_problems(unused, used_inputs)
+    used_names = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
+    return unknown_input_problems(unused, used_names)
 
 
 def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -> list[Problem]:
@@ -294,8 +294,8 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
     """
     missing_problems = problems_of_missing_inputs(checked.inputs, dict.fromkeys(given_names))
     if missing_problems:
-        misspelt = misspelt_inputs(checked, NameHints(HINT_BUDGET))
-        problems = {pointer("inputs", name): _misspelt_problem(name, hint) for name, hint in misspelt.items()}
+        hint_by_name = misspelt_inputs(checked, NameHints(HINT_BUDGET))
+        problems = {pointer("inputs", name): _misspelt_problem(name, hint) for name, hint in hint_by_name.items()}
         missing_problems = [problems.get(problem.pointer, problem) for problem in missing_problems]
     return [*missing_problems, *problems_of_inputs(checked.inputs, values)]
 

@@ -190,10 +190,10 @@ class TemplateFolder:
         cached_file = self._files.get(path)
         return cached_file if cached_file is not None and cached_file.is_current else _read_file(path, self._tools)
 
-    def _publish(self, current: PublishedTemplates) -> None:
+    def _publish(self, templates: PublishedTemplates) -> None:
         """Replace the published templates, and log each new problem."""
-        previous_lines, self._published = self._published.problem_lines, current
-        for line in current.problem_lines:
+        previous_lines, self._published = self._published.problem_lines, templates
+        for line in templates.problem_lines:
             if line not in previous_lines:
                 _LOG.error("a published plan cannot be used", problem=line)
 

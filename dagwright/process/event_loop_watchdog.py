@@ -81,8 +81,8 @@ class _Watchdog:
 
 def _location_of(frame: FrameType) -> str:
     """Return function, file and line of the innermost frame outside of libraries."""
-    current: FrameType | None = frame
-    while current is not None and current.f_code.co_filename.startswith(_LIBRARY_FOLDERS):
-        current = current.f_back
-    current = current or frame
-    return f"{current.f_code.co_qualname} ({current.f_code.co_filename}:{current.f_lineno})"
+    caller: FrameType | None = frame
+    while caller is not None and caller.f_code.co_filename.startswith(_LIBRARY_FOLDERS):
+        caller = caller.f_back
+    shown_frame = caller or frame
+    return f"{shown_frame.f_code.co_qualname} ({shown_frame.f_code.co_filename}:{shown_frame.f_lineno})"

@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(
+async def serving_app(
     app: ASGIApp,
     listener: socket.socket,
     *,

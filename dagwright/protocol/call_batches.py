@@ -109,7 +109,7 @@ def encode_call_batch(
     *,
     plan: bytes,
     keys: Mapping[str, str],
-    parallel: int,
+    max_parallel: int,
     model: Any,
 ) -> bytes:
     """Return the payload of a call batch.
@@ -117,10 +117,10 @@ def encode_call_batch(
     Args:
         headers: headers of each of `calls`.
         plan: encoded plan, as in `CallBatchInput`.
-        parallel: maximum number of concurrent calls.
+        max_parallel: maximum number of concurrent calls.
     """
     encoded_calls = [_encode_call(call, call_headers) for call, call_headers in zip(calls, headers, strict=True)]
-    other_fields = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
+    other_fields = pydantic_core.to_json({"keys": keys, "parallel": max_parallel, "model": model})
     return b'{"calls":[' + b",".join(encoded_calls) + b'],"followers":' + plan + b"," + other_fields[1:]
 
 

@@ -22,8 +22,9 @@ _FIELDS_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
 
 def first_failed_field_of(failed_nodes: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Return the field of `nodes_ref` that names the first failed node. Lists of runs show no other node."""
-    first_failed = next(iter(failed_nodes), None)
-    return {} if first_failed is None else {FIRST_FAILED: {"node_id": first_failed[0], "message": first_failed[1]}}
+    for node_id, message in failed_nodes:
+        return {FIRST_FAILED: {"node_id": node_id, "message": message}}
+    return {}
 
 
 def compact_document(document: Mapping[str, Any], *, node_count: int) -> dict[str, Any]:
@@ -61,9 +62,9 @@ def replace_nodes_by_counts(document: Mapping[str, Any]) -> dict[str, Any]:
         for name, node in document["nodes"].items()
         if node["status"] == NodeStatus.FAILED.value
     )
-    first_failed = document.get("nodes_ref", {}).get(FIRST_FAILED)
+    first_failed_node = document.get("nodes_ref", {}).get(FIRST_FAILED)
     first_failed_field = (
-        {FIRST_FAILED: first_failed} if first_failed is not None else first_failed_field_of(failed_nodes)
+        {FIRST_FAILED: first_failed_node} if first_failed_node is not None else first_failed_field_of(failed_nodes)
     )
     reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first_failed_field}
     short_document = {**document, "nodes": {}, "nodes_ref": reference}

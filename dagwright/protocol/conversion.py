@@ -172,8 +172,8 @@ def _check_json(converter: DataConverter, *, name: str) -> None:
                 f"the payload converter {name} encodes {value!r} as {encoding_name!r}; "
                 "plans require that JSON values are encoded as 'json/plain'"
             )
-    raw = RawValue(converter.payload_converter.to_payload(_SAMPLES[0]))
-    if converter.payload_converter.to_payloads([raw]) != [raw.payload]:
+    raw_value = RawValue(converter.payload_converter.to_payload(_SAMPLES[0]))
+    if converter.payload_converter.to_payloads([raw_value]) != [raw_value.payload]:
         raise ConverterUnusable(f"the payload converter {name} does not pass RawValue unchanged, as plans require")
 
 

@@ -198,12 +198,12 @@ class StoreWait:
     pause_s: float
 
 
-def store_wait_of(
+def apply_store_wait(
     scheduler: "RunScheduler", task_id: str, error: BaseException | None, *, at: float
 ) -> StoreWait | None:
-    """Return the wait before the repetition of a call that ended because the payload store did not respond.
+    """Let a call that ended because the payload store did not respond wait for its repetition; return the wait.
 
-    Usage and lineage of the call are recorded. `None` if the call ended for another reason, must not be
+    Records the usage and lineage of the call. Returns `None` if the call ended for another reason, must not be
     repeated, or was repeated too often.
     """
     size_bytes = _unstored_bytes(error)

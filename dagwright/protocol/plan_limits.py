@@ -80,8 +80,8 @@ def _is_duration(value: Any) -> bool:
     return _is_number(value) and 0 < value <= _MAX_DURATION_S
 
 
-def _is_within(value: Any, lowest: int, highest: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
+def _is_within(value: Any, min_value: int, max_value: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and min_value <= value <= max_value
 
 
 _SHORTEN_NODES = "use for_each instead of many nodes, or split the plan into sub-plans"

@@ -147,8 +147,8 @@ def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
     return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED_TOOL).workflow is not None
 
 
-def loading_call(ready_call: ReadyCall) -> tuple[bytes, ReadyCall]:
-    """Return the input of the activity that loads the arguments of a call, and the call without its bindings."""
+def prepare_loading(ready_call: ReadyCall) -> tuple[bytes, ReadyCall]:
+    """Return the input of the activity that loads the arguments of a call, and the call without bindings."""
     message = (
         b'{"arguments":' + ready_call.arguments + b',"bindings":' + pydantic_core.to_json(ready_call.bindings) + b"}"
     )

@@ -42,14 +42,14 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
     return pairs
 
 
-def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) -> TypedSearchAttributes:
+def attributes_at_start(memo: Mapping[str, Any], *, missing_attributes: Collection[str]) -> TypedSearchAttributes:
     """Return the search attributes with which a client starts a run: the attributes from its memo, and its state.
 
     Args:
-        missing: search attributes that the namespace lacks. If an attribute is missing, no attribute is set: a run
-            that has `STATE` would also write the missing attribute, and fail.
+        missing_attributes: search attributes that the namespace lacks. If an attribute is missing, no attribute is
+            set: a run that has `STATE` would also write the missing attribute, and fail.
     """
-    pairs = [] if missing else [SearchAttributePair(STATE, "running"), *identifying_pairs(memo)]
+    pairs = [] if missing_attributes else [SearchAttributePair(STATE, "running"), *identifying_pairs(memo)]
     return TypedSearchAttributes(pairs)
 
 

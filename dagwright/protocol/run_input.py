@@ -196,11 +196,11 @@ def run_input_from_json(message: Any) -> RunInput:
     options = _options(_object(message, "options"))
     compiled = message.get("compiled")
     try:
-        pages = pages_of(compiled)
+        pages = page_refs_from_json(compiled)
         return RunInput(
             plan=message.get("plan"),
             dialect=_text_or_none(message, "dialect"),
-            compiled=compiled_plan(compiled, reported_ids=_reported_ids(message))
+            compiled=compiled_plan_from_json(compiled, reported_ids=_reported_ids(message))
             if "compiled" in message and not pages
             else None,
             pages=pages,
@@ -234,7 +234,7 @@ def run_input_from_json(message: Any) -> RunInput:
         raise MessageInvalid(f"invalid input: {error}") from None
 
 
-def pages_of(encoded: Any) -> tuple[str, ...]:
+def page_refs_from_json(encoded: Any) -> tuple[str, ...]:
     """Return the references of the pages of a plan; an empty tuple for a plan without pages.
 
     Raises:
@@ -258,7 +258,7 @@ def _reported_ids(message: Mapping[str, Any]) -> list[str]:
     return [str(end[0]) for end in entries]
 
 
-def compiled_plan(encoded: Any, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
+def compiled_plan_from_json(encoded: Any, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
     """Decode a compiled plan from any source, checked against the assumptions of the engine.
 
     Args:
@@ -269,10 +269,10 @@ def compiled_plan(encoded: Any, *, reported_ids: Collection[str] = ()) -> Compil
         ValueError: the plan is invalid.
     """
     reject_too_large_inline(encoded)
-    return checked_graph(plan_from_columns(encoded), reported_ids=reported_ids)
+    return require_valid_plan(plan_from_columns(encoded), reported_ids=reported_ids)
 
 
-def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
+def plan_from_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
     """Return a compiled plan from its pages, checked against the assumptions of the engine.
 
     Args:
@@ -286,12 +286,12 @@ def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
     if not isinstance(head, Mapping):
         raise ValueError("the first page of the plan is not an object")
     try:
-        return checked_graph(replace(plan_from_json({**head, "nodes": []}), nodes=tuple(nodes)))
+        return require_valid_plan(replace(plan_from_json({**head, "nodes": []}), nodes=tuple(nodes)))
     except (TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"the pages are not a compiled plan: {error!r}") from None
 
 
-def checked_graph(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
+def require_valid_plan(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
     """Return the plan if it is valid.
 
     Args:

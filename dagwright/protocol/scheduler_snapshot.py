@@ -115,10 +115,10 @@ def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, An
     """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
     ended_ids = {
         name
-        for name, reusable in table.results.items()
-        if reusable.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
+        for name, reusable_result in table.results.items()
+        if reusable_result.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
     }
-    return {name: reusable.to_json() for name, reusable in table.results.items() if name not in ended_ids}
+    return {name: reusable_result.to_json() for name, reusable_result in table.results.items() if name not in ended_ids}
 
 
 def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:

@@ -120,7 +120,7 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     return None if previous_settings.limit is None else previous_settings
 
 
-async def exchange(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
+async def send_limit_message(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
     """Send the message of a worker to a limit, and return its reply.
 
     Raises:

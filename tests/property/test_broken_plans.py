@@ -15,7 +15,7 @@ from dagwright.core.model.states import NodeError
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.documents import RunFacts, result_document
-from dagwright.protocol.run_input import compiled_plan, plan_of_pages
+from dagwright.protocol.run_input import compiled_plan_from_json, plan_from_pages
 from tests.support.example_counts import examples
 from tests.support.json_paths import paths_of
 from tests.support.plan_building import check, node, plan_of
@@ -57,7 +57,7 @@ def test_plan_with_a_changed_page_is_rejected_or_runs_without_an_exception(seed:
     page = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(plan.nodes)))
     for _ in range(50):
         try:
-            changed_plan = plan_of_pages(head, nodes_from_columns(_mutate(page, random_source)))
+            changed_plan = plan_from_pages(head, nodes_from_columns(_mutate(page, random_source)))
         except ValueError:
             continue
         _run(create_scheduler(changed_plan, {}), random_source)
@@ -70,7 +70,7 @@ def test_changed_plan_is_rejected_or_runs_without_an_exception(seed: int) -> Non
     for _ in range(100):
         mutated_json = _mutate(encoded, random_source)
         try:
-            plan = compiled_plan(mutated_json)
+            plan = compiled_plan_from_json(mutated_json)
         except ValueError:
             continue
         _run(create_scheduler(plan, {}), random_source)

@@ -97,7 +97,7 @@ class Run:
         tasks = [call.task for call in calls]
         follower_ids, plan = followers_of(self.scheduler, tasks, task_queue=None, separate_tools=())
         keys = dict.fromkeys(follower_ids, "key")
-        encoded = encode_call_batch(calls, [{}] * len(calls), plan=plan, keys=keys, parallel=9, model=None)
+        encoded = encode_call_batch(calls, [{}] * len(calls), plan=plan, keys=keys, max_parallel=9, model=None)
         batch = read_call_batch(pydantic_core.from_json(encoded))
         followers, waiting_calls = Followers(batch), [*batch.calls]
         call_ends: list[CallEnd] = []

@@ -13,7 +13,7 @@ from dagwright.core.compiler import offloaded_regions
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.plans import pages
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
-from dagwright.server.call_limits import exchange, remove_limit, set_limit
+from dagwright.server.call_limits import remove_limit, send_limit_message, set_limit
 from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
@@ -415,10 +415,10 @@ async def _limit(runs: Runs, bench: Bench) -> Handle:
     """A call limit: two calls, a change of the limit, and its removal."""
     subject, limit = Subject("tool", "replay"), parse_limit("2/s concurrency=1")
     await set_limit(runs.client, subject, limit, task_queue=runs.task_queue, by="ann")
-    await exchange(runs.client, subject, LimitMessage({"a": CallRequest(), "b": CallRequest()}))
+    await send_limit_message(runs.client, subject, LimitMessage({"a": CallRequest(), "b": CallRequest()}))
     await set_limit(runs.client, subject, parse_limit("tokens=1000"), task_queue=runs.task_queue, by=None)
     message = LimitMessage({"b": CallRequest(kind="model_call")}, releases=["a"], tokens=[700])
-    await exchange(runs.client, subject, message)
+    await send_limit_message(runs.client, subject, message)
     await remove_limit(runs.client, subject)
     return runs.client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import HEARTBEAT_S, GatewayContext, open_context
-from dagwright.process.listening import address_of, listening, open_socket
+from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
@@ -195,7 +195,7 @@ async def gateway(
             open_connection(server.settings) as connection,
             _serving_worker(connection, toolset, settings=settings, has_worker=has_worker),
             open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
-            listening(create_app(context), listener, stop_event=context.stop_event),
+            serving_app(create_app(context), listener, stop_event=context.stop_event),
             # Without certificates: loading them would take as long as the start of the gateway.
             DefaultAsyncHttpxClient(verify=False) as openai_http,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=openai_http) as openai,

@@ -21,7 +21,9 @@ _REQUEST = {"request_id": "check", "type": "APPROVAL", "assignee": "ann", "opene
 
 async def _start(client: Client, name: str, memo: Mapping[str, Any], **attributes: Any) -> None:
     """Start a run; the names in `attributes` have no prefix `Dagwright`."""
-    attributes_by_name = {pair.key.name: pair for pair in attributes_at_start(memo, missing=()).search_attributes}
+    attributes_by_name = {
+        pair.key.name: pair for pair in attributes_at_start(memo, missing_attributes=()).search_attributes
+    }
     for suffix, value in attributes.items():
         create_key = SearchAttributeKey.for_keyword_list if isinstance(value, list) else SearchAttributeKey.for_keyword
         key: Any = create_key(f"Dagwright{suffix}")

@@ -20,7 +20,7 @@ from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import DeliveredText, PartialText, TextMark, TextPart
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import GatewayContext, open_context
-from dagwright.process.listening import address_of, listening, open_socket
+from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.protocol.failures import run_error_of
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -189,7 +189,7 @@ async def scripted_gateway(
     listener = open_socket("127.0.0.1", 0)
     async with (
         scripted_context(run, folder, plans=plans) as context,
-        listening(create_app(context), listener, stop_event=context.stop_event),
+        serving_app(create_app(context), listener, stop_event=context.stop_event),
         httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
     ):
         yield http

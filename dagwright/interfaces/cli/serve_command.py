@@ -17,7 +17,7 @@ from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import open_context
 from dagwright.plans.templates import TemplateFolder
 from dagwright.process import event_loop
-from dagwright.process.listening import PortTaken, address_of, is_local, listening, open_socket
+from dagwright.process.listening import PortTaken, address_of, is_local, open_socket, serving_app
 from dagwright.settings import Settings
 from dagwright.store.private_files import write_private
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -94,7 +94,7 @@ async def _serve(
         async with (
             open_start_connection(settings, toolset, has_worker=not arguments.no_worker) as connection,
             open_context(settings, connection, toolset, template_folder=templates) as context,
-            listening(
+            serving_app(
                 create_app(context, host=arguments.host),
                 listener,
                 stop_event=context.stop_event,

@@ -14,7 +14,7 @@ import anyio
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
-from dagwright.process.listening import listening
+from dagwright.process.listening import serving_app
 
 PATH = "/mcp"
 
@@ -73,5 +73,5 @@ async def serve_http(server: Server[Any], listener: socket.socket, *, host: str)
         host: host of the listener; for a loopback host, only requests with a loopback `Host` header are accepted.
     """
     app = server.streamable_http_app(streamable_http_path=PATH, host=host)
-    async with server.session_manager.run(), listening(app, listener):
+    async with server.session_manager.run(), serving_app(app, listener):
         await asyncio.Event().wait()

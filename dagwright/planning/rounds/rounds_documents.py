@@ -88,7 +88,7 @@ _PREVIEW_CHARACTERS = 200
 
 RoundsPhase = Literal["idle", "planning", "executing", "joining", "done", "failed"]
 """Phase of a question; `joining` is the time between the end of all sub-goals and the next call of the planner."""
-Compact = Callable[[Any, str], Any]
+ShortenValue = Callable[[Any, str], Any]
 """Function (value, its reference) -> the value, shortened for a document."""
 
 
@@ -111,30 +111,30 @@ _BRIEF_LIMITS = _SizeLimits(200, 200, 200, 200)
 """Limits for the short form, which is used if all sub-goals together are too large."""
 
 
-def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, Any] | None:
+def rounds_document(scheduler: "RunScheduler", shorten_value: ShortenValue) -> dict[str, Any] | None:
     """Return the progress of a run that answers a question in rounds; `None` for other runs.
 
     Args:
-        compact: shortens large values.
+        shorten_value: shortens a large value.
     """
     extender = scheduler.features.extension.extender
     if not isinstance(extender, Rounds):
         return None
     rounds_state = RoundsState(scheduler.state, extender.spec)
     try:
-        return _document(rounds_state, scheduler, extender.spec, compact)
+        return _document(rounds_state, scheduler, extender.spec, shorten_value)
     except GoalUnreachable as unreachable:
         # The run has ended because the result of a planner call is not an answer.
         return {"phase": "failed", "question": extender.spec.question, "planner_reasoning": unreachable.error.message}
 
 
 def _document(
-    rounds_state: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, compact: Compact
+    rounds_state: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, shorten_value: ShortenValue
 ) -> dict[str, Any]:
     last_call = rounds_state.last_call
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
-    entries = [_round_document(rounds_state, number, compact) for number in range(1, last_call.round + 1)]
-    intention, final_response = _intention(scheduler.state), compact(output, "output")
+    entries = [_round_document(rounds_state, number, shorten_value) for number in range(1, last_call.round + 1)]
+    intention, final_response = _intention(scheduler.state), shorten_value(output, "output")
     return {
         "phase": _phase(rounds_state, scheduler),
         "round": last_call.round,
@@ -142,8 +142,8 @@ def _document(
         "question": spec.question,
         "conversation_history": [turn.to_json() for turn in spec.turns],
         "intention": intention,
-        "sub_goals": _sub_goal_documents(rounds_state, compact),
-        "completed_outputs": _completed_outputs(rounds_state, compact),
+        "sub_goals": _sub_goal_documents(rounds_state, shorten_value),
+        "completed_outputs": _completed_outputs(rounds_state, shorten_value),
         "planner_reasoning": next((call.reasoning for call in reversed(rounds_state.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(rounds_state, scheduler),
         "final_response": final_response,
@@ -179,37 +179,40 @@ def _intention(state: "RunState") -> str | None:
     return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
 
 
-def _sub_goal_documents(rounds_state: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
+def _sub_goal_documents(rounds_state: RoundsState, shorten_value: ShortenValue) -> Sequence[dict[str, Any]]:
     max_bytes = min(MAX_RESULT_BYTES, MAX_RESULTS_BYTES // max(1, len(rounds_state.sub_goals)))
     full_limits = _SizeLimits(MAX_DESCRIPTION_BYTES, MAX_INPUTS_BYTES, max_bytes, MAX_ERROR_BYTES)
     documents = [
-        (_sub_goal_document(progress, compact, full_limits), _sub_goal_document(progress, compact, _BRIEF_LIMITS))
+        (
+            _sub_goal_document(progress, shorten_value, full_limits),
+            _sub_goal_document(progress, shorten_value, _BRIEF_LIMITS),
+        )
         for progress in rounds_state.sub_goals.values()
     ]
     return shorten_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
 
 
-def _sub_goal_document(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) -> dict[str, Any]:
+def _sub_goal_document(progress: SubGoalProgress, shorten_value: ShortenValue, limits: _SizeLimits) -> dict[str, Any]:
     node, sub_goal = progress.node.id, progress.sub_goal
     result = progress.record.result if progress.is_done else None
     return {
         **SUB_GOALS.encode(sub_goal),
         "description": cut_bytes(sub_goal.description, max_bytes=limits.description),
-        "params": _limit_value(dict(sub_goal.params), node, compact, max_bytes=limits.inputs),
-        "inputs": _limit_value(INPUTS.encode(sub_goal.inputs), node, compact, max_bytes=limits.inputs),
+        "params": _limit_value(dict(sub_goal.params), node, shorten_value, max_bytes=limits.inputs),
+        "inputs": _limit_value(INPUTS.encode(sub_goal.inputs), node, shorten_value, max_bytes=limits.inputs),
         "status": progress.status,
-        "result": _limit_value(result, node, compact, max_bytes=limits.result),
+        "result": _limit_value(result, node, shorten_value, max_bytes=limits.result),
         "error": progress.error and cut_bytes(progress.error, max_bytes=limits.error),
     }
 
 
-def _limit_value(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
+def _limit_value(value: Any, node_id: str, shorten_value: ShortenValue, *, max_bytes: int) -> Any:
     """Return a value of a node, or a reference to the node if the JSON of the value is longer than `max_bytes`."""
-    compact_value = compact(value, f"node:{node_id}")
+    compact_value = shorten_value(value, f"node:{node_id}")
     if len(pydantic_core.to_json(compact_value)) <= max_bytes:
         return compact_value
     if not isinstance(value, Mapping):
-        # A stored value, which `compact` has already shortened.
+        # A stored value, which `shorten_value` has already shortened.
         return compact_value
     size = len(pydantic_core.to_json(value)) if is_inline_value(value) else None
     return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(compact_value)[:max_bytes]}
@@ -220,12 +223,14 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "reasoning": reasoning, "results": [], "omitted_results": len(document["results"])}
 
 
-def _completed_outputs(rounds_state: RoundsState, compact: Compact) -> dict[str, Any]:
+def _completed_outputs(rounds_state: RoundsState, shorten_value: ShortenValue) -> dict[str, Any]:
     """Return the slots of each completed sub-goal by its id. Other sub-goals and the answer may use these slots."""
     completed_goals = [progress for progress in rounds_state.sub_goals.values() if progress.is_done]
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed_goals)))
     return {
-        str(progress.sub_goal.id): _limit_value(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
+        str(progress.sub_goal.id): _limit_value(
+            progress.record.result, progress.node.id, shorten_value, max_bytes=max_bytes
+        )
         for progress in completed_goals
     }
 
@@ -263,7 +268,7 @@ def _synthesis_inputs(rounds_state: RoundsState, scheduler: "RunScheduler") -> d
     return INPUTS.encode(rounds_state.deliverables()) if is_stopped else None
 
 
-def _round_document(rounds_state: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
+def _round_document(rounds_state: RoundsState, number: int, shorten_value: ShortenValue) -> dict[str, Any]:
     calls = rounds_state.calls_of(number)[::-1]
     # Until an answer is accepted, show the problems of the last answer, also while the planner writes the next one.
     shown_call = next((call for call in calls if call.action is not None), None)
@@ -278,12 +283,12 @@ def _round_document(rounds_state: RoundsState, number: int, compact: Compact) ->
         "reasoning": shown_call.reasoning or None,
         "action": shown_call.action,
         "sub_goals": [sub_goal.id for sub_goal in shown_call.sub_goals],
-        "results": [*_results_of(rounds_state, number, compact)],
+        "results": [*_results_of(rounds_state, number, shorten_value)],
         **problems,
     }
 
 
-def _results_of(rounds_state: RoundsState, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
+def _results_of(rounds_state: RoundsState, number: int, shorten_value: ShortenValue) -> Iterator[dict[str, Any]]:
     """Yield the results of a round, one for each attempt of a sub-goal, including attempts that were superseded.
 
     An attempt that was added in an earlier round, but could only start or continue in this round, belongs to this
@@ -296,7 +301,7 @@ def _results_of(rounds_state: RoundsState, number: int, compact: Compact) -> Ite
             yield {
                 "sub_goal_id": result.sub_goal_id,
                 "status": result.status,
-                "outputs": _limit_value(result.outputs, node.id, compact, max_bytes=max_bytes),
+                "outputs": _limit_value(result.outputs, node.id, shorten_value, max_bytes=max_bytes),
                 "error": result.error and cut_bytes(result.error, max_bytes=MAX_ERROR_BYTES),
                 "message": result.message and cut_bytes(result.message, max_bytes=MAX_ERROR_BYTES),
             }

@@ -197,9 +197,9 @@ class Rounds:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"the answer uses the sub-goal {missing_ids[0]}, which does not exist")
             )
-        abandoned = () if stop_error is not None else tuple(rounds_state.abandoned_ids())
+        abandoned_ids = () if stop_error is not None else tuple(rounds_state.abandoned_ids())
         if self.spec.synthesis == "assemble":
-            return self._assemble_output(rounds_state, inputs, stop_error, abandoned=abandoned)
+            return self._assemble_output(rounds_state, inputs, stop_error, abandoned_ids=abandoned_ids)
         numbers = [rounds_state.sub_goals[source].number for source in sources]
         node = answer_node(
             self.spec,
@@ -207,7 +207,7 @@ class Rounds:
             format_caveats(rounds_state, stop_error),
             dependencies=tuple(dict.fromkeys((*numbers, rounds_state.last_call.number))),
         )
-        return self._extension(rounds_state, node, output=output_of_answer(), abandoned=abandoned)
+        return self._extension(rounds_state, node, output=output_of_answer(), abandoned_ids=abandoned_ids)
 
     def _assemble_output(
         self,
@@ -215,13 +215,13 @@ class Rounds:
         inputs: Mapping[str, Input],
         stop_error: NodeError | None,
         *,
-        abandoned: Sequence[str],
+        abandoned_ids: Sequence[str],
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""
         output = assembled_output(inputs, rounds_state, gap_lines(rounds_state.gaps(inputs), stop_error))
         if tuple(rounds_state.state.plan.output_bindings) == tuple(output[1]):
             return None
-        return self._extension(rounds_state, output=output, abandoned=abandoned)
+        return self._extension(rounds_state, output=output, abandoned_ids=abandoned_ids)
 
     def _answer_after_stop(self, rounds_state: RoundsState, stop_error: NodeError) -> Extension | None:
         """Create the call that answers from the available deliverables.
@@ -254,10 +254,14 @@ class Rounds:
         rounds_state: RoundsState,
         *nodes: CompiledNode,
         output: Output | None = None,
-        abandoned: Sequence[str] = (),
+        abandoned_ids: Sequence[str] = (),
     ) -> Extension:
         return Extension(
-            rounds_state.state.plan.written_count, nodes, self._tools(nodes), output=output, abandoned=tuple(abandoned)
+            rounds_state.state.plan.written_count,
+            nodes,
+            self._tools(nodes),
+            output=output,
+            abandoned=tuple(abandoned_ids),
         )
 
     def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:

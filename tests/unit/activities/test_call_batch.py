@@ -122,7 +122,7 @@ class BatchBench:
             for call in calls
         ]
         keys = {name: f"key of {name}" for name in follower_ids}
-        encoded = encode_call_batch(calls, headers, plan=follower_plan, keys=keys, parallel=parallel, model=None)
+        encoded = encode_call_batch(calls, headers, plan=follower_plan, keys=keys, max_parallel=parallel, model=None)
         message: dict[str, Any] = pydantic_core.from_json(encoded)
         return message
 

@@ -98,13 +98,13 @@ async def test_rejected_message_defers_its_calls_and_later_messages_are_sent(
 ) -> None:
     messages: list[LimitMessage] = []
 
-    async def exchange(_client: Any, _subject: Subject, message: LimitMessage) -> LimitReply:
+    async def send_limit_message(_client: Any, _subject: Subject, message: LimitMessage) -> LimitReply:
         messages.append(message)
         if len(messages) == 1:
             raise LimitMessageRejected("the limit of model:small rejects the message: unknown kind of request")
         return LimitReply(1_000.0, {call: LimitAnswer("start") for call in message.requests})
 
-    monkeypatch.setattr(limiter, "exchange", exchange)
+    monkeypatch.setattr(limiter, "send_limit_message", send_limit_message)
     settings = LimitSettings(_MODEL, parse_limit("concurrency=5"))
     real_limiter = Limiter(_NO_CLIENT, settings, declared_limit=None, task_queue="queue")
     real_limiter.release("ended")

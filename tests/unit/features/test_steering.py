@@ -21,7 +21,7 @@ from dagwright.protocol import commands
 from dagwright.protocol.commands import (
     CommandHandler,
     CommandResult,
-    is_expected_report,
+    accept_sub_plan_report,
     note_unknown_signal,
     read_sub_plan_report,
 )
@@ -330,7 +330,7 @@ def test_unexpected_reports_and_unknown_signals_are_noted(monkeypatch: pytest.Mo
     scheduler = run.start()
     report = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)
     assert report is not None
-    assert not is_expected_report(report, scheduler, run.notes)
+    assert not accept_sub_plan_report(report, scheduler, run.notes)
     assert read_sub_plan_report(lambda: None, run.notes) is None
     note_unknown_signal("ring", run.notes)
     monkeypatch.setattr(commands, "sub_plan_end_from_json", _raise_key_error)

@@ -33,7 +33,7 @@ from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.messages import MessageInvalid, read_message
-from dagwright.protocol.run_input import RunInput, plan_of_pages, run_input_to_json
+from dagwright.protocol.run_input import RunInput, plan_from_pages, run_input_to_json
 from dagwright.store import StoreUnavailable
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
@@ -282,7 +282,7 @@ async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], messag
     view = await _view(*events)
     assert (view.scheduler, view.status) == (None, "running")
     with pytest.raises(ValueError, match=message):
-        plan_of_pages(pages[0], nodes_from_columns(pages[1]))
+        plan_from_pages(pages[0], nodes_from_columns(pages[1]))
 
 
 @pytest.mark.parametrize("loop_iterations", range(4))

@@ -16,7 +16,7 @@ from dagwright.plans.preparation import check_plan, check_size, prepare_plan
 from dagwright.protocol import plan_limits
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import PlanTooLarge
-from dagwright.protocol.run_input import checked_graph, run_input_from_json
+from dagwright.protocol.run_input import require_valid_plan, run_input_from_json
 
 _TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 
@@ -76,7 +76,7 @@ def test_plan_with_more_nodes_than_the_limit_is_rejected() -> None:
 def test_run_rejects_a_compiled_plan_with_too_many_nodes() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(_LOW_NODE_LIMIT + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as error:
-        checked_graph(plan)
+        require_valid_plan(plan)
     assert (MAX_RUN_NODES, str(error.value)) == (50_000, _node_limit_message(_LOW_NODE_LIMIT))
 
 

@@ -45,7 +45,9 @@ def test_tags_keep_their_order_and_invalid_tags_are_rejected(tags: dict[str, obj
 
 
 def test_run_starts_with_search_attributes_only_if_all_are_registered() -> None:
-    attributes = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
+    attributes = {
+        pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing_attributes=()).search_attributes
+    }
     assert attributes == {
         "DagwrightState": "running",
         "DagwrightTitle": "Nightly sales",
@@ -54,7 +56,7 @@ def test_run_starts_with_search_attributes_only_if_all_are_registered() -> None:
         "DagwrightTags": ["team=blue", "env=test"],
     }
     # If an attribute is missing in the namespace, the start sets no attributes.
-    assert not attributes_at_start(_MEMO, missing={wire.SEARCH_OWNER}).search_attributes
+    assert not attributes_at_start(_MEMO, missing_attributes={wire.SEARCH_OWNER}).search_attributes
 
 
 def test_attributes_from_any_memo_are_within_the_limits_of_the_server() -> None:

@@ -25,8 +25,8 @@ from dagwright.protocol.outcomes import (
     apply_failure,
     apply_loading_failure,
     apply_result,
+    apply_store_wait,
     apply_sub_plan_end,
-    store_wait_of,
 )
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
@@ -184,19 +184,19 @@ def _storage_failure(size_bytes: int | None, **details: Any) -> ApplicationError
 
 def test_waits_for_the_store_grow_until_the_call_fails() -> None:
     scheduler = _scheduler_with_running_call()
-    waits = [store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
+    waits = [apply_store_wait(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
     assert waits == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
     node_error = apply_failure(scheduler, "a", _storage_failure(9000), at=2.0)
     assert node_error is not None
     assert (node_error.code, node_error.retryable) == ("store_unavailable", True)
     assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
     scheduler = _scheduler_with_running_call()
-    store_wait_of(scheduler, "a", _storage_failure(0), at=1.0)
+    apply_store_wait(scheduler, "a", _storage_failure(0), at=1.0)
     apply_result(scheduler, "a", result_payload(1, usage_bytes(USAGE)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _scheduler_with_running_call()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
-    store_wait_of(scheduler, "a", _storage_failure(9000, usage=USAGE.to_json(), lineage=lineage), at=1.0)
+    apply_store_wait(scheduler, "a", _storage_failure(9000, usage=USAGE.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USAGE
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
     apply_result(scheduler, "a", result_payload(1, usage_bytes(USAGE)), at=2.0)
@@ -208,7 +208,7 @@ def test_unstored_result_or_repeated_call_counts_as_an_effect(
     *, size_bytes: int, attempt: int, has_effects: bool
 ) -> None:
     scheduler = _scheduler_with_running_call()
-    assert store_wait_of(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
+    assert apply_store_wait(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
     apply_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
     assert run_may_have_effects(scheduler.state) is has_effects
@@ -216,7 +216,7 @@ def test_unstored_result_or_repeated_call_counts_as_an_effect(
 
 def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> None:
     scheduler = _scheduler_with_running_call()
-    store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0)
+    apply_store_wait(scheduler, "a", _storage_failure(9000), at=1.0)
     apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
     assert run_may_have_effects(scheduler.state)
 
@@ -236,4 +236,4 @@ def test_call_is_not_repeated_if_it_writes_or_its_failure_is_not_of_the_store(
     tool: str, size_bytes: int | None
 ) -> None:
     scheduler = _scheduler_with_running_call(tool)
-    assert store_wait_of(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None
+    assert apply_store_wait(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None

@@ -19,7 +19,7 @@ from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from dagwright.process.health import Readiness
-from dagwright.process.listening import address_of, listening, open_socket
+from dagwright.process.listening import address_of, open_socket, serving_app
 from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, error_of
 
 
@@ -315,7 +315,7 @@ async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | 
         await send({"type": "http.response.body"})
 
     listener = open_socket("127.0.0.1", 0)
-    async with listening(respond, listener, proxies=proxies), httpx.AsyncClient() as http:
+    async with serving_app(respond, listener, proxies=proxies), httpx.AsyncClient() as http:
         await http.get(address_of(listener), headers={"X-Forwarded-For": "9.9.9.9"})
     assert client_addresses == [expected]
 

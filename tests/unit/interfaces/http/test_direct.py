@@ -14,7 +14,7 @@ from dagwright.interfaces.http import direct
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import open_context
 from dagwright.interfaces.http.sse import HEARTBEAT
-from dagwright.process.listening import address_of, listening, open_socket
+from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, Silence, step
@@ -47,7 +47,7 @@ async def gateway(folder: Path, model_answer: Any) -> AsyncIterator[tuple[httpx.
         url = address_of(listener)
         async with (
             open_context(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as context,
-            listening(create_app(context), listener, stop_event=context.stop_event),
+            serving_app(create_app(context), listener, stop_event=context.stop_event),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             yield http, models

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.process.listening import address_of, listening, open_socket
+from dagwright.process.listening import address_of, open_socket, serving_app
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -184,7 +184,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
         context = replace(opened_context, runs=server, sessions=server, steering=server)
         app = _CountingApp(create_app(context))
         async with (
-            listening(app, listener, stop_event=context.stop_event),
+            serving_app(app, listener, stop_event=context.stop_event),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             try:
