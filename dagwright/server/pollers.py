@@ -1,4 +1,4 @@
-"""Which workers poll a task queue, and which workers of this machine have exited."""
+"""Find the workers that poll a task queue, and recognize exited workers of this machine."""
 
 import os
 import socket

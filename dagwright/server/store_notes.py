@@ -74,7 +74,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
 
 
 async def published_store(client: Client, task_queue: str) -> StoreIdentity | None:
-    """Return the published store of a task queue; `None` if there is no such store, or the client may not see it."""
+    """Return the published store of a task queue; `None` if no store is published, or the client may not read it."""
     try:
         note = await find_open_workflow(client, _note_id(task_queue))
     except RPCError as error:

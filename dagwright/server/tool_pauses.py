@@ -42,7 +42,8 @@ class ToolPause:
 
     Args:
         since: seconds since the epoch.
-        by, reason: name of the person who paused the tool and the reason, if given.
+        by: name of the person who paused the tool, if known.
+        reason: reason of the pause, if any.
     """
 
     tool: str

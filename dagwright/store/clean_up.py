@@ -81,7 +81,7 @@ def removal_bound(retention: NamespaceRetention, *, owners: Collection[str], now
         now: the current time, timezone-aware.
 
     Raises:
-        RetentionUnknown: the store has other users, or the start of a run is unknown.
+        RetentionUnknown: the store has other owners, or the start of a run is unknown.
 
     Complexity: O(runs).
     """

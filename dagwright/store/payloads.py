@@ -61,7 +61,7 @@ class PayloadStore(Protocol):
     start of a run, and before the run receives a reference, the payload of the reference must be stored or renewed: the
     clean-up depends only on this time.
 
-    In addition to payloads, the store holds small cache entries under keys chosen by the caller. They may be lost at
+    In addition to payloads, the store holds small cache entries under keys chosen by the caller. Entries may be lost at
     any time or damaged by a power failure, and no run depends on them.
     """
 
@@ -103,7 +103,7 @@ class PayloadStore(Protocol):
         ...
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        """Store a cache entry until about `expires_at`; an earlier entry of the key is replaced.
+        """Store a cache entry until about `expires_at`; an existing entry of the key is replaced.
 
         Args:
             key: 64 hex digits.
@@ -112,7 +112,7 @@ class PayloadStore(Protocol):
         ...
 
     async def get_cache_entry(self, key: str) -> bytes | None:
-        """Return the cache entry of a key, even if the entry has expired; `None` if there is none."""
+        """Return the cache entry of a key, even if the entry has expired; `None` without an entry."""
         ...
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:

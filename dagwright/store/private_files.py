@@ -16,7 +16,7 @@ FILE_MODE = 0o600
 UMASK = 0o077
 """Umask of processes that write only into the state folder, such as the Temporal server."""
 _OTHERS_BITS = 0o077
-"""Access of group and other users."""
+"""Permission bits of the group and of other users."""
 
 
 def make_private_folder(folder: Path) -> bool:

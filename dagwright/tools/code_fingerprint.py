@@ -1,7 +1,7 @@
 """Fingerprint the code of a tool, so that cached results are not reused after the code changes.
 
 The fingerprint covers more than the source of the function, because the function may call other functions and modules.
-It includes every file of the user's own code that the module of the function refers to or imports. For installed
+It includes every file of the user's code that the module of the function refers to or imports. For installed
 code (the standard library, packages), only the version counts. Values from the environment or from files are not
 covered: a tool that depends on them is not `pure`.
 """

@@ -28,7 +28,7 @@ from dagwright.tools.result_json import pointer_of
 _VALIDATOR_TYPE_PREFIX = "function-"
 """Part of the type of a Python validator in pydantic's core schema. Such a validator may convert values in any way."""
 _MAX_CACHED_SIGNATURES = 512
-"""Maximum number of cached signatures: a process loads the same tools repeatedly, and has about 100 tools."""
+"""Maximum number of cached signatures. A process has about 100 tools, and loads some of them repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ NAME_LIMIT_BYTES = 200
 """The limit of node IDs. In Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
 
 _MAX_CACHED_VERSIONS = 512
-"""Maximum number of cached versions: a process has about 100 tools, and creates some of them repeatedly."""
+"""Maximum number of cached versions. A process has about 100 tools, and creates some of them repeatedly."""
 _SPEC_ATTRIBUTE = "__dagwright_tool__"
 
 EffectsName = Literal["pure", "read", "idempotent", "write"]

@@ -35,7 +35,7 @@ class SubGoal:
         description: the planner's description of the sub-goal; may be empty.
         outputs: the slots of the worker tool.
         inputs: argument -> `{"from_sub_goal", "slot"}`, or a list of them.
-        params: the other arguments, with their values.
+        params: the arguments that are not in `inputs`, with their values.
     """
 
     id: int | str

@@ -47,7 +47,7 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             depart: date of the flight, such as 2026-06-12
             return_on: date of the return flight; without it, one way only
             passengers: number of passengers
-            max_price: per passenger, both ways
+            max_price: maximum price per passenger, for both ways
         """
         _check_order(depart, return_on, "return_on")
         parameters = {"origin": origin, "destination": destination, "depart": depart, "return_on": return_on}
@@ -66,7 +66,7 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             check_in: first day, such as 2026-06-12
             check_out: day of departure
             guests: number of guests
-            max_price: per night
+            max_price: maximum price per night
         """
         _check_order(check_in, check_out, "check_out")
         parameters = {"city": city, "check_in": check_in, "check_out": check_out}

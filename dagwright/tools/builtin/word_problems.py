@@ -18,7 +18,7 @@ PURPOSE = "calculate"
 MAX_TEXT_CHARACTERS = 100_000
 """Maximum number of characters of a calculation in words, which may include search results."""
 MAX_MODEL_CALLS = 2
-"""The model may repair an invalid expression once; further attempts rarely succeed."""
+"""The model may repair an invalid expression once; more attempts rarely succeed."""
 
 EXPRESSION_SCHEMA: Mapping[str, Any] = {
     "type": "object",
