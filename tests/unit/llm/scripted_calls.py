@@ -37,6 +37,6 @@ async def read_response(client: ModelClient, call: ModelCall, *, is_streamed: bo
 
 async def failure_of(*steps: Any, call: ModelCall | None = None, **options: Any) -> ModelFailure:
     async with ModelServer(*steps) as server:
-        with pytest.raises(ModelFailure) as caught:
+        with pytest.raises(ModelFailure) as error_info:
             await complete(server, call, **options)
-    return caught.value
+    return error_info.value

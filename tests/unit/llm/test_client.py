@@ -145,9 +145,9 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
 async def failure_of_call(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
     """Return the failure of a call to an endpoint."""
     async with ModelClient(endpoint, model="m") as client:
-        with pytest.raises(ModelFailure) as caught:
+        with pytest.raises(ModelFailure) as error_info:
             await client.complete(call or model_call())
-    return caught.value
+    return error_info.value
 
 
 async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
@@ -246,16 +246,16 @@ async def test_too_long_response_is_not_read_to_its_end(monkeypatch: pytest.Monk
     monkeypatch.setattr("dagwright.llm.transport.MAX_RESPONSE_BYTES", 1_000)
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="returned over 1,000 bytes") as caught:
+        with pytest.raises(ModelFailure, match="returned over 1,000 bytes") as error_info:
             await read_response(client, model_call(), is_streamed=is_streamed)
-    assert caught.value.error is ModelError.OUTPUT_INVALID
+    assert error_info.value.error is ModelError.OUTPUT_INVALID
 
 
 async def test_endless_stream_and_undecodable_answer_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.llm.client.MAX_ANSWER_CHARACTERS", 1_000)
     async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="exceeded the limit of 1,000 characters per answer") as caught:
+        with pytest.raises(ModelFailure, match="exceeded the limit of 1,000 characters per answer") as error_info:
             await read_response(client, model_call(), is_streamed=True)
-    assert (caught.value.error, len(caught.value.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
+    assert (error_info.value.error, len(error_info.value.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
     failure = await failure_of(Raw(b'{"choices": []}', headers={"content-encoding": "gzip"}))
     assert (failure.error, "broke off" in str(failure)) == (ModelError.UNAVAILABLE, True)

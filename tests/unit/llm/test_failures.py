@@ -37,8 +37,8 @@ def json_response(status: int, content: Any) -> Raw:
     return Raw(json.dumps(content).encode(), status=status)
 
 
-def openai_error(status: int, message: str, code: str | None = None, **more: Any) -> HttpError:
-    return HttpError(status, message, code=code, **more)
+def openai_error(status: int, message: str, code: str | None = None, **fields: Any) -> HttpError:
+    return HttpError(status, message, code=code, **fields)
 
 
 def html_response(content: bytes, status: int = 200) -> Raw:
@@ -49,8 +49,8 @@ def text_response(content: bytes, status: int) -> Raw:
     return Raw(content, status=status, content_type="text/plain")
 
 
-def error_response(status: int, message: str, code: Any = None, **more: Any) -> Raw:
-    return json_response(status, {"error": {"message": message, "code": code, **more}})
+def error_response(status: int, message: str, code: Any = None, **fields: Any) -> Raw:
+    return json_response(status, {"error": {"message": message, "code": code, **fields}})
 
 
 NO_DB = error_response(400, "No connected db.", "400", type="no_db_connection")
@@ -120,9 +120,9 @@ async def test_every_failed_response_has_its_error_code(
 ) -> None:
     call = model_call(config=ModelConfig(max_tokens=9))
     async with ModelServer(answer) as server, client_of(server, read_timeout_s=0.3) as client:
-        with pytest.raises(ModelFailure) as caught:
+        with pytest.raises(ModelFailure) as error_info:
             await read_response(client, call, is_streamed=is_streamed)
-    failure = caught.value
+    failure = error_info.value
     assert (failure.error, failure.action) == (error, error.action)
     assert message_part in str(failure)
     assert ("small at http://127.0.0.1:" in str(failure), KEY in str(failure)) == (True, False)
@@ -140,10 +140,10 @@ async def test_failure_names_the_address_without_its_secrets() -> None:
     async with ModelServer(busy()) as server:
         address = server.base_url.replace("://", "://ann:hush@")
         async with ModelClient(Endpoint(address, KEY), model="small") as client:
-            with pytest.raises(ModelFailure) as caught:
+            with pytest.raises(ModelFailure) as error_info:
                 await client.complete(model_call())
-    assert f"small at {server.base_url}" in str(caught.value)
-    assert "hush" not in str(caught.value)
+    assert f"small at {server.base_url}" in str(error_info.value)
+    assert "hush" not in str(error_info.value)
 
 
 def test_only_temporary_failures_are_retried() -> None:
@@ -179,9 +179,11 @@ async def test_error_names_an_unreachable_service() -> None:
     async with ModelServer() as server:
         client = client_of(server)
     async with client:
-        with pytest.raises(ModelFailure, match=r"small at http://127\.0\.0\.1:\d+/v1 could not be reached") as caught:
+        with pytest.raises(
+            ModelFailure, match=r"small at http://127\.0\.0\.1:\d+/v1 could not be reached"
+        ) as error_info:
             await client.complete(model_call())
-    assert caught.value.action is Action.RETRY
+    assert error_info.value.action is Action.RETRY
 
 
 STREAMED_TEXT = text("one two three", tokens=Tokens(5, 3))
@@ -193,11 +195,11 @@ STREAMED_TEXT = text("one two three", tokens=Tokens(5, 3))
 async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
     pieces = []
     async with ModelServer(slow(STREAMED_TEXT, cut_after=1, cut=cut)) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
+        with pytest.raises(ModelFailure) as error_info:  # noqa: PT012 - the stream raises while it is read
             async with client.stream(model_call()) as stream:
                 async for piece in stream:
                     pieces.append(piece)
-    assert (caught.value.error, caught.value.partial, pieces) == (error, "one two ", ["one two "])
+    assert (error_info.value.error, error_info.value.partial, pieces) == (error, "one two ", ["one two "])
 
 
 def sse(*chunks: Any) -> Raw:
@@ -223,9 +225,9 @@ FIRST_CHUNK = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
 )
 async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as caught:
+        with pytest.raises(ModelFailure) as error_info:
             await read_response(client, model_call(), is_streamed=True)
-    assert caught.value.error is error
+    assert error_info.value.error is error
 
 
 async def test_usage_of_an_unusable_answer_is_counted() -> None:

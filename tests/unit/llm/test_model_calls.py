@@ -190,6 +190,6 @@ def test_invalid_price_table_is_rejected_with_its_file_and_key(
     content: str | None, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "none.yaml" if content is None else save_prices(tmp_path, content)
-    with pytest.raises(PricesUnreadable) as caught:
+    with pytest.raises(PricesUnreadable) as error_info:
         read_prices(path)
-    assert str(caught.value).replace("\n", " ").startswith(f"{path}: {message}")
+    assert str(error_info.value).replace("\n", " ").startswith(f"{path}: {message}")

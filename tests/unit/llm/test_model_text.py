@@ -79,7 +79,7 @@ def test_surrogate_pairs_in_pieces_are_repaired_as_in_the_complete_answer(
     assert _visible_texts("", *_split(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 
-def test_visible_text_is_limited() -> None:
+def test_visible_text_has_a_maximum_length() -> None:
     actual = _visible_texts("", "x" * MAX_STREAMED_CHARACTERS, "y")
     assert actual[-1] == "x" * MAX_STREAMED_CHARACTERS
 

@@ -93,9 +93,9 @@ async def test_after_a_rejection_this_and_later_calls_use_the_next_mode(rejected
 async def test_call_that_the_script_does_not_expect_is_not_repeated_in_another_mode() -> None:
     error = HttpError(400, "the script has no answer for response_format", code="unexpected_call")
     async with ModelServer(error) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure) as caught:
+        with pytest.raises(ModelFailure) as error_info:
             await read_response(client, model_call(output=PERSON_OUTPUT), is_streamed=False)
-    assert (requested_modes(server), caught.value.advice) == (["json_schema"], "")
+    assert (requested_modes(server), error_info.value.advice) == (["json_schema"], "")
 
 
 async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:

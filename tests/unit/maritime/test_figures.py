@@ -111,8 +111,8 @@ LATE_FILTER = {"range": {"delay_days": {"gt": 0}}}
 VOLUME_AGGS = {"aggs": {"volume": {"sum": {"field": "teu"}}}}
 
 
-def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
-    return {"doc_count": documents, "volume": {"value": teu}, **more}
+def group(documents: int, teu: float, **fields: Any) -> dict[str, Any]:
+    return {"doc_count": documents, "volume": {"value": teu}, **fields}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_histogram_without_its_empty_groups_has_totals() -> None:
 
 
 def test_nested_groups_have_shares_of_the_documents_of_their_parent_group() -> None:
-    # Two aggregations of the same name: each figure belongs to its own aggregation.
+    # Two aggregations are called `group`. Each figure belongs to one of them.
     aggs = {"group": {"filter": LATE_FILTER, "aggs": {"group": {"terms": {"field": "carrier_name"}, **VOLUME_AGGS}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late_group = {"doc_count": 200, "group": carriers}

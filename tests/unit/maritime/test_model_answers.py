@@ -37,10 +37,11 @@ def heartbeat_details(answer: Any = None, answer_count: int = 0, *, model_failur
     return {"answer": answer, "answer_count": answer_count, "model_failures": model_failures, "search_failures": 0}
 
 
-async def request_number(server: ModelServer, last_heartbeat: Any = None, **more: Any) -> tuple[int, RecordedCall]:
+async def request_number(server: ModelServer, last_heartbeat: Any = None, **options: Any) -> tuple[int, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
         with tool_context(ask=client.complete, last_heartbeat=last_heartbeat) as call:
-            return await request_answer("Name an even number.", "data", schema=SCHEMA, parse=parse_even, **more), call
+            number = await request_answer("Name an even number.", "data", schema=SCHEMA, parse=parse_even, **options)
+            return number, call
 
 
 async def test_repair_prompt_has_the_problem_of_the_answer() -> None:
@@ -90,7 +91,7 @@ async def test_answer_is_reused_if_its_validation_is_retried() -> None:
         assert (await request_number(server, {"answer": {"n": 4}}, validate=accept_large))[0] == 12
 
 
-async def errors_of_attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
+async def errors_of_attempts(ask: Callable[[], Awaitable[Any]], **options: Any) -> list[BaseException]:
     """Attempt a call until it succeeds or must not be retried, and return the errors of the attempts.
 
     Each attempt gets the last heartbeat of the previous attempt.
@@ -106,7 +107,7 @@ async def errors_of_attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> 
 
         with tool_context(ask=fake_model, attempt=len(errors) + 1, last_heartbeat=last_heartbeat) as call:
             try:
-                await request_answer("Name an even number.", "data", schema=SCHEMA, parse=parse_even, **more)
+                await request_answer("Name an even number.", "data", schema=SCHEMA, parse=parse_even, **options)
             except BaseException as error:
                 errors.append(error)
                 if isinstance(error, GiveUp) or (isinstance(error, ModelFailure) and error.action is Action.GIVE_UP):

@@ -1,4 +1,4 @@
-"""Generated shipments: the same for the same seed, with the irregularities that example questions are about."""
+"""Generated shipments: equal for equal seeds, with the irregularities that the example questions need."""
 
 import asyncio
 import gc

@@ -16,7 +16,7 @@ def test_nine_worker_tools_with_matching_slots_are_loaded(tmp_path: Path) -> Non
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.user_tools.declarations().items()}
     slots = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
-    # Every worker tool that accepts a query result also accepts a page of it.
+    # Every worker tool that accepts a query result also accepts a page of documents.
     assert {name: card.same_as for name, card in cards.items() if card is not None and card.same_as} == {
         "page_query": {"page_results": "es_results"}
     }

@@ -57,8 +57,8 @@ ENV_WITHOUT_COMMAND = "/env: only a program has this key; a server with a url ha
 DURATION_HINT = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 
 
-def _program(**more: Any) -> dict[str, Any]:
-    return {"command": "x", **more}
+def _program(**fields: Any) -> dict[str, Any]:
+    return {"command": "x", **fields}
 
 
 @pytest.mark.parametrize(

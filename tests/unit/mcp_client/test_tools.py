@@ -118,8 +118,8 @@ def _server(**rules: Any) -> ServerConfig:
     return ServerConfig("srv", Program("x", (), {}, cwd=None), ServerRules(**rules))  # type: ignore[arg-type] # not started
 
 
-def _tool(name: str = "get", **more: Any) -> dict[str, Any]:
-    return {"name": name, "inputSchema": _SCHEMA, **more}
+def _tool(name: str = "get", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": _SCHEMA, **fields}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_revisions_are_the_files_in_a_single_sequence() -> None:
 
 
 def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> None:
-    """A change of a model needs a revision, because existing stores get their changes from revisions only."""
+    """A change of a model needs a revision, because only revisions change the tables of existing stores."""
 
     def differences(session: Session) -> list[object]:
         def is_compared(_object: object, name: str | None, object_type: str, _is_there: bool, _other: object) -> bool:

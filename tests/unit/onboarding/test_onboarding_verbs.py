@@ -23,7 +23,7 @@ def add_person(database: EntityDatabase, name: str) -> str:
     return database.write(lambda session: ensure_party(session, key)[0].id)
 
 
-def test_company_is_created_once_and_found_under_another_key(verbs: OnboardingVerbs) -> None:
+def test_company_is_created_once_and_found_with_another_idempotency_key(verbs: OnboardingVerbs) -> None:
     name = "Apex ManCo S.à r.l."
     first, repeated_result = (verbs.create_limited_company("k1", name=name, jurisdiction="lu") for _ in range(2))
     company_with_other_spelling = verbs.create_limited_company("k2", name=" APEX  manco s.a r.l. ", jurisdiction="LU")
@@ -331,9 +331,12 @@ def test_several_parties_are_created_atomically(database: EntityDatabase, verbs:
     verbs.create_person("k2", name="John Smith", date_of_birth="1950-03-01")
     log = EffectLog(database)
 
-    def create_new_parties(key: str, *more: NewParty) -> list[PartyResult]:
+    def create_new_parties(key: str, *additional_parties: NewParty) -> list[PartyResult]:
         return log.run_once(
-            key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW_PARTIES, *more])
+            key,
+            "bind_parties",
+            list[PartyResult],
+            lambda call: create_parties(call, [*NEW_PARTIES, *additional_parties]),
         )
 
     overview_before = read_overview(database)

@@ -212,7 +212,7 @@ def test_name_that_a_party_gets_back_is_no_longer_a_former_name(load: Load, data
         assert find_names(database, name) == ["KITE ag"]
 
 
-def test_id_renames_its_party_only(load: Load) -> None:
+def test_row_with_the_id_of_a_party_can_change_only_the_name_of_the_party(load: Load) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n")
     rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
     report = load(f"{HEADER_WITH_ID}{rows}")

@@ -138,7 +138,7 @@ def _model_response(text: str) -> dict[str, Any]:
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
 
 
-def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_ended() -> None:
+def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_sub_goals_ended() -> None:
     dependent_sub_goal = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
         continue_with(PICK_MAERSK, ADD_UP, dependent_sub_goal, PICK_EVERGREEN),
@@ -198,7 +198,7 @@ def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list
 
 
 @pytest.mark.parametrize("ends_before_planner", [True, False])
-def test_manually_restarted_sub_goal_does_not_delay_others(ends_before_planner: bool) -> None:
+def test_manually_restarted_sub_goal_does_not_delay_other_sub_goals(ends_before_planner: bool) -> None:
     question, planner_tasks, retried_tasks = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
     assert [task.id for task in retried_tasks] == ["sg1#2"]
     for tasks in (retried_tasks, planner_tasks) if ends_before_planner else (planner_tasks, retried_tasks):

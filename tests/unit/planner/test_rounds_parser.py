@@ -29,15 +29,16 @@ from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_with, done_response, failed_response, ref, sub_goal
 
 
-def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
+def worker_tool(
+    name: str, *outputs: str, goal_type: str = "support", argument_names: tuple[str, ...] = (), **card_fields: Any
+) -> ToolDeclaration:
     """Return a worker tool whose untyped arguments are `argument_names`."""
-    argument_names = more.pop("argument_names", ())
     schema = {
         "type": "object",
         "properties": {argument: {} for argument in argument_names},
         "additionalProperties": False,
     }
-    card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
+    card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **card_fields)  # type: ignore[arg-type]
     return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
 
 

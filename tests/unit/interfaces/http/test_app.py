@@ -1,4 +1,4 @@
-"""The application without a server: requests that are rejected before a call to Temporal, and outages of Temporal."""
+"""The application without Temporal: requests that are rejected before a call to Temporal, and outages of Temporal."""
 
 import asyncio
 import json

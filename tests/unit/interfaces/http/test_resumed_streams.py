@@ -94,7 +94,7 @@ def first_event_id(path: str) -> str:
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
-    """Function that opens a gateway with the given run and a published plan."""
+    """Function that opens a gateway with a run and a published plan."""
     plans = write_plan(tmp_path / "plans", PUBLISHED_PLAN["plan"])
     numbers = count()
     return lambda run: scripted_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
@@ -146,7 +146,7 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
         ids = [event.id for event in all_events]
         assert None not in ids
         for cut_index, id in enumerate(ids):
-            # The next gateway starts to read at the same step, or at a later one.
+            # The next gateway may start to read at the first step or at a later step.
             reported_polls = max(sum(bool(text_of([event])) for event in all_events[: cut_index + 1]) - 1, 0)
             for first_step in (0, 2, 4, len(run.steps) - 1):
                 run.first_step, run.skipped_polls = first_step, max(reported_polls, first_step)

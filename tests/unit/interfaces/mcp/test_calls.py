@@ -58,8 +58,8 @@ def test_arguments_set_run_id_and_wait_time_and_idempotency_key_is_the_default_r
 
 
 class _Starter(RunStarter):
-    async def start_template(self, *args: Any, **more: Any) -> Any:
-        raise McpCallRejected("template", f"{args[0]} {args[1]} {more}")
+    async def start_template(self, *args: Any, **options: Any) -> Any:
+        raise McpCallRejected("template", f"{args[0]} {args[1]} {options}")
 
     async def start_plan(self, arguments: Any, *, run_id: str | None, templates: Any = None) -> Any:
         raise McpCallRejected("plan", f"{arguments} {run_id}")
