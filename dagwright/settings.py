@@ -84,7 +84,7 @@ _SETTINGS_WITHOUT_EFFECT_ON_RUNS = frozenset(
 )
 """Settings that do not affect runs; all other settings are compared with those of the background workers."""
 
-_TEMPORAL_TLS_FILES = (
+_TEMPORAL_TLS_VARIABLES = (
     *("TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
     "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
 )
@@ -109,9 +109,9 @@ class Settings(BaseModel):
 
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
     """Folder of the local Temporal server, the default database and the default payload store; an absolute path."""
-    database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
+    database_url: str = Field(default_factory=lambda values: _path_in_state_dir(values, "dagwright.db", "sqlite:///"))
     """SQLAlchemy URL of the database of added agents. Applications may also store their data in this database."""
-    payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
+    payload_store: str = Field(default_factory=lambda values: _path_in_state_dir(values, "payloads", ""))
     """Store of large values: an absolute folder, or `s3://bucket/prefix`."""
     ui_url: str | None = None
     """Address of the Temporal UI, without a trailing slash, if `TEMPORAL_…` variables configure the server."""
@@ -218,7 +218,7 @@ class Settings(BaseModel):
 
     @field_validator("state_dir", "files_root", "cache_home", "plans", "prices", "api_keys")
     @classmethod
-    def _absolute(cls, path: Path | None) -> Path | None:
+    def _absolute_path(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()
 
     @field_validator("database_url")
@@ -304,7 +304,7 @@ class Settings(BaseModel):
 
     @field_validator("log_level", "log_format", "serve", mode="before")
     @classmethod
-    def _lower(cls, text: object) -> object:
+    def _lower_case(cls, text: object) -> object:
         return text.lower() if isinstance(text, str) else text
 
     @property
@@ -361,7 +361,7 @@ class Settings(BaseModel):
         config_file = os.environ.get("TEMPORAL_CONFIG_FILE")
         folders = (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~/Library/Application Support")
         files = [config_file] if config_file else [f"{folder}/temporalio/temporal.toml" for folder in folders]
-        files += filter(None, map(os.environ.get, _TEMPORAL_TLS_FILES))
+        files += filter(None, map(os.environ.get, _TEMPORAL_TLS_VARIABLES))
         return tuple(Path(file).expanduser().absolute() for file in files)
 
     def secret_tools(self, name: str) -> tuple[str, ...]:
@@ -388,7 +388,7 @@ def load_settings() -> Settings:
     Raises:
         SettingsError: the value of a variable is invalid.
     """
-    return _read(Settings, {})
+    return _read_settings(Settings, {})
 
 
 def settings_as(kind: type[SettingsKind], settings: Settings) -> SettingsKind:
@@ -399,7 +399,7 @@ def settings_as(kind: type[SettingsKind], settings: Settings) -> SettingsKind:
     """
     if isinstance(settings, kind):
         return settings
-    return _read(kind, {name: getattr(settings, name) for name in settings.model_fields_set})
+    return _read_settings(kind, {name: getattr(settings, name) for name in settings.model_fields_set})
 
 
 def app_settings(settings: Settings) -> Iterator[Settings]:
@@ -414,7 +414,7 @@ def app_settings(settings: Settings) -> Iterator[Settings]:
             yield settings_as(plugin.load(plugin.plugin.settings), settings)
 
 
-def _read(kind: type[SettingsKind], values: Mapping[str, Any]) -> SettingsKind:
+def _read_settings(kind: type[SettingsKind], values: Mapping[str, Any]) -> SettingsKind:
     try:
         return kind(**values)
     except ValidationError as error:
@@ -434,7 +434,7 @@ def _names_in_variable(variable: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in os.environ.get(variable, "").split(","))))
 
 
-def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
+def _path_in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
     return f"{scheme}{values['state_dir'] / name}"
 
 

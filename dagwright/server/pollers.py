@@ -19,7 +19,7 @@ async def is_polling(client: Client, task_queue: str) -> bool:
     Raises:
         RPCError: the server does not respond.
     """
-    return client.identity in await _identities(client, task_queue)
+    return client.identity in await _recent_poller_identities(client, task_queue)
 
 
 async def has_pollers(client: Client, task_queue: str) -> bool:
@@ -28,10 +28,10 @@ async def has_pollers(client: Client, task_queue: str) -> bool:
     Raises:
         RPCError: the server does not respond.
     """
-    return not all(map(is_dead_on_this_machine, await _identities(client, task_queue)))
+    return not all(map(is_dead_on_this_machine, await _recent_poller_identities(client, task_queue)))
 
 
-async def _identities(client: Client, task_queue: str) -> list[str]:
+async def _recent_poller_identities(client: Client, task_queue: str) -> list[str]:
     description = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_THREADS = 16
+_MAX_CONCURRENT_REQUESTS = 16
 """Concurrent requests; they wait for the network, not for a processor."""
 _ATTEMPTS = 5
 """Attempts of one request, in addition to Temporal's retries. A result is stored after the effect of the tool, so a
@@ -63,7 +63,7 @@ class BucketStore:
 
     def __init__(self, location: BucketLocation) -> None:
         self._location = location
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
+        self._executor = ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, thread_name_prefix="payload-store")
         self._client_lock = threading.Lock()
         self._cached_client: S3Client | None = None
         self._id: str | None = None
@@ -162,7 +162,7 @@ class BucketStore:
         keys: list[str] = []
         async for name, _ in self._list(f"{CACHE_PREFIX}/"):
             keys += [name] if is_key(name) else []
-            if len(keys) == _THREADS:
+            if len(keys) == _MAX_CONCURRENT_REQUESTS:
                 for entry in await asyncio.gather(*map(self._cache_entry, keys)):
                     if entry is not None:
                         yield entry
@@ -278,7 +278,7 @@ class BucketStore:
                 config = Config(
                     connect_timeout=_CONNECT_TIMEOUT_S,
                     read_timeout=_READ_TIMEOUT_S,
-                    max_pool_connections=_THREADS,
+                    max_pool_connections=_MAX_CONCURRENT_REQUESTS,
                     retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 )
                 self._cached_client = boto3.Session().client("s3", config=config)

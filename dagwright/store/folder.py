@@ -41,8 +41,8 @@ from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 
 T = TypeVar("T")
 
-_THREADS = 8
-"""Threads of a separate pool, so that the store does not wait for tools that use the default pool."""
+_THREAD_COUNT = 8
+"""Number of threads in a separate pool, so that the store does not wait for tools that use the default pool."""
 _DRAFT_FOLDER = "tmp"
 _LEFTOVER_AGE_S = 86_400.0
 """A file of this age in `tmp` was left by a dead process: no write takes a day."""
@@ -64,7 +64,7 @@ class FolderStore:
         self._root = root
         self._file_mode = FILE_MODE if is_private else 0o666
         self._folder_mode = FOLDER_MODE if is_private else 0o777
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
+        self._executor = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="payload-store")
         self._has_removed_old_drafts = False
         self._id: str | None = None
         """ID that `identify` found; `None` before. A folder with another ID is not the same store."""
@@ -167,7 +167,7 @@ class FolderStore:
 
     def _check(self) -> None:
         if not self._root.is_dir():
-            raise self._unavailable()
+            raise self._unavailable_error()
         self._check_id()
 
     def _stored_id(self) -> str | None:
@@ -183,7 +183,7 @@ class FolderStore:
             StoreUnavailable: the ID is missing or different.
         """
         if self._id is not None and self._stored_id() != self._id:
-            raise self._unavailable()
+            raise self._unavailable_error()
 
     def _claim(self, owner: str) -> None:
         owner_file = self._root / OWNERS / owner
@@ -207,7 +207,7 @@ class FolderStore:
 
     def _put(self, content: bytes) -> str:
         ref = ref_of(content)
-        path = self._path(ref)
+        path = self._payload_path(ref)
         self._remove_old_drafts()
         with _holding_lock(path, fcntl.LOCK_SH) as descriptor:
             if descriptor is None or not _renew_if_equal(descriptor, content):
@@ -247,39 +247,39 @@ class FolderStore:
 
     def _get(self, ref: str) -> bytes:
         try:
-            content = self._path(ref).read_bytes()
+            content = self._payload_path(ref).read_bytes()
         except FileNotFoundError:
-            raise self._missing(ref) from None
+            raise self._missing_error(ref) from None
         if ref_of(content) != ref:
             raise PayloadDamaged(ref, store=str(self._root))
         return content
 
     def _renew(self, ref: str) -> None:
-        path = self._path(ref)
+        path = self._payload_path(ref)
         with _holding_lock(path, fcntl.LOCK_SH) as descriptor:
             if descriptor is None:
-                raise self._missing(ref)
+                raise self._missing_error(ref)
             os.utime(descriptor)
 
     def _delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        path = self._path(ref)
+        path = self._payload_path(ref)
         with _holding_lock(path, fcntl.LOCK_EX) as descriptor:
             if descriptor is None or _modified_at(os.fstat(descriptor)) >= renewed_before:
                 return False
             path.unlink()
         return True
 
-    def _path(self, ref: str) -> Path:
+    def _payload_path(self, ref: str) -> Path:
         if not is_ref(ref):
             raise PayloadMissing(ref, store=str(self._root))
         digits = ref.removeprefix("sha256-")
         return self._root / digits[:2] / digits[2:4] / ref
 
-    def _missing(self, ref: str) -> PayloadMissing | StoreUnavailable:
+    def _missing_error(self, ref: str) -> PayloadMissing | StoreUnavailable:
         is_same_store = self._root.is_dir() and (self._id is None or self._stored_id() == self._id)
-        return PayloadMissing(ref, store=str(self._root)) if is_same_store else self._unavailable()
+        return PayloadMissing(ref, store=str(self._root)) if is_same_store else self._unavailable_error()
 
-    def _unavailable(self) -> StoreUnavailable:
+    def _unavailable_error(self) -> StoreUnavailable:
         # The store was used before, so the folder was replaced, or its disk is not mounted.
         return StoreUnavailable(
             f"the payload store {self._root} does not exist; check that its disk is mounted and that "

@@ -46,7 +46,7 @@ def parse_location(text: str) -> FolderLocation | BucketLocation:
         raise LocationInvalid("it is empty; set a folder or s3://bucket/prefix")
     match = _SCHEME.match(text)
     if match is None:
-        return FolderLocation(_absolute(text))
+        return FolderLocation(_absolute_path(text))
     scheme, rest = match[1].lower(), match[2]
     if scheme != "s3":
         raise LocationInvalid(f"unknown scheme {scheme}://; set a folder or s3://bucket/prefix")
@@ -61,7 +61,7 @@ def parse_location(text: str) -> FolderLocation | BucketLocation:
     return BucketLocation(bucket, prefix)
 
 
-def _absolute(text: str) -> Path:
+def _absolute_path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:

@@ -14,7 +14,7 @@ from dagwright.testing.scripted_answers import Completion, HttpError, Tokens
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _MAX_METADATA_KEYS, _MAX_METADATA_KEY_CHARACTERS, _MAX_METADATA_VALUE_CHARACTERS = 16, 64, 512
-_numbers = count(1)
+_completion_numbers = count(1)
 
 
 def validation_error(call: ReceivedCall) -> HttpError | None:
@@ -161,7 +161,7 @@ class WireCompletion:
 
     def __init__(self, completion: Completion, call: ReceivedCall) -> None:
         self._completion = completion
-        self._id = f"chatcmpl-{next(_numbers)}"
+        self._id = f"chatcmpl-{next(_completion_numbers)}"
         self._created_at = int(time.time())
         self._model = completion.model or call.model
         self._tokens = completion.tokens or _count_tokens(completion, call)

@@ -189,13 +189,13 @@ class _Functions:
         """
         file, _, name = reference.rpartition(":")
         if file not in self._files:
-            self._files[file] = self._run(file)
+            self._files[file] = self._run_file(file)
         function = self._files[file].get(name)
         if not callable(function):
             raise ScriptInvalid(f"function: {reference!r}: there is no function {name!r} in {file!r}")
         return function  # type: ignore[no-any-return] # called with the received call, even if the signature differs
 
-    def _run(self, file: str) -> Mapping[str, Any]:
+    def _run_file(self, file: str) -> Mapping[str, Any]:
         path = self._folder / file
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if not path.is_file() or spec is None or spec.loader is None:

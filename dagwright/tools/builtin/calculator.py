@@ -29,11 +29,11 @@ _SIGNS_TO_PYTHON = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "
 _TOKEN = re.compile(r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]")
 
 
-def _requires(name: str) -> dict[str, Any]:
+def _schema_requiring(name: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
-@tool(effects="pure", schema={"oneOf": [_requires("expression"), _requires("query")]})
+@tool(effects="pure", schema={"oneOf": [_schema_requiring("expression"), _schema_requiring("query")]})
 def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
     """Calculate exactly and return a number.
 
