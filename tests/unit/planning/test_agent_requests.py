@@ -72,7 +72,7 @@ def _request_of(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
     return request.type, request.schema
 
 
-def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
+def test_invalid_schema_is_reported_to_the_model() -> None:
     invalid_marker = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
     marker_without_json = invalid_marker.replace('"nmber"', "")
     for marker, problem in (
@@ -110,9 +110,9 @@ def test_tool_call_requests_information_only_with_a_valid_schema() -> None:
 
 
 def test_agent_saved_without_request_types_cannot_request_information() -> None:
-    encoded = AGENT.to_json()
-    del encoded["request_types"]
-    agent_without_types = spec_from_json(encoded)
+    encoded_agent = AGENT.to_json()
+    del encoded_agent["request_types"]
+    agent_without_types = spec_from_json(encoded_agent)
     parsed_answer = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', agent_without_types)
     assert parsed_answer.request == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
     assert "schema" not in agent_without_types.offered_tools[0].parameters["properties"]

@@ -70,7 +70,7 @@ def _assert_route_is_clear(layout: Layout, points: Any) -> None:
                 assert is_beside or not box.y - 1e-6 < y < box.y + box.height + 1e-6
 
 
-def test_ordering_avoids_crossings() -> None:
+def test_layout_avoids_edge_crossings() -> None:
     # The edges alternate between two chains.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
     first_chain, second_chain = (

@@ -70,7 +70,7 @@ async def test_error_of_a_function_is_raised_and_a_process_that_died_is_replaced
     with pytest.raises(PlanInvalid) as error:
         await pool.run(_raise_plan_invalid)
     assert (error.value.problems, error.value.document) == ((Problem("cycle", "no", "/nodes"),), {"nodes": 1})
-    # The memory of a process is limited.
+    # A process ends when it needs more memory than its limit.
     for function in (_exit, _allocate_too_much_memory):
         with pytest.raises(ProcessLost):
             await pool.run(function)

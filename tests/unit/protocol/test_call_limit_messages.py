@@ -32,13 +32,13 @@ def test_message_is_decoded_as_it_was_encoded() -> None:
 )
 def test_limit_stays_usable_after_large_numbers(message: Any) -> None:
     limit, state, now = parse_limit("tokens=100 5/s money=5/day concurrency=2"), LimitState(), 1e9
-    decoded = limit_message_from_json(message)
-    for tokens in decoded.tokens:
+    decoded_message = limit_message_from_json(message)
+    for tokens in decoded_message.tokens:
         state.add_tokens(limit, tokens)
-    state.day_use.add(decoded.usage, now)
-    if decoded.hold_s:
-        state.hold.extend(now + decoded.hold_s, now, requested_by="429 from api.example.org")
-    for call, request in decoded.requests.items():
+    state.day_use.add(decoded_message.usage, now)
+    if decoded_message.hold_s:
+        state.hold.extend(now + decoded_message.hold_s, now, requested_by="429 from api.example.org")
+    for call, request in decoded_message.requests.items():
         state.request(limit, call, now, has_waited=request.has_waited, lead_s=request.lead_s)
     state = limit_state_from_json(pydantic_core.from_json(pydantic_core.to_json(state.to_json())))
     assert state.request(limit, "another", now, kind="model_call").delay_s <= 301

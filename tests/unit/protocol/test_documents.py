@@ -116,7 +116,7 @@ def test_invalid_cache_metadata_of_a_result_is_ignored(metadata: bytes) -> None:
     assert (value, attempt) == (5, Attempt())
 
 
-def test_large_values_are_compacted() -> None:
+def test_large_values_are_replaced_by_references() -> None:
     document = ended_run_document()
     compact_run_document = compact_document(document, node_count=1)
     reference = {"ref": "output", "bytes": encoded_size(document["output"])}
@@ -142,7 +142,7 @@ def test_large_values_are_compacted() -> None:
     }
 
 
-def test_counted_document_has_the_error_of_the_first_failed_node() -> None:
+def test_document_with_counts_has_the_error_of_the_first_failed_node() -> None:
     scheduler = ended_scheduler()
     document = result_document_with_counts(scheduler, FACTS)
     assert document == replace_nodes_by_counts(result_document(scheduler, FACTS)) == replace_nodes_by_counts(document)
@@ -177,18 +177,18 @@ def test_closing_document_omits_fields_that_readers_restore() -> None:
     "attempt", [Attempt(), Attempt(2), Attempt(1, 5.0, "v#7"), Attempt(2, 1_706_933_106.789, "v1")]
 )
 def test_attempt_of_a_result_is_decoded(attempt: Attempt) -> None:
-    encoded = encode_attempt(attempt.count, attempt.started_at or 0.0, attempt.tool_version)
-    assert read_attempt({METADATA_ATTEMPT: encoded}) == replace(attempt, started_at=attempt.started_at or 0.0)
+    encoded_attempt = encode_attempt(attempt.count, attempt.started_at or 0.0, attempt.tool_version)
+    assert read_attempt({METADATA_ATTEMPT: encoded_attempt}) == replace(attempt, started_at=attempt.started_at or 0.0)
 
 
 @pytest.mark.parametrize(
-    "encoded",
+    "encoded_attempt",
     [
         *(b"", b"1", b"AAAAAAA", b"AAAAAA==v1", b"________", b"\xff" * 100, b'[1706933106789, "v1"]'),
     ],
 )
-def test_invalid_attempt_metadata_is_read_as_the_first_attempt(encoded: bytes) -> None:
-    assert read_attempt({METADATA_ATTEMPT: encoded}) == Attempt()
+def test_invalid_attempt_metadata_is_read_as_the_first_attempt(encoded_attempt: bytes) -> None:
+    assert read_attempt({METADATA_ATTEMPT: encoded_attempt}) == Attempt()
 
 
 @pytest.mark.parametrize("count", [b"", b"0", b"-1", b"many", b"9" * 5000, "²".encode(), "٣".encode(), b"\xff"])
@@ -196,9 +196,10 @@ def test_invalid_attempt_count_is_read_as_the_first_attempt(count: bytes) -> Non
     assert read_attempt({METADATA_ATTEMPT: b"AAAAAAAAv1#" + count}).count == 1
 
 
-@pytest.mark.parametrize("encoded", [b"", b"1", b"\xff", b'{"0": 1}'])
-def test_invalid_failure_details_are_read_as_the_first_attempt(encoded: bytes) -> None:
-    details = {"attempt": encoded, "started_at": encoded.decode(errors="replace"), "tool_version": 7}
+@pytest.mark.parametrize("encoded_attempt", [b"", b"1", b"\xff", b'{"0": 1}'])
+def test_invalid_failure_details_are_read_as_the_first_attempt(encoded_attempt: bytes) -> None:
+    started_at = encoded_attempt.decode(errors="replace")
+    details = {"attempt": encoded_attempt, "started_at": started_at, "tool_version": 7}
     assert attempt_of_details(details) == Attempt()
 
 
@@ -277,9 +278,9 @@ def test_documented_start_fields_and_options_are_those_that_a_client_sends() -> 
     options: dict[str, Any] = {"notifies": True, "policy": Policy(), "needs_approval": True, "is_interactive": False}
     options |= {"budget": {"tokens": 1}, "compensate": True, "model": {"model": "m"}, "max_in_flight": 7}
     run_input = RunInput(plan=plan, dialect="plan", inputs={"a": 1}, context={"b": "x"}, deadline_s=1.5, **options)
-    encoded = run_input_to_json(run_input)
-    assert {*encoded, "goal"} == {*START_FIELDS}
-    assert encoded["options"].keys() == START_OPTIONS.keys()
+    message = run_input_to_json(run_input)
+    assert {*message, "goal"} == {*START_FIELDS}
+    assert message["options"].keys() == START_OPTIONS.keys()
     assert run_input_from_json({"goal": "Double it."}).plan == {"goal": "Double it."}
 
 

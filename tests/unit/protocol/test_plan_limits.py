@@ -56,8 +56,8 @@ def _size_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str
     for check in checks:
         try:
             check()
-        except PlanInvalid as invalid:
-            problems_by_check.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
+        except PlanInvalid as error:
+            problems_by_check.append([(problem.code, problem.pointer, problem.message) for problem in error.problems])
         else:
             problems_by_check.append([])
     assert problems_by_check[0] == problems_by_check[1]

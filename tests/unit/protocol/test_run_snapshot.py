@@ -1,4 +1,4 @@
-"""Snapshot that continue-as-new passes on: the serialized state, packed JSON, and invalid input."""
+"""Snapshot that continue-as-new passes to the next execution: the serialized state, packed JSON, and invalid input."""
 
 import base64
 import json

@@ -188,12 +188,12 @@ def test_response_is_complete_until_the_next_response_and_is_then_shortened() ->
     _complete_turn(session, "a", response=text)
     assert session.turns[0].answer == text
     _complete_turn(session, "b", response="Short.", outcome="Short.")
-    (older, newer) = session.turn_summaries()
-    assert newer.ai_response == "Short."
-    assert older.ai_response.startswith("row\nrow\n")
-    assert CUT_MARK in older.ai_response
-    assert older.ai_response.endswith("Which one did you mean?")
-    assert encoded_size(older.ai_response) <= MAX_OLDER_RESPONSE_BYTES
+    (older_turn, newer_turn) = session.turn_summaries()
+    assert newer_turn.ai_response == "Short."
+    assert older_turn.ai_response.startswith("row\nrow\n")
+    assert CUT_MARK in older_turn.ai_response
+    assert older_turn.ai_response.endswith("Which one did you mean?")
+    assert encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES
 
 
 def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
@@ -231,9 +231,12 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     rows = "row\n" * 10_000
     hydrated_session = session.with_answers({"a": rows, "gone": "nothing"})
     assert [turn.answer for turn in hydrated_session.turns] == [rows, "Short."]
-    older, newest = hydrated_session.with_short_responses().turn_summaries()
-    assert (encoded_size(older.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
-    assert newest.ai_response == "Short."
+    older_turn, newest_turn = hydrated_session.with_short_responses().turn_summaries()
+    assert (encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older_turn.ai_response) == (
+        True,
+        True,
+    )
+    assert newest_turn.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
     output_with_a_long_path = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
     assert end_of_turn({"status": "completed", "output": output_with_a_long_path}).response_ref is None
@@ -244,10 +247,10 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
 @settings(deadline=None)
 @given(st.text(), st.integers(min_value=100, max_value=3_000))
 def test_cut_text_is_within_the_limit_and_marked(text: str, limit_bytes: int) -> None:
-    actual = cut_middle(text * 50, max_bytes=limit_bytes)
-    assert encoded_size(actual) <= limit_bytes
-    if actual != (text * 50).encode(errors="replace").decode():
-        assert CUT_MARK in actual
+    cut_text = cut_middle(text * 50, max_bytes=limit_bytes)
+    assert encoded_size(cut_text) <= limit_bytes
+    if cut_text != (text * 50).encode(errors="replace").decode():
+        assert CUT_MARK in cut_text
 
 
 @pytest.mark.parametrize("character", ["\x01", "日"])
@@ -268,9 +271,9 @@ def test_state_of_hundreds_of_turns_is_bounded_and_omitted_turns_are_counted(cha
         session.end_turn(f"run-{number}", turn_end_from_json(end.to_json()), at=number)
         if number % 10 == 9:
             assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
-    newest = session.turns[-1]
+    newest_turn = session.turns[-1]
     assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
-    assert (newest.number, newest.run_id, session.omitted_turns + len(session.turns)) == (300, "run-299", 300)
+    assert (newest_turn.number, newest_turn.run_id, session.omitted_turns + len(session.turns)) == (300, "run-299", 300)
     assert "n299" in session.names
     assert session.resolved_lookups[-1]["search_text"].startswith("299 ")
 
@@ -435,9 +438,9 @@ def test_lookup_of_an_entity_that_a_compensated_run_created_is_dropped() -> None
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
 def test_empty_too_long_or_unprintable_session_name_is_rejected(name: str) -> None:
-    with pytest.raises(SessionNameInvalid) as invalid:
+    with pytest.raises(SessionNameInvalid) as error:
         session_name(name)
-    mentions_the_size = "it must be 1-150 bytes of UTF-8" in str(invalid.value)
+    mentions_the_size = "it must be 1-150 bytes of UTF-8" in str(error.value)
     assert mentions_the_size == (not name.strip() or len(name) > 75)
     assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
     assert session_id("a/b") == "session-a/b"

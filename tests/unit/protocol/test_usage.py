@@ -96,11 +96,11 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_a_call_is_unpriced() -> 
     assert "usage" not in state_to_json(scheduler)
 
 
-@pytest.mark.parametrize("encoded", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
-def test_unreadable_usage_is_ignored(encoded: bytes) -> None:
+@pytest.mark.parametrize("encoded_usage", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
+def test_unreadable_usage_is_ignored(encoded_usage: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
-    apply_result(scheduler, "a", result_payload(1, encoded), at=1.0)
-    apply_failure(scheduler, "b", activity_failure({"usage": encoded.decode()}), at=1.0)
+    apply_result(scheduler, "a", result_payload(1, encoded_usage), at=1.0)
+    apply_failure(scheduler, "b", activity_failure({"usage": encoded_usage.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, RunUsage())
 
 

@@ -39,13 +39,13 @@ class _Server:
             raise RPCError("no", self._status, b"")
 
 
-async def _register(fake: _Server) -> frozenset[str]:
-    client: Any = fake
+async def _register(fake_server: _Server) -> frozenset[str]:
+    client: Any = fake_server
     return await register_search_attributes(client)
 
 
 @pytest.mark.parametrize(
-    ("fake", "query_count", "registration_count"),
+    ("fake_server", "query_count", "registration_count"),
     [
         (_Server(None), 1, 0),
         (_Server(_QUERY_REJECTED, _QUERY_REJECTED, None), 3, 0),
@@ -56,10 +56,10 @@ async def _register(fake: _Server) -> frozenset[str]:
     ids=["accepted", "registered a moment ago", "not registered", "query fails"],
 )
 async def test_client_waits_until_attributes_are_accepted(
-    fake: _Server, query_count: int, registration_count: int
+    fake_server: _Server, query_count: int, registration_count: int
 ) -> None:
-    assert await _register(fake) == frozenset()
-    assert (fake.query_count, fake.registration_count) == (query_count, registration_count)
+    assert await _register(fake_server) == frozenset()
+    assert (fake_server.query_count, fake_server.registration_count) == (query_count, registration_count)
 
 
 async def test_wait_for_attributes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

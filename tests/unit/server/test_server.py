@@ -58,16 +58,16 @@ signal.signal(signal.SIGTERM, end_worker)
 Path(sys.argv[1], "ready").touch()
 signal.pause()
 """
-"""Program of a worker that acquires the start lock before it ends, like a worker that uses the server."""
+"""Program that acquires the start lock before it ends. A worker that uses the server does the same."""
 
 
 async def test_worker_can_acquire_the_start_lock_while_it_is_stopped(tmp_path: Path) -> None:
-    local = LocalServer(Settings(state_dir=tmp_path))
+    local_server = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
-        await local.worker(name).start([sys.executable, "-c", _WORKER_THAT_ACQUIRES_THE_LOCK, str(tmp_path)])
+        await local_server.worker(name).start([sys.executable, "-c", _WORKER_THAT_ACQUIRES_THE_LOCK, str(tmp_path)])
         await eventually((tmp_path / "ready").exists)
         (tmp_path / "ready").unlink()
-    assert await local.stop() == ["worker-a", "worker-b"]
+    assert await local_server.stop() == ["worker-a", "worker-b"]
     assert (tmp_path / "lock-acquired").exists()
 
 
@@ -251,11 +251,11 @@ async def test_stop_ends_background_workers_and_creates_no_state_folder(tmp_path
         None,
         False,
     )
-    local = LocalServer(Settings(state_dir=tmp_path))
+    local_server = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
-        await local.worker(name).start(["sleep", "60"])
-    assert await local.stop() == ["worker-a", "worker-b"]
-    assert [worker.is_running() for worker in local.workers()] == [False, False]
+        await local_server.worker(name).start(["sleep", "60"])
+    assert await local_server.stop() == ["worker-a", "worker-b"]
+    assert [worker.is_running() for worker in local_server.workers()] == [False, False]
 
 
 def test_ids_in_the_url_of_a_run_are_quoted() -> None:
@@ -268,12 +268,12 @@ def test_ids_in_the_url_of_a_run_are_quoted() -> None:
 
 async def test_server_that_cannot_be_started_again_is_not_stopped(tmp_path: Path, path_folder: Path) -> None:
     settings = Settings(state_dir=tmp_path / "state", cache_home=tmp_path / "cache")
-    local, daemon = LocalServer(settings), Daemon(settings.state_dir, "server")
+    local_server, daemon = LocalServer(settings), Daemon(settings.state_dir, "server")
     await daemon.start([shutil.which("sleep", path="/bin:/usr/bin") or "sleep", "60"])
     record = {"address": "127.0.0.1:1", "ui_url": "http://127.0.0.1:2", "version": "1.0.0", "pid": daemon.pid()}
     (settings.state_dir / "server.json").write_text(json.dumps(record), encoding="ascii")
     settings.api_keys.write_text("{}", encoding="ascii")
     with pytest.raises(ServerUnreachable):
-        await local.close_ui()
+        await local_server.close_ui()
     assert daemon.is_running()
     await daemon.stop()

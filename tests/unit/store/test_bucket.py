@@ -29,9 +29,9 @@ def store(service: str, request: pytest.FixtureRequest) -> PayloadStore:
 async def _error_message(store: PayloadStore) -> str:
     messages = set()
     for call in (store.put(b"content"), store.get(REF)):
-        with pytest.raises(StoreUnavailable) as unavailable:
+        with pytest.raises(StoreUnavailable) as error:
             await call
-        messages.add(str(unavailable.value))
+        messages.add(str(error.value))
     (message,) = messages
     return message
 

@@ -80,7 +80,7 @@ UNKNOWN_ROOT_START = (
             f"started; {WAIT_FOR_THE_END}",
         ),
         ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, UNKNOWN_ROOT_START),
-        # A newer run has the id of the root.
+        # The listed run `a` started after the sub-plan, so it is not the root run.
         ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, UNKNOWN_ROOT_START),
         (
             [],
@@ -100,9 +100,9 @@ UNKNOWN_ROOT_START = (
 def test_unknown_start_of_a_run_or_unexpected_owners_stop_the_clean_up(
     runs: list[ListedRun], options: Any, reason: str
 ) -> None:
-    with pytest.raises(RetentionUnknown) as unknown:
+    with pytest.raises(RetentionUnknown) as error:
         _removal_bound(*runs, **options)
-    assert str(unknown.value) == reason
+    assert str(error.value) == reason
 
 
 def test_unknown_retention_stops_the_clean_up() -> None:

@@ -76,9 +76,9 @@ async def test_failed_put_leaves_no_file(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fail)
-        with pytest.raises(StoreUnavailable) as unavailable:
+        with pytest.raises(StoreUnavailable) as error:
             await store.put(b"content")
-    assert str(unavailable.value) == f"the payload store {tmp_path} {problem}"
+    assert str(error.value) == f"the payload store {tmp_path} {problem}"
     assert [Path(name).name for name in _files(tmp_path)] == [existing_ref]
     assert await store.get(await store.put(b"content")) == b"content"
 

@@ -48,8 +48,8 @@ def message_of(response: httpx.Response) -> Any:
 
 def events_of(response: httpx.Response) -> list[Any]:
     assert response.headers["content-type"].startswith("text/event-stream")
-    *lines, last = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
-    assert last == "[DONE]"
+    *lines, last_line = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert last_line == "[DONE]"
     return [json.loads(line) for line in lines]
 
 
@@ -103,7 +103,7 @@ async def test_parallel_calls_receive_the_responses_of_matching_steps() -> None:
     assert "".join(deltas) == "to the stream"
 
 
-async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
+async def test_tool_calls_are_sent_completely_or_in_chunks() -> None:
     calls = tool_calls(("look", {"at": "Oslo"}), ("add", {"a": 1}))
     async with ModelServer(calls, calls) as server:
         complete_calls = message_of(await post_chat(server))["tool_calls"]
@@ -113,11 +113,11 @@ async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
     assert [(call["type"], call["function"]) for call in complete_calls] == [
         ("function", function) for function in functions
     ]
-    pieces = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
+    chunks = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
     texts = ["", ""]
-    for piece in pieces:
-        texts[piece["index"]] += piece["function"]["arguments"]
-    names = [piece["function"]["name"] for piece in pieces if "id" in piece]
+    for chunk in chunks:
+        texts[chunk["index"]] += chunk["function"]["arguments"]
+    names = [chunk["function"]["name"] for chunk in chunks if "id" in chunk]
     assert [*zip(names, texts, strict=True)] == expected
     assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
     assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"]) == ([], 4)
@@ -125,13 +125,15 @@ async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
 
 async def test_stream_contains_usage_only_on_request() -> None:
     async with ModelServer("one two", "one two") as server:
-        without_usage = events_of(await post_chat(server, stream=True))
-        with_usage = events_of(await post_chat(server, "a b c", stream=True, stream_options={"include_usage": True}))
-    assert [event for event in without_usage if "usage" in event] == []
-    assert [event["usage"] for event in with_usage if event["usage"]] == [Tokens(3, 2).to_json()]
+        events_without_usage = events_of(await post_chat(server, stream=True))
+        events_with_usage = events_of(
+            await post_chat(server, "a b c", stream=True, stream_options={"include_usage": True})
+        )
+    assert [event for event in events_without_usage if "usage" in event] == []
+    assert [event["usage"] for event in events_with_usage if event["usage"]] == [Tokens(3, 2).to_json()]
 
 
-async def test_errors_have_their_body_and_retry_after() -> None:
+async def test_errors_have_the_scripted_body_and_retry_after_header() -> None:
     length_error = HttpError(400, "too long", code="context_length_exceeded", param="messages")
     date = http_date(timedelta(seconds=90))
     async with ModelServer(length_error, busy(retry_after=2), busy(retry_after=date), HttpError(503)) as server:
@@ -226,12 +228,15 @@ async def test_server_rejects_unknown_models_and_api_keys() -> None:
     async with ModelServer("Hi", models=["small", "large"], api_keys=["right"]) as server:
         async with httpx.AsyncClient() as client:
             model_list = (await client.get(f"{server.base_url}/models")).json()
-        wrong_key = await post_chat(server, key="wrong")
-        unknown_model = await post_chat(server, key="right", model="huge")
+        wrong_key_response = await post_chat(server, key="wrong")
+        unknown_model_response = await post_chat(server, key="right", model="huge")
         assert message_of(await post_chat(server, key="right"))["content"] == "Hi"
     assert [model["id"] for model in model_list["data"]] == ["small", "large"]
-    assert (wrong_key.status_code, wrong_key.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert (unknown_model.status_code, unknown_model.json()["error"]["code"]) == (404, "model_not_found")
+    assert (wrong_key_response.status_code, wrong_key_response.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert (unknown_model_response.status_code, unknown_model_response.json()["error"]["code"]) == (
+        404,
+        "model_not_found",
+    )
 
 
 OPEN_SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -314,7 +319,7 @@ def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> Non
     assert ScriptedToolCall("look", '{"at": ').arguments_text == '{"at": '
 
 
-async def test_times_of_streamed_pieces_are_recorded() -> None:
+async def test_times_of_streamed_chunks_are_recorded() -> None:
     release_event = asyncio.Event()
     held_stream = slow(text("abcdefghij"), chunk_characters=4, held_after_chunks=2, release_event=release_event)
     async with ModelServer("whole", held_stream) as server:
@@ -323,5 +328,5 @@ async def test_times_of_streamed_pieces_are_recorded() -> None:
         await eventually(lambda: [len(sent) for sent in server.sent_at] == [0, 2])
         release_event.set()
         await request
-        complete_times, piece_times = server.sent_at
-    assert (list(complete_times), len(piece_times), list(piece_times)) == ([], 3, sorted(piece_times))
+        complete_times, chunk_times = server.sent_at
+    assert (list(complete_times), len(chunk_times), list(chunk_times)) == ([], 3, sorted(chunk_times))

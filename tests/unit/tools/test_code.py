@@ -1,4 +1,4 @@
-"""Code fingerprint of a tool: it differs if the code or its values differ, and is the same in every process."""
+"""Code fingerprint of a tool. It changes with the code and the values that the code uses, but not with the process."""
 
 import importlib
 import subprocess
@@ -32,9 +32,9 @@ def fingerprint(function: Callable[..., Any] | None) -> str | None:
     return CodeFingerprinter().fingerprint(function)
 
 
-def write_modules(folder: Path, package: str, *, factor: int = 2, appended: str = "") -> None:
+def write_modules(folder: Path, package: str, *, factor: int = 2, appended_text: str = "") -> None:
     (folder / f"{package}_helper.py").write_text(HELPER.format(factor=factor), encoding="utf-8")
-    (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + appended, encoding="utf-8")
+    (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + appended_text, encoding="utf-8")
 
 
 def load_module(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -66,10 +66,10 @@ def test_fingerprint_differs_if_a_helper_in_another_file_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fingerprints = []
-    for number, (factor, appended) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
+    for number, (factor, appended_text) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        write_modules(folder, "helped", factor=factor, appended=appended)
+        write_modules(folder, "helped", factor=factor, appended_text=appended_text)
         fingerprints.append(fingerprint(load_module(folder, "helped", monkeypatch).double))
     assert fingerprints[0] == fingerprints[3]
     assert len(set(fingerprints)) == 3

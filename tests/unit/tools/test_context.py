@@ -142,7 +142,7 @@ def test_long_secrets_are_redacted_inside_words_and_as_numbers() -> None:
     assert Redaction(["12345678"]).redact_value(["a12345678b", 12345678, 1234567]) == ["a***b", "***", 1234567]
 
 
-def test_whitespace_around_a_secret_does_not_count_as_length() -> None:
+def test_whitespace_around_a_secret_does_not_count_toward_its_length() -> None:
     assert Redaction(["12      \n"]).redact_value(["2012", "is 12", "a12"]) == ["2012", "is ***", "a12"]
 
 
@@ -164,7 +164,7 @@ def test_redaction_after_a_long_run_of_escapes_or_spaces_takes_linear_time(secre
 
 
 @pytest.mark.parametrize("backslash_count", [1, 2, 4, 8, 100])
-def test_secret_that_starts_with_backslashes_is_redacted_in_every_quoting(backslash_count: int) -> None:
+def test_quoted_secret_is_redacted_with_any_number_of_backslashes(backslash_count: int) -> None:
     quoted_secret = "\\" * backslash_count + '"abc123456'
     assert Redaction(['\\"abc123456']).redact_value(quoted_secret).lstrip("\\") == "***"
     assert Redaction(['x\\"abc123456']).redact_value(f"x{quoted_secret}") == "***"

@@ -29,7 +29,7 @@ def tools_in(environment: ToolEnvironment) -> Tools:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project folder, the default root of the file tools, that contains files of Dagwright."""
+    """A project folder with files of Dagwright. It is the default root of the file tools."""
     project = tmp_path / "project"
     for folder in ("state", ".dagwright", "plans", "keys", "lib", "data", "blobs"):
         (project / folder).mkdir(parents=True)
@@ -159,7 +159,7 @@ def test_tool_modules_that_another_command_recorded_as_protected_are_rejected(
     finally:
         for name in ("wares.tools", "wares"):
             sys.modules.pop(name)
-    # This worker has another module path and never imports the modules.
+    # This worker cannot import the modules, because their folder is not in its module path.
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(project / "data")])
     monkeypatch.chdir(project / "lib")
     tools = tools_in(environment_of(settings.model_copy(update={"files_root": project})))

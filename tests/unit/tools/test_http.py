@@ -95,8 +95,8 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def call() -> Iterator[RecordedCall]:
-    with tool_context(idempotency_key="key-1") as recorded:
-        yield recorded
+    with tool_context(idempotency_key="key-1") as recorded_call:
+        yield recorded_call
 
 
 RequestFunction = Callable[..., Any]
@@ -351,7 +351,7 @@ async def test_a_header_with_a_line_break_is_rejected(service: Service, call: Re
         (b"", "application/json", None),
     ],
 )
-def test_bodies_become_json_text_or_base64(content: bytes, content_type: str, value: Any) -> None:
+def test_body_becomes_json_or_text_or_base64(content: bytes, content_type: str, value: Any) -> None:
     assert decode_body(content, content_type) == value
 
 

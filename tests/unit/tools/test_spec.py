@@ -256,8 +256,8 @@ def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, s
     before_node = {"id": "before", "plan": {"nodes": [found_node], "output": "{{found.result[0]}}"}}
     try:
         check_plan({"nodes": [before_node, {"id": "a", "tool": name, "arguments": arguments}]}, TOOLS)
-    except PlanInvalid as invalid:
-        return [(problem.code, problem.pointer, problem.message) for problem in invalid.problems]
+    except PlanInvalid as error:
+        return [(problem.code, problem.pointer, problem.message) for problem in error.problems]
     return []
 
 

@@ -58,7 +58,9 @@ def test_every_entry_of_the_table_is_tested() -> None:
     tested_networks = [ipaddress.ip_network(cidr) for cidr in (*PUBLIC_NETWORKS, *PRIVATE_NETWORKS)]
     for cidr in (*REACHABLE_NETWORKS, *UNREACHABLE_NETWORKS):
         network = ipaddress.ip_network(cidr)
-        assert any(tested[0] in network and tested[-1] in network for tested in tested_networks), cidr
+        assert any(
+            tested_network[0] in network and tested_network[-1] in network for tested_network in tested_networks
+        ), cidr
 
 
 CLOUD_METADATA_ADDRESSES = {

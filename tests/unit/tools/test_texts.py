@@ -128,7 +128,7 @@ async def run_summarize(
             return await summarize(text, **arguments), call
 
 
-async def test_a_short_text_is_one_model_call() -> None:
+async def test_summary_of_a_short_text_takes_one_model_call() -> None:
     async with ModelServer(" Short. ") as server:
         result, _ = await run_summarize(server, "A long story", focus="names", words=20)
     assert result == {"summary": "Short."}

@@ -81,7 +81,7 @@ def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
     assert (declaration.name, declaration.effects, declaration.description) == expected
     assert declaration.input_schema is not None
     assert list(declaration.input_schema["properties"]) == ["query", "size"]
-    # The run checks required slots, because it also knows values from earlier sub-goals.
+    # The run checks the required slots, because earlier sub-goals may fill them.
     assert "required" not in declaration.input_schema
 
 
