@@ -73,7 +73,7 @@ async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
 
 @pytest.fixture
 def serve_script(client: Client, tmp_path: Path) -> ServeScript:
-    """Serve runs with a model that follows a script, and a state folder of the test."""
+    """Serve runs with a scripted model. Each test has a separate state folder."""
     return partial(scripted_runs, client, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Turns of an agent, without a server: tool calls, limits, requests to people, and their outcomes."""
+"""Turns of an agent, without a server: tool calls, limits, and requests to people."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Requests to people without human nodes: approvals and the policy, failures, requests of tools, missing inputs."""
+"""Requests to people without human nodes: for approvals, failures, running tools and missing inputs."""
 
 from typing import Any
 from unittest.mock import patch

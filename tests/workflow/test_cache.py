@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 
 class CallLog:
-    """Calls of the tools. A tool with this list in its closure would have no fingerprint, and no cached results."""
+    """Calls of the tools. With this list in its closure, a tool would have no fingerprint and no cached results."""
 
     calls: ClassVar[list[str]] = []
     lock = threading.Lock()

@@ -227,7 +227,7 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         await runs.check_runs()
 
 
-async def test_model_calls_wait_for_tokens_before_a_request_and_inside_a_tool(client: Client, tmp_path: Path) -> None:
+async def test_model_calls_of_agents_and_tools_wait_for_tokens(client: Client, tmp_path: Path) -> None:
     model_name = f"m-{uuid4().hex[:8]}"
     tokens = Tokens(6_000, 1_000)
 
@@ -254,6 +254,6 @@ async def test_model_calls_wait_for_tokens_before_a_request_and_inside_a_tool(cl
             document = await document_of(await runs.start_compiled_plan(plan, inputs={"objective": "?"}))
             assert document["output"] == "done"
             assert {node["attempts"] for node in document["nodes"].values()} == {1}
-            # Each call uses the tokens of 7 s, and the tokens of 6 s may be used early.
+            # Each call uses as many tokens as the limit allows in 7 s. Tokens of 6 s may be used early.
             assert time.monotonic() - started_at > 7.5
             await runs.check_runs()

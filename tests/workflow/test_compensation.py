@@ -1,4 +1,4 @@
-"""Compensation: a run that does not complete undoes its calls, last call first, also after continue-as-new."""
+"""Compensation: a run that does not complete undoes its calls in reverse order, also after continue-as-new."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -73,7 +73,7 @@ def states(document: Document) -> dict[str, str]:
     return {node_id: node["status"] for node_id, node in document["nodes"].items()}
 
 
-async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: Ledger, unique_name: str) -> None:
+async def test_failed_run_compensates_its_calls_in_reverse_order(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     node_b = make_node("b", unique_name)
     node_b["arguments"]["after"] = "{{a.result.id}}"
     handle = await runs.start(plan_of(make_node("a", unique_name), node_b, failing_node("b")), compensate=True)

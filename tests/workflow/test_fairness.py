@@ -80,7 +80,7 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
     assert last_positions["cleo"] < last_positions["bob"] < 40 < last_positions["ann"], called_owners
 
 
-async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
+async def test_fork_keeps_the_fairness_of_the_forked_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
     services = services_of(runs, tmp_path)
     plan = prepare_plan(
         check_plan({"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "x"}}]}, runs.tools), {}

@@ -1,4 +1,4 @@
-"""Answers of people: by update and by signal, early, invalid, late, and to requests of items and sub-plans."""
+"""Answers of people: by update or signal, early, late or invalid, and for requests of items and sub-plans."""
 
 import pytest
 from temporalio.api.enums.v1 import EventType

@@ -158,7 +158,7 @@ REWOO = "Plan: Say one.\n#E1 = echo[one]\nPlan: Say it again.\n#E2 = echo[again 
 
 
 def fenced_plan(plan: Any) -> str:
-    """Return a plan in a Markdown code block with text around, as models often answer."""
+    """Return a plan in a Markdown code block with text before and after it, as models often answer."""
     return f"Here is the plan:\n\n```json\n{json.dumps(plan, indent=2)}\n```\nIt has two steps."
 
 

@@ -103,7 +103,6 @@ async def test_server_without_its_record_is_replaced_and_not_duplicated(state_di
         first_pid = live.server.pid
         (state_dir / "server.json").unlink()
         async with open_connection(Settings(state_dir=state_dir)) as connection:
-            # One process holds the lock of the database file.
             server = LocalServer(Settings(state_dir=state_dir)).find()
             assert server is not None
             assert server.pid == connection.server.pid != first_pid

@@ -68,7 +68,7 @@ async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     scheduled_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    # Other activities load the pages of the plan.
+    # The activities of other types load the pages of the plan.
     activity_names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled_events]
     assert 0 < activity_names.count("hold") <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
@@ -239,7 +239,7 @@ async def test_unlimited_foreign_retry_delay_is_reported_and_can_be_cancelled(fo
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-async def test_plans_with_colliding_ids_end(runs: Runs) -> None:
+async def test_run_of_a_plan_with_colliding_ids_ends(runs: Runs) -> None:
     """Guard S11, F9: two calls in flight with the same activity ID would block the run."""
     plans: list[list[dict[str, Any]]] = [
         [{"id": "a", "tool": "echo"}, {"id": "a", "tool": "echo"}],
