@@ -144,7 +144,9 @@ class Handle(Operand, Generic[T_co]):
             TypeError: the value is a part of an input, which only conditions can read.
         """
         if self._input_path:
-            raise TypeError(f"{self!r} is a part of an input, which only conditions can read; declare it as an input")
+            raise TypeError(
+                f"only conditions can read a part of an input, such as {self!r}; declare an input for the part"
+            )
         return f"{{{{{self._reference}}}}}"
 
     def __format__(self, spec: str) -> str:

@@ -171,7 +171,7 @@ def _forwarded_command(name: str, message: CommandMessage, scheduler: "RunSchedu
     return ChildSignal(name, {**message.content, "node_id": node}, task_id)
 
 
-PLAIN_CANCEL = _route(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
+CANCEL_BY_UNKNOWN_ACTOR = _route(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
 """Cancel command for a message that cannot be decoded."""
 
 _NODE_COMMANDS = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.ADD_NODES)
@@ -358,7 +358,7 @@ class CommandHandler:
             if name != wire.CANCEL:
                 raise
             self._notes.add_rejection(name, bug_message(error))
-            return PLAIN_CANCEL
+            return CANCEL_BY_UNKNOWN_ACTOR
 
     def _add_note(self, result: CommandResult) -> None:
         if result.note is not None:

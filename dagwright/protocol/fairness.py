@@ -43,7 +43,7 @@ def fairness_of(key: object, weight: object) -> Fairness | None:
     """
     if key is None:
         if weight is not None:
-            raise FairnessInvalid("a fairness weight needs a fairness key, shared by all runs with that weight")
+            raise FairnessInvalid("a fairness weight needs a fairness key")
         return None
     is_text = isinstance(key, str) and key.isprintable() and bool(key.strip())
     if not isinstance(key, str) or not is_text or len(key.encode()) > MAX_KEY_BYTES:

@@ -42,7 +42,7 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
     try:
         ends = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["node_ends"]]
         if not all(record.status.is_final for _, record in ends):
-            raise ValueError("a node that the items of a map batch read has not ended")
+            raise ValueError("the items of a map batch read a node that has not ended")
         if "source" in encoded:
             return MapBatchInput(ends, source=stored_list_from_json(encoded["source"]))
         items = value_from_json(encoded["items"]["value"], encoded["items"].get("stored"))

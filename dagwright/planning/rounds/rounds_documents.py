@@ -14,7 +14,7 @@ from dagwright.core.text import cut_bytes
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import summarize_response
 from dagwright.planning.rounds.rounds_extender import Rounds, stop_reason
-from dagwright.planning.rounds.rounds_nodes import is_answered
+from dagwright.planning.rounds.rounds_nodes import has_started_answer
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, RoundsSpec, is_reserved
 from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.state_text import shorten_oldest
@@ -156,7 +156,7 @@ def _phase(rounds_state: RoundsState, scheduler: "RunScheduler") -> RoundsPhase:
     if scheduler.is_finished:
         is_success = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if is_success else "failed"
-    if is_answered(scheduler.state):
+    if has_started_answer(scheduler.state):
         return "done"
     first_record, last_call = scheduler.records[0], rounds_state.last_call
     if first_record.started_at is None and not first_record.status.is_final:
@@ -264,7 +264,7 @@ def _preview(value: Any) -> str:
 def _synthesis_inputs(rounds_state: RoundsState, scheduler: "RunScheduler") -> dict[str, Any] | None:
     if rounds_state.last_call.action == "done":
         return dict(rounds_state.last_call.synthesis_inputs)
-    is_stopped = is_answered(scheduler.state) and stop_reason(rounds_state) is not None
+    is_stopped = has_started_answer(scheduler.state) and stop_reason(rounds_state) is not None
     return INPUTS.encode(rounds_state.deliverables()) if is_stopped else None
 
 

@@ -31,7 +31,7 @@ from dagwright.planning.rounds.rounds_nodes import (
     Output,
     answer_node,
     assembled_output,
-    is_answered,
+    has_started_answer,
     output_of_answer,
     output_without_answer,
     planner_node,
@@ -96,7 +96,7 @@ class Rounds:
 
     def goal_error(self, state: "RunState") -> NodeError | None:
         """Return why the planner did not finish; `None` if it finished, or if the run has no answer yet."""
-        if not is_answered(state):
+        if not has_started_answer(state):
             return None
         try:
             return stop_reason(RoundsState(state, self.spec))

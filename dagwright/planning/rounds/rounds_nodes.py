@@ -268,7 +268,7 @@ def _join_texts(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
     return tuple(joined_parts)
 
 
-def is_answered(state: "RunState") -> bool:
+def has_started_answer(state: "RunState") -> bool:
     """Return whether the answer of a run was assembled, or the node that writes the answer was added."""
     return state.number_of(ANSWER) is not None or tuple(state.plan.output_bindings) != tuple(UNANSWERED_OUTPUT[1])
 
