@@ -1,4 +1,4 @@
-"""Errors of a search server: what the caller must change, and which requests are retried."""
+"""Errors of a search server: messages of permanent errors, and retries of temporary errors."""
 
 from collections.abc import Mapping
 from typing import Any, cast
