@@ -101,18 +101,18 @@ async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Ru
         _change_node("a", unique_name),
         _change_node("b", unique_name),
         _change_node("later", unique_name, depends_on=["a"]),
-        {"id": "before", "plan": child_plan},
-        {"id": "after", "plan": {"nodes": [_change_node("d", unique_name)]}, "depends_on": ["later"]},
+        {"id": "started_before", "plan": child_plan},
+        {"id": "started_after", "plan": {"nodes": [_change_node("d", unique_name)]}, "depends_on": ["later"]},
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await wait_for_requests_of_children(runs, handle, "a", "b", "before/wait")
+    await wait_for_requests_of_children(runs, handle, "a", "b", "started_before/wait")
     await answer(handle, "a", {"approved": True, "remember": True})
-    child = runs.client.get_workflow_handle(f"{handle.id}/before")
+    child = runs.client.get_workflow_handle(f"{handle.id}/started_before")
     await eventually(lambda: _has_received_policy(child))
-    await answer(handle, "before/wait", {"text": "go"})
+    await answer(handle, "started_before/wait", {"text": "go"})
     document = await ended_document(runs, handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
-        ("a", "b", "later", "before", "after"), "completed"
+        ("a", "b", "later", "started_before", "started_after"), "completed"
     )
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "approved", "ann", "update")]
     assert _answers_in(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]

@@ -81,7 +81,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
             short_node("bad", unique_name, "{{a.result.gone}}"),
             short_node("blocked", unique_name, "{{bad.result}}"),
             {"id": "busy", "tool": "short_busy", "arguments": {"until": 3}, "depends_on": ["a"]},
-            {"id": "never", "tool": "short_busy", "arguments": {"until": 9}, "retry": {"max_attempts": 3}},
+            {"id": "always_busy", "tool": "short_busy", "arguments": {"until": 9}, "retry": {"max_attempts": 3}},
             short_node("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
             short_node("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
             {"id": "rows", "tool": "short_table", "arguments": {"rows": 2_000}},
@@ -105,7 +105,7 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
         **{
             "blocked": blocked_node("bad"),
             "busy": completed_node(3, attempts=3),
-            "never": failed_node("tool_failed: busy", attempts=3),
+            "always_busy": failed_node("tool_failed: busy", attempts=3),
         },
         **{
             "value": completed_node(7, error=message),

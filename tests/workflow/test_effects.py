@@ -27,8 +27,8 @@ _FAST_RETRY = {"max_attempts": 3, "first_delay": "10ms"}
 async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None:
     nodes = [
         {"id": "third", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST_RETRY},
-        {"id": "never", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST_RETRY},
-        {"id": "once", "tool": "flaky", "arguments": {"until": 2}, "retry": {"max_attempts": 1}},
+        {"id": "fourth", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST_RETRY},
+        {"id": "single_attempt", "tool": "flaky", "arguments": {"until": 2}, "retry": {"max_attempts": 1}},
         {"id": "final", "tool": "fail", "retry": _FAST_RETRY},
         # The server rejects a first delay above the maximum delay, so the run must shorten the first delay.
         {
@@ -40,8 +40,8 @@ async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None
     ]
     assert (await runs.run({"nodes": nodes}))["nodes"] == {
         "third": completed_node(3, attempts=3),
-        "never": failed_node("tool_failed: RuntimeError: attempt 3", attempts=3),
-        "once": failed_node("tool_failed: RuntimeError: attempt 1"),
+        "fourth": failed_node("tool_failed: RuntimeError: attempt 3", attempts=3),
+        "single_attempt": failed_node("tool_failed: RuntimeError: attempt 1"),
         "final": failed_node("tool_failed: no"),
         "shortened": completed_node(3, attempts=3),
     }

@@ -131,8 +131,8 @@ async def test_fork_of_a_failed_run_keeps_keys_of_unfinished_calls(runs: Runs, b
 async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
     child_plan = {
         "nodes": [
-            call("made", "write", name=f"{unique_name} made"),
-            {**call("bad", "return_key", name=f"{unique_name} bad", until=9), "retry": {"max_attempts": 1}},
+            call("written", "write", name=f"{unique_name} written"),
+            {**call("failing", "return_key", name=f"{unique_name} failing", until=9), "retry": {"max_attempts": 1}},
         ]
     }
     plan = {"nodes": [{"id": "sub", "plan": child_plan}, {**call("after", "echo"), "depends_on": ["sub"]}]}
@@ -140,18 +140,18 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
     await document_of(first_run)
     _, second_run = await fork(runs, first_run)
     await document_of(second_run)
-    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("made", "bad")] == [1, 2]
-    assert len(set(bench.effects[f"{unique_name} bad"])) == 1
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("written", "failing")] == [1, 2]
+    assert len(set(bench.effects[f"{unique_name} failing"])) == 1
     child = await RunReader(runs.client, f"{second_run.id}/sub").read()
-    assert child.document()["nodes"]["made"]["lineage"]["reused"] == {
+    assert child.document()["nodes"]["written"]["lineage"]["reused"] == {
         "run_id": f"{first_run.id}/sub",
-        "node_id": "made",
+        "node_id": "written",
     }
 
-    _, third_run = await fork(runs, second_run, rerun=["sub/made"])
+    _, third_run = await fork(runs, second_run, rerun=["sub/written"])
     await document_of(third_run)
-    assert len(set(bench.effects[f"{unique_name} made"])) == 2
-    assert len(set(bench.effects[f"{unique_name} bad"])) == 1
+    assert len(set(bench.effects[f"{unique_name} written"])) == 2
+    assert len(set(bench.effects[f"{unique_name} failing"])) == 1
 
 
 async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
@@ -159,15 +159,15 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
 ) -> None:
     child_plan = {
         "inputs": {"i": {"type": "integer"}},
-        "nodes": [call("made", "write", name=unique_name + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
+        "nodes": [call("written", "write", name=unique_name + " {{PLACEHOLDER_i}}"), call("failing", "fail")],
     }
     map_node = {"id": "m", "for_each": [0, 1], "plan": child_plan, "arguments": {"i": "{{item}}"}}
     first_run = await runs.start({"nodes": [map_node, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
-    for unknown_node in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
+    for unknown_node in ("m[2]/written", "m[1]/writen", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
             await fork(runs, first_run, rerun=[unknown_node])
-    draft, second_run = await fork(runs, first_run, rerun=["m[1]/made"])
+    draft, second_run = await fork(runs, first_run, rerun=["m[1]/written"])
     await document_of(second_run)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
     assert [len(bench.effects[f"{unique_name} {item}"]) for item in (0, 1)] == [1, 2]

@@ -72,18 +72,18 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
     child_plan = {"nodes": [echo_node("inner")], "output": "{{inner.result}}"}
     nodes = [
         *(
-            echo_node("late", priority=5),
-            echo_node("soon", priority=1),
+            echo_node("low_priority", priority=5),
+            echo_node("high_priority", priority=1),
             echo_node("items", for_each=[1, 2, 3, 4], max_parallel=2),
         ),
         *(
             {"id": "child", "plan": child_plan},
-            echo_node("lost", "soon", arguments={"text": "{{soon.result.nothing}}"}),
+            echo_node("failed", "high_priority", arguments={"text": "{{high_priority.result.nothing}}"}),
         ),
         *(
-            echo_node("stuck", "lost"),
-            echo_node("skipped", "soon", when="false"),
-            echo_node("last", "late", "items", "child"),
+            echo_node("blocked", "failed"),
+            echo_node("skipped", "high_priority", when="false"),
+            echo_node("last", "low_priority", "items", "child"),
         ),
     ]
     handle = await cached_runs.start({"nodes": nodes})

@@ -128,7 +128,7 @@ def test_human_requests_agents_and_sub_plans_become_nodes(tmp_path: Path) -> Non
     sub_plan = plan.add(inner_plan, item=selection["selected"][0])
     agent = plan.add_agent(f"Describe {sub_plan}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
     plan.add_agent("Check it", agent="critic", needs=[agent])
-    file = tmp_path / "other.yaml"
+    file = tmp_path / "stock_plan.yaml"
     file.write_text(inner_plan.to_yaml(), encoding="utf-8")
     plan.add(file, item="desk")
     assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in node_documents(plan)] == [
@@ -140,7 +140,7 @@ def test_human_requests_agents_and_sub_plans_become_nodes(tmp_path: Path) -> Non
             "objective": "Describe {{Inner.result}}",
         },
         {"id": "critic", "agent": "critic", "objective": "Check it", "depends_on": ["agent"]},
-        {"id": "other", "plan": inner_plan.to_dict()},
+        {"id": "stock_plan", "plan": inner_plan.to_dict()},
     ]
     assert [spec.name for spec in plan.tools] == ["stock", "articles"]
 

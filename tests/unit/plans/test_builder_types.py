@@ -318,8 +318,8 @@ def test_error_of_an_unsupported_result_type_names_the_tool() -> None:
     class Result(Unsupported):
         left: int
 
-    with pytest.raises(TypeError, match="Tool 'made': the type of the result: Please use `typing_extensions"):
+    with pytest.raises(TypeError, match="Tool 'unsupported': the type of the result: Please use `typing_extensions"):
 
-        @tool(name="made")
+        @tool(name="unsupported")
         def _make_result() -> Result:
             return {"left": 1}

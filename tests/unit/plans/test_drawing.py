@@ -129,7 +129,7 @@ GRAPH = {
         {"node_id": "c", "title": None, "status": "running", "tool": "order"},
         {"node_id": "d", "title": None, "status": "pending", "tool": None},
     ],
-    "edges": [["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"], ["gone", "d"]],
+    "edges": [["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"], ["unknown", "d"]],
 }
 NODE_DOCUMENTS: dict[str, dict[str, Any]] = {
     "a": {"attempts": 1, "started_at": "2026-01-01T00:00:00.000Z", "ended_at": "2026-01-01T00:00:03.200Z"},

@@ -210,7 +210,7 @@ def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     is_derived = [
         run.has_derived_key(task, ToolDeclaration("any", effects=effects, task_queue=queue))
         for effects in Effects
-        for queue in ("", "other")
+        for queue in ("", "other-queue")
     ]
     assert is_derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
     tool = ToolDeclaration("any", effects=Effects.READ)

@@ -64,14 +64,14 @@ def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> N
     assert session.start_turn(_turn_start(), at=1.0)
     assert (session.status, session.version) == ("running", 1)
     assert not session.start_turn(_turn_start(), at=1.5)
-    assert (_rejection_code(session, _turn_start()), _rejection_code(session, _turn_start("other"))) == (
+    assert (_rejection_code(session, _turn_start()), _rejection_code(session, _turn_start("second"))) == (
         None,
         "session_busy",
     )
-    rejection = session.rejection_of(_turn_start("other"))
+    rejection = session.rejection_of(_turn_start("second"))
     assert rejection is not None
     assert (rejection.run_id, "'r'" in rejection.message) == ("r", True)
-    assert not session.end_turn("other", TurnEnd("completed"), at=2.0)
+    assert not session.end_turn("second", TurnEnd("completed"), at=2.0)
     assert session.end_turn("r", TurnEnd("completed"), at=2.0)
     assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
     assert (session.status, session.version, session.turns[0].status) == ("idle", 2, "completed")
@@ -88,10 +88,10 @@ def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> N
 def test_running_turn_can_be_dropped() -> None:
     session = SessionRecord("s")
     _complete_turn(session)
-    session.start_turn(_turn_start("other"), at=3.0)
+    session.start_turn(_turn_start("second"), at=3.0)
     session.drop_turn("r")
     assert session.running_turn is not None
-    session.drop_turn("other")
+    session.drop_turn("second")
     assert ([turn.run_id for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
     session.drop_turn("r")
     assert (_rejection_code(session, _turn_start("next", version=3)), session.version) == ("session_changed", 4)
@@ -229,7 +229,7 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     _complete_turn(session, "b", response="Short.")
     assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
     rows = "row\n" * 10_000
-    hydrated_session = session.with_answers({"a": rows, "gone": "nothing"})
+    hydrated_session = session.with_answers({"a": rows, "unknown": "ignored"})
     assert [turn.answer for turn in hydrated_session.turns] == [rows, "Short."]
     older_turn, newest_turn = hydrated_session.with_short_responses().turn_summaries()
     assert (encoded_size(older_turn.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older_turn.ai_response) == (

@@ -119,7 +119,7 @@ async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) ->
         "import socket, time; listening_socket = socket.create_server(('127.0.0.1', 0))\n"
         "print(listening_socket.getsockname()[1], flush=True); time.sleep(60)"
     )
-    daemon, sleeping_daemon = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
+    daemon, sleeping_daemon = Daemon(tmp_path, "listener"), Daemon(tmp_path, "sleeper")
     # The port of a child process is also found.
     await daemon.start(["sh", "-c", f'{sys.executable} -c "{program}"; true'])
     await sleeping_daemon.start(["sleep", "60"])
@@ -181,7 +181,7 @@ def _install_go(folder: Path, body: str) -> None:
 async def test_server_program_is_built_once_with_go(
     tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    build_log, program = tmp_path / "builds", _write_program(tmp_path / "made", "1.29.1")
+    build_log, program = tmp_path / "builds", _write_program(tmp_path / "program", "1.29.1")
     _install_go(path_folder, f'echo "$*" >>{build_log}\ncp {program} "$GOBIN/temporal"')
     binaries = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
     assert binaries == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2

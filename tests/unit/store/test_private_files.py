@@ -44,7 +44,7 @@ def test_existing_files_become_private_and_links_are_not_followed(tmp_path: Path
     (state / "inside").mkdir(parents=True)
     (state / "temporal.db").write_text("x")
     (state / "link").symlink_to(outside_file)
-    (state / "gone").symlink_to(tmp_path / "nothing")
+    (state / "broken_link").symlink_to(tmp_path / "nothing")
     replace_private(state / "server.json", "{}")
     make_files_private([state, state / "none"])
     modes = [_mode(path) for path in (state / "temporal.db", state / "server.json", outside_file, state / "inside")]
@@ -53,7 +53,7 @@ def test_existing_files_become_private_and_links_are_not_followed(tmp_path: Path
 
 @pytest.mark.parametrize(("umask", "mode"), [(UMASK, 0o600), (None, 0o644)])
 async def test_log_of_a_daemon_is_private(tmp_path: Path, umask: int | None, mode: int) -> None:
-    created_file = tmp_path / "made"
+    created_file = tmp_path / "created"
     daemon = Daemon(tmp_path / "state", "job", umask=umask)
     await daemon.start(["sh", "-c", f"echo ready; touch {created_file}; exec sleep 60"])
     try:

@@ -124,10 +124,10 @@ def test_fingerprint_differs_if_values_of_the_closure_differ(first_value: Any, s
 
 def test_function_without_source_or_with_values_of_unknown_types_has_no_fingerprint() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
-    exec("def made(): return 1", scope)
+    exec("def without_source(): return 1", scope)
     assert [
         fingerprint(function)
-        for function in (closure_over(object()), closure_over([object()]), scope["made"], len, None)
+        for function in (closure_over(object()), closure_over([object()]), scope["without_source"], len, None)
     ] == [None] * 5
 
 

@@ -84,11 +84,11 @@ async def test_no_request_is_sent_without_a_key_or_a_query() -> None:
 
 
 async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
-    server = SearchServer({"known": [search_answer("a")], "never": [search_answer("b"), search_answer("c")]})
+    server = SearchServer({"known": [search_answer("a")], "unused": [search_answer("b"), search_answer("c")]})
     await server.__aenter__()
     async with httpx.AsyncClient(base_url=server.base_url, headers={"X-API-KEY": "k"}) as client:
         response = await client.post("/search", json={"q": "known", "num": 3})
-        statuses = [(await client.post("/search", json={"q": query})).status_code for query in ("known", "other")]
+        statuses = [(await client.post("/search", json={"q": query})).status_code for query in ("known", "unknown")]
         statuses.append((await client.get("/search")).status_code)
     with pytest.raises(ScriptNotFollowed) as caught:
         await server.__aexit__(None, None, None)
@@ -101,9 +101,9 @@ async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     assert str(caught.value).splitlines() == [
         "the script of the search server was not followed",
         "the script has no response to 'known'",
-        "the script has no response to 'other'",
+        "the script has no response to 'unknown'",
         "invalid search request: GET /search b''",
-        "2 unused responses to 'never'",
+        "2 unused responses to 'unused'",
     ]
 
 
