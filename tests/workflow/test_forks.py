@@ -164,7 +164,7 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     map_node = {"id": "m", "for_each": [0, 1], "plan": child_plan, "arguments": {"i": "{{item}}"}}
     first_run = await runs.start({"nodes": [map_node, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
-    for unknown_node in ("m[2]/written", "m[1]/writen", "sub/b", "sub/a/b"):
+    for unknown_node in ("m[2]/written", "m[1]/writer", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
             await fork(runs, first_run, rerun=[unknown_node])
     draft, second_run = await fork(runs, first_run, rerun=["m[1]/written"])
