@@ -101,7 +101,7 @@ async def _start_note(client: Client, store: StoreIdentity, *, task_queue: str) 
     except RPCError as error:
         if error.status is not RPCStatusCode.PERMISSION_DENIED:
             raise
-        # The API key does not permit this workflow type. In that case, the stores are not compared.
+        # Without permission for this workflow type, the stores are not compared.
         return True
 
 

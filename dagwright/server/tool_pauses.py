@@ -153,7 +153,7 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
 
 
 async def _paused_calls(client: Client, tool: str) -> AsyncIterator[_PausedCalls]:
-    """Yield the paused calls of a tool, once for each open run with paused calls."""
+    """Yield the paused calls of a tool, grouped by open run."""
     query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     async for run in client.list_workflows(query):
         try:

@@ -272,7 +272,11 @@ def _missing_workflows(user_workflows: Sequence[type]) -> list[type]:
 
 
 def _missing_activities(user_activities: Sequence[Activity], engine_activities: Sequence[Activity]) -> list[Activity]:
-    """Return the activities to add to those of the user; raise like `_missing_workflows`."""
+    """Return the activities to add to those of the user.
+
+    Raises:
+        PluginConflict: the user has an activity of the same name.
+    """
     names = {_activity_name(candidate) for candidate in user_activities}
     for candidate in engine_activities:
         if (name := _activity_name(candidate)) is not None and name in names:
