@@ -1,4 +1,4 @@
-"""A worker with short heartbeat timeouts for model and tool calls: a lost worker is noticed within a second.
+"""A worker with short heartbeat timeouts for model and tool calls, so that a lost worker is noticed within a second.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

@@ -44,18 +44,22 @@ class Delivery:
     def is_signed(self) -> bool:
         key = base64.b64decode(SECRET.removeprefix("whsec_"))
         signed_content = b".".join([self.id.encode(), self.headers["webhook-timestamp"].encode(), self.body])
-        expected = base64.b64encode(hmac.digest(key, signed_content, hashlib.sha256)).decode()
-        return self.headers["webhook-signature"] == f"v1,{expected}"
+        expected_signature = base64.b64encode(hmac.digest(key, signed_content, hashlib.sha256)).decode()
+        return self.headers["webhook-signature"] == f"v1,{expected_signature}"
 
 
 class Receiver:
-    """A webhook that stores its requests; `status_of` returns the response status for a name, or 0 for no response."""
+    """An endpoint that stores webhook requests.
+
+    Args:
+        status_of: name of a notification -> status of the response, or 0 for no response.
+    """
 
     def __init__(self) -> None:
         self.status_of: Callable[[str], int] = lambda name: 204
         self.deliveries: list[Delivery] = []
         self.url = ""
-        self.release = threading.Event()
+        self.release_event = threading.Event()
         """Set at the end of the test, so that no request hangs."""
 
     @property
@@ -71,15 +75,19 @@ class Receiver:
 
 
 @contextmanager
-def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release: threading.Event) -> Iterator[str]:
-    """Serve POST requests inside the block, and yield the address; the status 0 means no response until `release`."""
+def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release_event: threading.Event) -> Iterator[str]:
+    """Serve POST requests inside the block, and yield the address.
+
+    Args:
+        handle: returns the status of the response, or 0 for no response until `release_event`.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             status = handle({name.lower(): value for name, value in self.headers.items()}, body)
             if status == 0:
-                release.wait(60)
+                release_event.wait(60)
                 self.close_connection = True
                 return
             self.send_response(status)
@@ -93,12 +101,12 @@ def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release: thre
         try:
             yield address
         finally:
-            release.set()
+            release_event.set()
 
 
 @contextmanager
 def webhook_receiver() -> Iterator[Receiver]:
     receiver = Receiver()
-    with serve_posts(receiver.handle, release=receiver.release) as address:
+    with serve_posts(receiver.handle, release_event=receiver.release_event) as address:
         receiver.url = f"{address}/hook?token=hidden"
         yield receiver

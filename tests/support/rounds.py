@@ -22,7 +22,11 @@ NUMBERS = {"Maersk": [3, 4], "Evergreen": [5, 6]}
 
 
 class WorkerTools:
-    """Worker tools of the tests; `remaining_failures` is how often `pick` still fails for a name."""
+    """Worker tools of the tests.
+
+    Args:
+        remaining_failures: carrier -> number of calls of `pick` that still fail.
+    """
 
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()

@@ -1,4 +1,4 @@
-"""Count the requests that a client sends to its server."""
+"""Record the requests that a client sends to its server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 
 @contextmanager
-def counted_rpcs(client: Client) -> Iterator[list[str]]:
+def recorded_rpcs(client: Client) -> Iterator[list[str]]:
     """Record the name of each request in the block, also for each page of a list, but not for the polls of workers."""
     service = cast(Any, client.service_client)
     names: list[str] = []

@@ -1,7 +1,7 @@
 """Runs of plans on the real server, and checks that hold for every run.
 
-Each run that a test starts is checked at the end of the test, with its sub-plans: it has ended, none of its workflow
-tasks has failed, and its history replays to the same end in a process without state.
+Each run that a test starts is checked at the end of the test, with its sub-plans: the run has ended, no workflow task
+has failed, and a replay of the history has the same end.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ without_cache = pytest.mark.parametrize("workflow_cache", [False], ids=["uncache
 """Run a test on a worker without a workflow cache: each workflow task replays the whole history.
 
 Use it for tests of messages, cancellation and continue-as-new in which the order of events depends on eviction. All
-other tests run with a cache: `Runs.check_runs` replays the history of each run."""
+other tests run with a cache, because `Runs.check_runs` replays the history of each run."""
 
 _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
@@ -121,9 +121,8 @@ class Runs:
         dialect: str | None = None,
         **options: Any,
     ) -> Handle:
-        checked = check_plan(plan, tools or self.tools, dialect=dialect, context=context)
-        compiled = prepare_plan(checked, inputs or {})
-        transfer = await split_for_transfer(compiled, self.store)
+        checked_plan = check_plan(plan, tools or self.tools, dialect=dialect, context=context)
+        transfer = await split_for_transfer(prepare_plan(checked_plan, inputs or {}), self.store)
         run_input = RunInput(compiled=transfer.plan, pages=transfer.pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input), memo=memo)
 
@@ -163,7 +162,11 @@ class Runs:
         self._unchecked_handles.remove(handle)
 
     async def check_runs(self, *, allowed_failure: str | None = None) -> None:
-        """Check all runs since the last check; a workflow task may fail if the reason contains `allowed_failure`."""
+        """Check all runs that were started since the last check.
+
+        Args:
+            allowed_failure: part of the reason for which a workflow task may fail.
+        """
         handles, self._unchecked_handles = self._unchecked_handles, []
         for handle in handles:
             await check_histories(self.client, handle, allowed_failure=allowed_failure)
@@ -241,7 +244,7 @@ def bare_document(document: Document) -> Document:
 
 
 def bare_node(node: Mapping[str, Any]) -> Document:
-    """Return the state, result, error and similar fields of a node; attempts only if they are not 1."""
+    """Return the fields of a node that tests compare: no empty fields, and attempts only if they are not 1."""
     bare_fields: Document = {"status": node["status"]}
     if node["status"] == "completed":
         bare_fields["result"] = node["result"]
@@ -290,7 +293,7 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
             start_attributes = event.child_workflow_execution_started_event_attributes
             if start_attributes.workflow_type.name not in wire.WORKFLOWS:
-                # A node calls the workflow of another worker.
+                # A node calls a workflow of a worker without Dagwright.
                 continue
             child = start_attributes.workflow_execution
             child_handle = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
@@ -299,7 +302,7 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
 
 
 async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Wait for the end of a run, and return the history of each execution, from the execution of the handle."""
+    """Wait for the end of a run, and return the histories of its executions, starting with that of the handle."""
     await _wait_for_end(handle)
     run_id = handle.run_id or handle.first_execution_run_id
     histories: list[WorkflowHistory] = []
@@ -378,8 +381,8 @@ def result_of(history: WorkflowHistory) -> Any:
     return data_converter.payload_converter.from_payloads(payloads)
 
 
-class _Capture(Interceptor):
-    """Record during a replay how each execution ends (result, error details or snapshot), and documents of the run."""
+class _ReplayRecorder(Interceptor):
+    """Record the end of each replayed execution (result, error details or snapshot), and the documents of the run."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []
@@ -414,25 +417,25 @@ class _Capture(Interceptor):
 
 
 async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]:
-    """Replay a history without a server; return the failure, and the captured `ends`."""
-    capture = _Capture()
-    return await _replay(history, capture), capture.ends
+    """Replay a history without a server; return the failure, and the end of each execution."""
+    recorder = _ReplayRecorder()
+    return await _replay(history, recorder), recorder.ends
 
 
 async def replayed_document(history: WorkflowHistory) -> Document:
-    """Return the document of a run at the end of its replay, with the nodes, which the result omits."""
-    capture = _Capture()
-    assert await _replay(history, capture) is None
-    return capture.documents[-1]
+    """Return the document of a run at the end of its replay, including the nodes that the result omits."""
+    recorder = _ReplayRecorder()
+    assert await _replay(history, recorder) is None
+    return recorder.documents[-1]
 
 
-async def _replay(history: WorkflowHistory, capture: _Capture) -> Exception | None:
+async def _replay(history: WorkflowHistory, recorder: _ReplayRecorder) -> Exception | None:
     replayer = Replayer(
         workflows=[*RUN_WORKFLOWS, SessionWorkflow, CallLimitWorkflow, UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
-        interceptors=[CallInterceptor(), capture],
+        interceptors=[CallInterceptor(), recorder],
         data_converter=data_converter,
-        # No time limit for a workflow task: a replay on a busy machine yields the same commands.
+        # Disable the timeout of workflow tasks, which a replay may exceed on a busy machine.
         debug_mode=True,
     )
     outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)

@@ -1,4 +1,4 @@
-"""A fake run with a given history, answer and requests, for streams of a gateway without a Temporal server."""
+"""A fake run with a scripted history, answer and requests, for tests of the gateway without a Temporal server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ RUN = "run-1"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A moment of the run: its last event, the status and attempts of each node, and the open requests."""
+    """A step of the run: its last event, the status and attempts of each node, and the open requests."""
 
     event: int
     states: Mapping[str, tuple[NodeStatus, int]]
@@ -45,12 +45,12 @@ class ScriptedRun:
     """The run as one gateway sees it.
 
     Args:
-        steps: the moments of the run; at the last moment, the run has ended or has a request.
+        steps: in order; at the last step, the run has ended or has an open request.
         texts: the partial answer at each poll.
         answer: the output of the run.
         first_step: index of the first step that this gateway sees.
         skipped_polls: number of polls of the answer before this gateway starts.
-        started: IDs of the runs that this gateway has started.
+        started_ids: IDs of the runs that this gateway has started.
         turn_results: node ID of an agent's turn -> result of the turn.
     """
 
@@ -59,7 +59,7 @@ class ScriptedRun:
     answer: str
     first_step: int = 0
     skipped_polls: int = 0
-    started: list[str] = field(default_factory=list)
+    started_ids: list[str] = field(default_factory=list)
     turn_results: Mapping[str, str] = field(default_factory=dict)
 
     async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
@@ -103,10 +103,10 @@ class ScriptedRun:
         return None
 
     async def exists(self, run: str) -> bool:
-        return run == RUN or run in self.started
+        return run == RUN or run in self.started_ids
 
     async def start(self, request: StartRequest) -> None:
-        self.started.append(str(request.workflow_id))
+        self.started_ids.append(str(request.workflow_id))
 
     @property
     def feedback(self) -> Any:
@@ -149,8 +149,8 @@ def _record(step: Step, task: str) -> Record:
     return Record(status, attempts=attempts, started_at=2.0 if is_started else None)
 
 
-class PendingRequestsOf:
-    """The requests of a run, without those of its sub-plans."""
+class FakeRequestPoller:
+    """Fake `RequestPoller` of a scripted run."""
 
     def __init__(self, feedback: Any, run: str) -> None:
         self._run: ScriptedRun = feedback.requests_of.__self__

@@ -28,16 +28,16 @@ TODAY = date(2026, 2, 10)
 
 
 class LiveSearch:
-    """A search server with its own state folder, which can be killed and restarted."""
+    """A search server that a test can kill and start again."""
 
     def __init__(self, local: LocalSearch) -> None:
         self._local = local
 
     @property
     def running_server(self) -> RunningSearch:
-        found = self._local.find()
-        assert found is not None, "the search server does not run"
-        return found
+        server = self._local.find()
+        assert server is not None, "the search server does not run"
+        return server
 
     @property
     def address(self) -> str:
@@ -57,9 +57,9 @@ async def live_search(folder: Path) -> AsyncIterator[LiveSearch]:
     """Run a search server with a state folder inside the block."""
     local = LocalSearch(folder, Settings().cache_home)
     try:
-        live = LiveSearch(local)
-        await live.start()
-        yield live
+        search_server = LiveSearch(local)
+        await search_server.start()
+        yield search_server
     finally:
         await local.stop()
 
@@ -82,7 +82,7 @@ class Maritime:
 
     @asynccontextmanager
     async def call(self, **fields: Any) -> AsyncIterator[RecordedCall]:
-        """Make the shipments available to a worker tool, as in a separate process; `fields` are for `tool_context`."""
+        """Make the shipments available to a worker tool. `fields` are arguments of `tool_context`."""
         async with self.tool_environment() as environment:
             with tool_context(environment=environment, **fields) as recorded_call:
                 yield recorded_call
@@ -102,7 +102,7 @@ class Maritime:
 
 
 async def load_maritime(search: LiveSearch, prefix: str, *, documents: int = 10_000, today: date = TODAY) -> Maritime:
-    """Load shipments under a prefix; use a unique prefix if the test changes something."""
+    """Load shipments into indices with a prefix. A test that changes shipments needs a unique prefix."""
     indices, data = Indices(prefix), DataSet(today, documents)
     async with open_client(search.address) as client:
         await load(client, indices, data)

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 
 
 class LiveServer:
-    """A running server with its own state folder, which can be killed and restarted."""
+    """A server that a test can kill and start again."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -24,9 +24,9 @@ class LiveServer:
 
     @property
     def server(self) -> Server:
-        found = self._local.find()
-        assert found is not None, "the server does not run"
-        return found
+        server = self._local.find()
+        assert server is not None, "the server does not run"
+        return server
 
     @property
     def address(self) -> str:
@@ -35,7 +35,7 @@ class LiveServer:
     async def start(self) -> Client:
         """Start the server, or find it, and return a connected client.
 
-        After `kill` this opens the same database on the same port: running workers continue.
+        After `kill`, the server has the same database and port, so running workers continue.
         """
         connection = await self._connections.enter_async_context(open_connection(self.settings))
         return connection.client
@@ -62,10 +62,10 @@ class LiveServer:
 
 @asynccontextmanager
 async def live_server(state_dir: Path) -> AsyncIterator[LiveServer]:
-    """Run a server inside the block; it opens an existing `temporal.db` in the state folder."""
-    live = LiveServer(Settings(state_dir=state_dir))
+    """Run a server inside the block. If the state folder has a database, the server opens it."""
+    server = LiveServer(Settings(state_dir=state_dir))
     try:
-        await live.start()
-        yield live
+        await server.start()
+        yield server
     finally:
-        await live.close()
+        await server.close()

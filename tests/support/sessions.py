@@ -27,7 +27,7 @@ def name_fund(*, name: str, padding: int = 0) -> dict[str, Any]:
 
 
 class SessionBench:
-    """Sessions on the real server, next to the runs of the same worker."""
+    """Sessions on the real server, and the runs of the same worker."""
 
     def __init__(self, client: Client, runs: Runs, bench: Bench) -> None:
         self.client = client

@@ -1,7 +1,7 @@
 """Share files of tests between several pytest processes: each process claims the next file that is not claimed yet.
 
 A process imports a file only when it runs its tests. With `pytest-xdist`, each process would import all files first,
-and a further process would handle the reports of all tests, which takes a third of the CPU time of the stage `fast`.
+and one more process would handle the reports of all tests, with a third of the CPU time of the stage `fast`.
 """
 
 import os
@@ -20,7 +20,7 @@ _CONCURRENT_PARSE_ERROR = "AST constructor recursion depth mismatch"
 
 
 class SharedFiles:
-    """Plugin that runs files or tests from a list; processes with the same list share the work.
+    """Plugin that runs files or tests from a list. Processes with the same list share the work.
 
     Args:
         list_file: each line is a file or test, optionally followed by a tab and a group; one process runs all files
@@ -36,9 +36,9 @@ class SharedFiles:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Collect the files and their folders, which have the fixtures, but no tests."""
+        """Collect the files, and the folders for their fixtures, but no tests."""
         options = session.config.option
-        # Nodes of files that are not imported have no markers.
+        # Files that are not imported have no markers, so a marker expression would deselect them.
         expression, options.markexpr = options.markexpr, ""
         try:
             for node in session.perform_collect(self._names, genitems=False):

@@ -1,4 +1,4 @@
-"""Configuration files of MCP servers for tests, and the recorded actions of `mcp_server.py`."""
+"""Configuration files of MCP servers for tests, and the calls that `mcp_server.py` records."""
 
 import asyncio
 import functools
@@ -28,9 +28,9 @@ def variables(**values: str) -> Variables:
 
 
 def server_entry(folder: Path, **fields: Any) -> dict[str, Any]:
-    """Return the entry of a server that records its actions in `folder`."""
+    """Return the entry of a server that records its calls in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Importing the MCP SDK takes more than a second of CPU time at each start.
+    # Fork the server: importing the MCP SDK takes more than a second of CPU time.
     python = command_folder("mcp.server.mcpserver", "uvicorn") / "python"
     return {"command": str(python), "args": [str(SERVER), str(folder)], **fields}
 
@@ -47,7 +47,7 @@ def load(folder: Path, **entries: Any) -> LoadedServers:
 
 
 def calls_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the recorded actions of a server in order, with their process IDs."""
+    """Return the recorded calls of a server in order, with their process IDs."""
     file = folder / "calls"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
@@ -95,16 +95,14 @@ async def listening_process(program: str, *arguments: str, port: int, **environm
         await process.wait()
 
 
-async def call_tool(
-    servers: LoadedServers, tool: str, recorded: RecordedCall | None = None, /, **arguments: Any
-) -> Any:
-    """Call a tool outside of any run, and append its reports to `recorded`."""
+async def call_tool(servers: LoadedServers, tool: str, reports: RecordedCall | None = None, /, **arguments: Any) -> Any:
+    """Call a tool outside of a run, and append its heartbeats and progress to `reports`."""
     spec = servers.registry[tool]
     assert spec.function is not None
     with tool_context() as recorded_call:
         try:
             return await spec.function(**spec.bind(arguments))
         finally:
-            if recorded is not None:
-                recorded.heartbeats += recorded_call.heartbeats
-                recorded.progress += recorded_call.progress
+            if reports is not None:
+                reports.heartbeats += recorded_call.heartbeats
+                reports.progress += recorded_call.progress

@@ -1,4 +1,4 @@
-"""Small tools for the tests of the engine, with every value of `effects`; a test holds and releases some tools.
+"""Small tools for the tests of the engine, with every value of `effects`. Some tools wait until a test releases them.
 
 A test and its tools run in one process and share a `Bench`, so held tools wait for the test and not for a clock.
 """
@@ -308,7 +308,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     async def hold_write(name: str) -> str:
-        """Same as `hold`, but make a change first."""
+        """Same as `hold`, but make an effect first."""
         bench.effects[name].append(context().idempotency_key)
         bench.enter(name)
         await bench.wait(name)
@@ -366,18 +366,18 @@ def _effect_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     def write(name: str, error: str = "") -> str:
-        """Make a change and optionally fail afterwards."""
+        """Make an effect, and then fail if there is an `error`."""
         bench.effects[name].append(context().idempotency_key)
         if error:
             raise RuntimeError(error)
         return name
 
     @tool(effects="write")
-    def second_time(name: str) -> str:
+    def fail_at_first_call(name: str) -> str:
         """Record the key, and fail permanently at the first call."""
         bench.effects[name].append(context().idempotency_key)
         if len(bench.effects[name]) == 1:
             raise GiveUp("not the first time")
         return name
 
-    return [return_key, write, second_time]
+    return [return_key, write, fail_at_first_call]

@@ -24,7 +24,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.listed_runs import check_filters, check_pages
-from tests.support.rpcs import counted_rpcs
+from tests.support.rpcs import recorded_rpcs
 
 pytestmark = pytest.mark.server
 
@@ -78,7 +78,7 @@ async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
         with pytest.raises(dagwright.RunFailed):
             await failed_run.result()
         await eventually(lambda: _have_statuses(shop, tag, {"waiting", "running", "completed", "failed"}))
-        with counted_rpcs(shop.temporal) as rpcs:
+        with recorded_rpcs(shop.temporal) as rpcs:
             runs = await shop.list_runs(tags={"test": tag})
             assert rpcs == ["list_workflow_executions"]
         runs_by_title = {(run.title or "").removeprefix(tag): run for run in runs}
@@ -112,7 +112,7 @@ async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
             }
 
         await eventually(are_both_requests_listed)
-        with counted_rpcs(shop.temporal) as rpcs:
+        with recorded_rpcs(shop.temporal) as rpcs:
             page = await _services(shop).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
@@ -144,7 +144,7 @@ async def test_pages_of_a_list_have_each_run_once(shop: Client) -> None:
 
         await eventually(are_listed)
     run_ids: list[str] = []
-    with counted_rpcs(shop.temporal) as rpcs:
+    with recorded_rpcs(shop.temporal) as rpcs:
         page = await shop.list_runs(tags={"test": tag}, limit=2)
         while page:
             run_ids += [run.run_id for run in page]
@@ -165,7 +165,7 @@ async def test_start_with_an_api_key_sends_at_most_three_requests(
         transport = httpx.ASGITransport(create_app(context))
         headers = {"Authorization": f"Bearer {key_text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
-            with counted_rpcs(connection.client) as rpcs:
+            with recorded_rpcs(connection.client) as rpcs:
                 response = await http.post("/v1/runs", json={"plan": plan})
             assert response.status_code == 201, response.text
             assert len(rpcs) <= 3, rpcs

@@ -244,7 +244,11 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
 async def test_failed_node_can_be_retried_or_set_to_a_result(
     python_runs: PythonRuns, bench: Bench, unique_name: str
 ) -> None:
-    nodes = [call("a", "hold", name=unique_name), call("b", "give_up"), call("c", "second_time", name=unique_name)]
+    nodes = [
+        call("a", "hold", name=unique_name),
+        call("b", "give_up"),
+        call("c", "fail_at_first_call", name=unique_name),
+    ]
     handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
     run = python_runs.handle_of(handle)
 

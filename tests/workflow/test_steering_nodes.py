@@ -53,7 +53,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, be
 
 @without_cache
 async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique_name: str) -> None:
-    first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique_name}}
+    first_node = {"id": "a", "tool": "fail_at_first_call", "arguments": {"name": unique_name}}
     handle = await runs.start({"nodes": [first_node, echo_node("b", "a"), hold_node("held", f"{unique_name} held")]})
     await wait_for_node(runs, handle, "b", "blocked")
     assert "'held' is running" in await rejection_of(handle, {"node_id": "held"}, update=wire.RETRY_NODE)
@@ -75,7 +75,7 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
 
 
 async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Bench, unique_name: str) -> None:
-    inner_node = {"id": "inner", "tool": "second_time", "arguments": {"name": unique_name}}
+    inner_node = {"id": "inner", "tool": "fail_at_first_call", "arguments": {"name": unique_name}}
     child_plan = {"plan": 1, "nodes": [inner_node], "output": "{{inner.result}}"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold_node("held", f"{unique_name} held")]})
     await wait_for_node(runs, handle, "sub", "failed")

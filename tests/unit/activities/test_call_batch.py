@@ -1,8 +1,10 @@
-"""The activity `call_batch`, without a server: its calls, its records, and the calls that it detaches."""
+"""The activity `call_batch`, without a server: its calls, its records, and the calls that it detaches.
+
+A separate activity continues a detached call.
+"""
 
 import asyncio
 import json
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +39,7 @@ from tests.support.memory_store import MemoryStore
 
 
 @dataclass
-class Records:
+class MemoryRecords:
     """Records in memory. With `is_down`, no record can be written."""
 
     recorded_ids: list[list[str]] = field(default_factory=list)
@@ -59,10 +61,10 @@ class BatchBench:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
         """Node, idempotency key and attempt of each call."""
-        self.released = asyncio.Event()
-        self.running: Counter[str] = Counter()
+        self.release_event = asyncio.Event()
+        self.running_count = 0
         self.max_running = 0
-        self.records, self.detached, store = Records(), DetachedCalls(), MemoryStore()
+        self.records, self.detached, store = MemoryRecords(), DetachedCalls(), MemoryStore()
         self._registry = ToolRegistry.of(*self._tools())
         tools = callable_tools(
             self._registry,
@@ -74,7 +76,7 @@ class BatchBench:
         self.activities = activities_of_tools(tools)
         self.paused_tools: set[str] = set()
         self.slots = CallSlots(100)
-        # A batch only calls `is_paused`, which this class has.
+        # A batch uses only the method `is_paused`, which this class has.
         pause_checker: Any = self
         self._batch = batch_activity(
             BatchSetup(tools, lambda _: self.records, self.slots, pause_checker, self.detached)
@@ -97,10 +99,10 @@ class BatchBench:
         @tool(effects="read", batch=True)
         async def hold(value: Any = None) -> Any:
             record_call()
-            self.running["now"] += 1
-            self.max_running = max(self.max_running, self.running["now"])
-            await self.released.wait()
-            self.running["now"] -= 1
+            self.running_count += 1
+            self.max_running = max(self.max_running, self.running_count)
+            await self.release_event.wait()
+            self.running_count -= 1
             return value
 
         return [short, hold]
@@ -209,7 +211,7 @@ async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
     assert (results(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
     separate_activity = asyncio.ensure_future(batch_bench.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
-    batch_bench.released.set()
+    batch_bench.release_event.set()
     assert (await separate_activity).data == b"3"
     assert [name for name, _, _ in batch_bench.calls] == ["slow"], "the call is made once"
     assert (await batch_bench.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
@@ -225,7 +227,7 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await batch_bench.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
     assert (batch_bench.max_running, [*result.detached_failures], batch_bench.slots.in_use) == (2, ["n0", "n1"], 2)
-    batch_bench.released.set()
+    batch_bench.release_event.set()
     await eventually(lambda: batch_bench.slots.in_use == 0)
 
 
@@ -266,9 +268,12 @@ async def test_call_of_a_tool_that_the_worker_lacks_is_detached(batch_bench: Bat
     message = batch_bench.message(call("a"), call("b", tool="hold"))
     message["calls"][0][2] = "gone"
     payload = await ActivityBench(batch_bench._batch).payload(message)
-    batch_bench.released.set()
+    batch_bench.release_event.set()
     result = call_batch_result_from_json(json.loads(payload.data))
     assert (result.detached_failures["a"], result.separate_tools[0]) == (None, "gone")
+
+
+async def test_message_that_is_not_a_call_batch_is_rejected(batch_bench: BatchBench) -> None:
     with pytest.raises(ApplicationError, match="not a call batch"):
         await ActivityBench(batch_bench._batch).payload({"calls": [1]})
 
@@ -294,10 +299,10 @@ class _NoClient:
         assert isinstance(task_token, bytes)
 
 
-INFO: Any = SimpleNamespace(workflow_run_id="r", activity_id="n")
+_INFO: Any = SimpleNamespace(workflow_run_id="r", activity_id="n")
 
 
-def _call() -> RunningCall:
+def _running_call() -> RunningCall:
     async def run() -> RawValue:
         await asyncio.Event().wait()
         raise AssertionError
@@ -306,9 +311,9 @@ def _call() -> RunningCall:
 
 
 async def test_call_of_a_later_attempt_replaces_the_call_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
+    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: _INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
-    detached, (first_call, second_call) = DetachedCalls(), (_call(), _call())
+    detached, (first_call, second_call) = DetachedCalls(), (_running_call(), _running_call())
     detached.add("n", first_call)
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 60)
     detached.add("n", second_call)
@@ -316,15 +321,15 @@ async def test_call_of_a_later_attempt_replaces_the_call_of_an_earlier_attempt(m
     assert (first_call.task.cancelled(), second_call.task.done()) == (True, False)
     # The timer of the first call has fired, and the second call is still detached.
     await asyncio.wait([second_call.task], timeout=0.03)
-    assert detached.pop(INFO) is second_call
-    assert detached.pop(INFO) is None
+    assert detached.pop(_INFO) is second_call
+    assert detached.pop(_INFO) is None
     second_call.task.cancel()
 
 
 async def test_detached_call_that_no_activity_continues_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
+    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: _INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
-    detached, call = DetachedCalls(), _call()
+    detached, call = DetachedCalls(), _running_call()
     detached.add("n", call)
     await asyncio.wait([call.task])
-    assert (call.task.cancelled(), detached.pop(INFO)) == (True, None)
+    assert (call.task.cancelled(), detached.pop(_INFO)) == (True, None)

@@ -1,4 +1,4 @@
-"""Calls under a call limit, without a server: waits that hold a worker slot, and requests that the limit rejects."""
+"""Calls under a call limit, without a server: waits that hold a worker slot, and messages that the limit rejects."""
 
 import asyncio
 from types import SimpleNamespace
@@ -54,7 +54,7 @@ async def _admit(scripted_limiter: _Limiter) -> None:
     admission.leases.clear()
 
 
-async def test_model_call_of_a_tool_waits_for_the_end_of_a_hold_even_if_another_call_ends() -> None:
+async def test_deferred_model_call_waits_for_its_delay_even_if_another_call_ends() -> None:
     scripted_limiter = _Limiter(LimitAnswer("defer", 0.1, "was asked to wait until"), LimitAnswer("start"))
     admission_task = asyncio.create_task(_admit(scripted_limiter))
     await asyncio.sleep(0)

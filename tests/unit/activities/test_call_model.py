@@ -127,7 +127,7 @@ async def test_too_large_tool_calls_are_invalid_model_output() -> None:
     assert "over the limit of 131,072" in failure.message
 
 
-async def test_named_endpoint_receives_its_own_key_and_never_the_key_of_the_settings() -> None:
+async def test_named_endpoint_receives_the_key_of_its_secret_and_never_the_key_of_the_settings() -> None:
     async with ModelServer("one", "two") as named_server, ModelServer() as default_server:
         for secret in ("OTHER", ""):
             endpoint = NamedEndpoint(named_server.base_url, secret)
@@ -267,7 +267,7 @@ async def test_call_without_a_streamed_field_is_not_streamed() -> None:
     assert all(each is None for each in texts)
 
 
-def test_streamed_field_is_encoded_in_the_request() -> None:
+def test_streamed_field_of_a_request_is_encoded_and_must_be_text() -> None:
     for streamed_field in (None, "", "answer"):
         assert request_from_json(request_json(streamed_field=streamed_field)).streamed_field == streamed_field
     with pytest.raises(ValueError, match="streamed_field must be"):

@@ -39,7 +39,7 @@ _FIRST_START_DETAILS = [None, None, {"started": 1}]
 
 
 class FakeCallStarts:
-    """Fake `CallStarts`."""
+    """Fake `CallStarts` that records its start records as events."""
 
     record_slots = nullcontext()
 

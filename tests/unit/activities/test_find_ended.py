@@ -34,7 +34,7 @@ def test_outcome_of_a_document_equals_the_report_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])
-def test_outcome_with_a_large_output_keeps_the_child_snapshot(size: int) -> None:
+def test_outcome_of_a_too_large_output_is_a_failure_with_the_child_snapshot(size: int) -> None:
     actual = outcome_of_document(_document(output="x" * size, child_snapshot=_CHILD_SNAPSHOT))
     assert (actual["status"], actual["child_snapshot"]) == ("failed", _CHILD_SNAPSHOT)
 

@@ -1,4 +1,4 @@
-"""Calls that a worker holds: calls of paused tools, and of tools and agents that the worker lacks."""
+"""Calls that a worker pauses: calls of paused tools, and of tools and agents that the worker does not have."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ _TOOL_PAUSE = ToolPause("send", 0.0, "ann", "down")
 _UNAVAILABLE_ERROR = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
-class Server:
+class FakeServer:
     """Fake server with scripted pause states of a tool. It records each call that is paused or unpaused."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: ToolPause | RPCError | None) -> None:
@@ -57,36 +57,36 @@ async def _pauses_of_calls(count: int = 1) -> list[ToolPause | None]:
 
 
 async def test_server_is_queried_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, None)
+    server = FakeServer(monkeypatch, None)
     assert await _pauses_of_calls(count=5) == [None] * 5
     assert (server.states, server.events) == ([], [])
 
 
 async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, _TOOL_PAUSE)
+    server = FakeServer(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, _TOOL_PAUSE)
     assert await _pauses_of_calls() == [_TOOL_PAUSE]
     assert server.events == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
 async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _TOOL_PAUSE, None)
+    server = FakeServer(monkeypatch, _TOOL_PAUSE, None)
     assert await _pauses_of_calls() == [None]
     assert (server.states, server.events) == ([], [])
 
 
 async def test_call_is_unpaused_if_its_tool_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, None)
+    server = FakeServer(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE, None)
     assert await _pauses_of_calls() == [None]
     assert [each.partition(":")[0] for each in server.events] == ["pause test", "unpause test"]
 
 
 async def test_call_is_not_paused_while_the_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    Server(monkeypatch, _UNAVAILABLE_ERROR)
+    FakeServer(monkeypatch, _UNAVAILABLE_ERROR)
     assert await _pauses_of_calls() == [None]
 
 
 async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE)
+    server = FakeServer(monkeypatch, _TOOL_PAUSE, _TOOL_PAUSE)
     server.cannot_pause = True
     assert await _pauses_of_calls() == [_TOOL_PAUSE]
 
@@ -107,7 +107,9 @@ class _NoAgents:
 
 
 @pytest.mark.parametrize(("tool", "missing"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
-async def test_call_that_the_worker_lacks_is_held(monkeypatch: pytest.MonkeyPatch, tool: str, missing: str) -> None:
+async def test_call_of_a_tool_that_the_worker_lacks_is_paused(
+    monkeypatch: pytest.MonkeyPatch, tool: str, missing: str
+) -> None:
     pause_reasons: list[str] = []
 
     async def pause_call(*_: Any, reason: str) -> None:

@@ -51,7 +51,7 @@ async def ask_async(words: str) -> str:
 
 
 REGISTRY = ToolRegistry.of(double, ask, ask_async)
-BENCH = Bench().registry()
+BENCH_TOOLS = Bench().registry()
 PLAN = {
     "nodes": [
         {"id": "a", "tool": "double", "arguments": {"number": 1}},
@@ -81,8 +81,8 @@ def region_results(
 
 
 async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the code and message of an ordinary tool's failure for each kind."""
-    function = next(spec.function for spec in BENCH if spec.name == tool)
+    """Return the code and message of a tool's failure outside of a region, for each kind of failure."""
+    function = next(spec.function for spec in BENCH_TOOLS if spec.name == tool)
     assert function is not None
     bench = FunctionBench(function)
     failures = {kind: await bench.failure({"kind": kind}) for kind in kinds}
@@ -101,7 +101,9 @@ async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
     # So the expected failure of this kind comes from a tool that is not async.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
-    actual = await asyncio.to_thread(region_results, None, nodes=nodes_of_kinds(tool, ODD_FAILURES), registry=BENCH)
+    actual = await asyncio.to_thread(
+        region_results, None, nodes=nodes_of_kinds(tool, ODD_FAILURES), registry=BENCH_TOOLS
+    )
     assert actual.pop("good") == 2
     assert {node_id: (error.code, error.message) for node_id, error in actual.items()} == expected
 
@@ -109,15 +111,15 @@ async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
 async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
     expected = await failures_of_activities("odd_result", ODD_RESULTS)
     actual = await asyncio.to_thread(
-        region_results, None, nodes=nodes_of_kinds("pure_result", ODD_RESULTS), registry=BENCH
+        region_results, None, nodes=nodes_of_kinds("pure_result", ODD_RESULTS), registry=BENCH_TOOLS
     )
     assert actual.pop("good") == 2
     assert {node_id: (error.code, error.message) for node_id, error in actual.items()} == expected
 
 
-def test_transient_failure_is_retried_immediately() -> None:
+def test_call_in_a_region_has_three_attempts_in_one_batch() -> None:
     nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
-    actual = region_results(None, nodes=nodes, registry=BENCH)
+    actual = region_results(None, nodes=nodes, registry=BENCH_TOOLS)
     assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")
 
 
@@ -128,7 +130,7 @@ def test_tool_that_mutates_its_arguments_does_not_change_other_results() -> None
         for node_id, argument in values.items()
     ]
     changed_item = {"n": 1, "changed": True}
-    assert region_results(None, nodes=nodes, registry=BENCH) == {
+    assert region_results(None, nodes=nodes, registry=BENCH_TOOLS) == {
         "a": [changed_item],
         "b": [changed_item, [changed_item]],
         "c": [{"a": [changed_item], "changed": True}],
@@ -151,29 +153,31 @@ def interval(after: float = 0) -> float:
     return sys.getswitchinterval() + 0 * after
 
 
-_REGISTRY = ToolRegistry.of(interval)
+_INTERVAL_REGISTRY = ToolRegistry.of(interval)
 _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 
-async def test_thread_of_a_tool_does_not_block_the_event_loop() -> None:
+async def test_thread_of_a_tool_runs_with_the_short_switch_interval() -> None:
     default_interval_s, store = sys.getswitchinterval(), MemoryStore()
     [call] = activities_of_tools(
-        callable_tools(_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
+        callable_tools(_INTERVAL_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
     ).values()
     payload = await ActivityBench(call).payload({})
     assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_interval_s)
 
 
-async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
+async def test_thread_of_a_region_runs_with_the_short_switch_interval() -> None:
     default_interval_s, store = sys.getswitchinterval(), MemoryStore()
     second_node = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
-    checked_plan = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second_node]}, _REGISTRY.declarations())
+    checked_plan = check_plan(
+        {"nodes": [{"id": "a", "tool": "interval"}, second_node]}, _INTERVAL_REGISTRY.declarations()
+    )
     scheduler = create_scheduler(prepare_plan(checked_plan, {}), {})
     scheduler.start(1.0)
     ready_call = next_call(scheduler, 1.0)
     assert ready_call is not None
     activity = region_activity(
-        _REGISTRY, _ENVIRONMENT, store=store, values=LargeValues(store), cache=ResultCache(store)
+        _INTERVAL_REGISTRY, _ENVIRONMENT, store=store, values=LargeValues(store), cache=ResultCache(store)
     )
     payload = await ActivityBench(activity).payload(json.loads(ready_call.arguments))
     assert payload.data.count(str(SWITCH_INTERVAL_S).encode()) == 2

@@ -41,7 +41,7 @@ class Bench:
         self.calls: list[str] = []
 
     def new_cache(self) -> ResultCache:
-        """Return the result cache of another process."""
+        """Return the result cache of a new process."""
         return ResultCache(self.store, clock=lambda: self.now)
 
     async def result_and_source(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
@@ -106,26 +106,26 @@ async def test_failure_is_never_reused(bench: Bench) -> None:
 
 
 def held_call(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
-    """Return a call that waits, an event that reports its start, and an event that releases it."""
-    entered, released = asyncio.Event(), asyncio.Event()
+    """Return a call that waits, an event that is set at its start, and an event that releases the call."""
+    start_event, release_event = asyncio.Event(), asyncio.Event()
 
     async def call() -> Outcome:
-        entered.set()
-        await released.wait()
+        start_event.set()
+        await release_event.wait()
         return outcome
 
-    return call, entered, released
+    return call, start_event, release_event
 
 
 async def test_concurrent_equal_calls_are_made_once(bench: Bench) -> None:
     cache = bench.new_cache()
-    call, entered, released = held_call(Outcome(b'"first"'))
+    call, start_event, release_event = held_call(Outcome(b'"first"'))
     first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
-    await entered.wait()
+    await start_event.wait()
     waiters = [asyncio.create_task(bench.result_and_source(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
     waiters[0].cancel()
-    released.set()
+    release_event.set()
     assert (await first_task)[1] is None
     assert await asyncio.gather(*waiters[1:]) == [("first", "a")] * 19
     assert waiters[0].cancelled()
@@ -135,15 +135,15 @@ async def test_concurrent_equal_calls_are_made_once(bench: Bench) -> None:
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_each_waiting_caller_calls_the_tool_after_a_failed_call(bench: Bench, *, is_cancelled: bool) -> None:
     cache = bench.new_cache()
-    call, entered, released = held_call(Outcome(error=ValueError("no")))
+    call, start_event, release_event = held_call(Outcome(error=ValueError("no")))
     first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
-    await entered.wait()
+    await start_event.wait()
     waiters = [asyncio.create_task(bench.result_and_source(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
     if is_cancelled:
         first_task.cancel()
     else:
-        released.set()
+        release_event.set()
     await asyncio.wait({first_task})
     assert await asyncio.gather(*waiters) == [("b", None), ("c", None)]
     assert first_task.cancelled() == is_cancelled
@@ -166,7 +166,7 @@ async def test_result_of_a_damaged_entry_is_computed_again(bench: Bench) -> None
     assert await bench.result_and_source(bench.new_cache(), "b") == ("a", "a")
 
 
-async def test_store_outage_is_logged_once_and_stops_further_requests_to_the_store(bench: Bench) -> None:
+async def test_store_outage_is_logged_once_and_ends_requests_to_the_store(bench: Bench) -> None:
     cache = bench.new_cache()
     bench.store.is_down = True
     with structlog.testing.capture_logs() as logs:
@@ -222,13 +222,13 @@ async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
     assert [cache.find_in_memory(cache_lookup(key=key)) is not None for key in keys] == [True, False, True, True]
 
 
-async def test_flush_waits_only_for_the_given_keys(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flush_waits_only_for_the_keys_in_its_argument(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "_FLUSH_TIMEOUT_S", 600.0)
-    cache, slow_key, write_released = bench.new_cache(), "1" * 64, asyncio.Event()
+    cache, slow_key, write_release_event = bench.new_cache(), "1" * 64, asyncio.Event()
 
     async def put_cache_entry(key: str, content: bytes, *, expires_at: datetime) -> None:
         if key == slow_key:
-            await write_released.wait()
+            await write_release_event.wait()
         bench.store.cached_contents[key] = (content, expires_at)
 
     monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
@@ -237,7 +237,7 @@ async def test_flush_waits_only_for_the_given_keys(bench: Bench, monkeypatch: py
     async with asyncio.timeout(60):
         await cache.flush({KEY})
         assert list(bench.store.cached_contents) == [KEY]
-        write_released.set()
+        write_release_event.set()
         await cache.flush({slow_key})
     assert list(bench.store.cached_contents) == [KEY, slow_key]
 

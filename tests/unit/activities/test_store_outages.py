@@ -1,4 +1,4 @@
-"""Activities during an outage of the payload store: they wait, send heartbeats, and report why they wait."""
+"""Activities that wait during an outage of the payload store, send heartbeats, and report why they wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,10 +28,10 @@ class SlowStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.released = asyncio.Event()
+        self.release_event = asyncio.Event()
 
     async def get(self, ref: str) -> bytes:
-        await self.released.wait()
+        await self.release_event.wait()
         return await super().get(ref)
 
 
@@ -53,7 +53,7 @@ def _environment() -> ActivityEnvironment:
 async def test_heartbeats_are_sent_while_items_are_fetched() -> None:
     store, environment = SlowStore(), _environment()
     ref = await store.put(pydantic_core.to_json([10, 20, 30, 40]))
-    environment.on_heartbeat = lambda *_: store.released.set()
+    environment.on_heartbeat = lambda *_: store.release_event.set()
     async with asyncio.timeout(30):
         assert await environment.run(_activity(store, 0), _stored_list(ref)) == {"value": [20, 30]}
 

@@ -60,8 +60,8 @@ def test_card_is_immutable_and_its_version_is_derived_from_its_content() -> None
 
 
 def test_all_problems_of_a_file_are_reported_with_their_pointers(tmp_path: Path) -> None:
-    invalid = {"description": "", "objective_template": "x", "type": "robot"}
-    assert problems_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=invalid, c=7) == (
+    invalid_card = {"description": "", "objective_template": "x", "type": "robot"}
+    assert problems_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=invalid_card, c=7) == (
         "agents.json: /agents/a/tools: duplicate name 't'; /agents/a/promt: unknown key; did you mean 'prompt'?; "
         "/agents/b/description: String should have at least 1 character; "
         "/agents/b/type: expected 'llm', 'class' or 'service', not 'robot'; "
@@ -128,6 +128,9 @@ def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"empty\.py has no agent in it"):
         load_agents([str(tmp_path / "empty.py")])
+
+
+def test_equal_agents_of_two_files_count_once_and_different_agents_are_rejected(tmp_path: Path) -> None:
     file_a, file_b = (write_agents_file(tmp_path, name, w=WRITER) for name in ("a.json", "b.json"))
     assert len(load_agents([file_a, file_b])) == 1
     file_c = write_agents_file(tmp_path, "c.json", w={**WRITER, "prompt": "Other"})

@@ -18,7 +18,7 @@ from tests.support.agent_bench import AgentBench, class_registry
 NO_RUN_MESSAGE = "Odd has no `async def run(self, objective, context, agent)`"
 
 
-class TwoQuestions:
+class AgentWithTwoQuestions:
     def __init__(self) -> None:
         self.calls = 0
 
@@ -31,7 +31,7 @@ class TwoQuestions:
         return {"said": first_answer.text, "checked": second_answer.output, "context": context, "calls": self.calls}
 
 
-class PersonRequest:
+class AgentWithPersonRequest:
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
         if not agent.answers:
             agent.ask_person({"type": "CLARIFICATION", "prompt": objective}, checkpoint={"read": 3})
@@ -51,12 +51,14 @@ async def _call_agent(
 async def test_class_receives_objective_and_context_and_reports_its_usage() -> None:
     steps = (text("42", tokens=Tokens(3, 4)), json_text({"ok": True}, tokens=Tokens(10, 20)))
     context = {"b": [1], "a": None}
-    payload, result, server = await _call_agent(TwoQuestions, *steps, objective="Six times seven?", context=context)
+    payload, result, server = await _call_agent(
+        AgentWithTwoQuestions, *steps, objective="Six times seven?", context=context
+    )
     assert result == {"said": "42", "checked": {"ok": True}, "context": context, "calls": 1}
     usage = usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
     assert usage == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
     assert [call.metadata for call in server.calls] == [{"run_id": "test", "node_id": "n1", "purpose": "agent"}] * 2
-    registry = class_registry(TwoQuestions)
+    registry = class_registry(AgentWithTwoQuestions)
     for _ in range(2):
         async with ModelServer(text("a"), json_text({"ok": 1})) as server:
             payload = await AgentBench(registry, server).payload({"objective": "?"})
@@ -67,14 +69,16 @@ async def test_class_receives_objective_and_context_and_reports_its_usage() -> N
 @pytest.mark.parametrize(("effects", "is_final"), [("read", False), (None, True)])
 async def test_busy_model_is_retried_unless_the_agent_may_have_written(effects: str | None, is_final: bool) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
-        failure = await AgentBench(class_registry(TwoQuestions, effects=effects), server).failure({"objective": "?"})
+        failure = await AgentBench(class_registry(AgentWithTwoQuestions, effects=effects), server).failure(
+            {"objective": "?"}
+        )
     assert (failure.type, failure.non_retryable) == ("model_busy", is_final)
 
 
 async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
-    failure = await AgentBench(class_registry(PersonRequest)).failure({"objective": "Which one?"})
+    failure = await AgentBench(class_registry(AgentWithPersonRequest)).failure({"objective": "Which one?"})
     assert failure.type == "ask_person"
-    failure = await AgentBench(class_registry(PersonRequest, feedback_policy="never")).failure(
+    failure = await AgentBench(class_registry(AgentWithPersonRequest, feedback_policy="never")).failure(
         {"objective": "Which one?"}
     )
     expected = ("tool_failed", "the agent 'helper' wants to ask a person, but its card has feedback_policy: never")
@@ -82,7 +86,7 @@ async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
 
 
 async def test_changed_card_and_invalid_arguments_are_not_retried() -> None:
-    bench = AgentBench(class_registry(PersonRequest))
+    bench = AgentBench(class_registry(AgentWithPersonRequest))
     version_failure = await bench.failure({"objective": "?"}, **{"dagwright-checked-version": "0123456789ab"})
     argument_failure = await bench.failure({"objectve": "?"})
     assert (version_failure.type, version_failure.non_retryable) == ("tool_changed", True)
@@ -101,7 +105,7 @@ def test_class_is_loaded_from_a_module_next_to_the_agents_file_or_by_its_bare_na
         return load_agents([str(tmp_path / "agents.json")]).classes
 
     actual = load_classes(a="minds_of_a_test:Thinker", b="minds_of_a_test.Thinker", c="ReasoningAgent")
-    assert [each.__name__ for each in actual.values()] == ["Thinker", "Thinker", "ReasoningAgent"]
+    assert [agent_class.__name__ for agent_class in actual.values()] == ["Thinker", "Thinker", "ReasoningAgent"]
     assert (actual["a"] is actual["b"], actual["c"] is ReasoningAgent) == (True, True)
     with pytest.raises(AgentsUnreadable) as caught:
         load_classes(a="minds_of_a_test:Thinkr")

@@ -19,9 +19,9 @@ ARGUMENTS = {"objective": "Find it", "context": {"a": {"n": 1}}}
 
 
 async def failure_and_requests(
-    reply: ServiceResponse, *, allow_private: bool = True, **card: Any
+    response: ServiceResponse, *, allow_private: bool = True, **card: Any
 ) -> tuple[ApplicationError, list[ReceivedRequest]]:
-    with agent_service(reply) as service:
+    with agent_service(response) as service:
         bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
         return await bench.failure(ARGUMENTS), service.requests
 
@@ -31,8 +31,8 @@ def is_signed(request: ReceivedRequest) -> bool:
     signed_content = b".".join(
         [request.headers["webhook-id"].encode(), request.headers["webhook-timestamp"].encode(), request.body]
     )
-    expected = base64.b64encode(hmac.digest(key, signed_content, hashlib.sha256)).decode()
-    return request.headers["webhook-signature"] == f"v1,{expected}"
+    expected_signature = base64.b64encode(hmac.digest(key, signed_content, hashlib.sha256)).decode()
+    return request.headers["webhook-signature"] == f"v1,{expected_signature}"
 
 
 async def test_service_receives_a_signed_request_and_returns_the_result_of_the_node() -> None:
@@ -65,7 +65,7 @@ async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is
 
 
 @pytest.mark.parametrize(
-    ("effects", "reply", "is_final", "delay_s"),
+    ("effects", "response", "is_final", "delay_s"),
     [
         ("read", ServiceResponse(503, headers={"Retry-After": "9"}), False, 9),
         ("idempotent", ServiceResponse(500, b"oh"), False, None),
@@ -78,9 +78,9 @@ async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is
     ],
 )
 async def test_status_determines_the_retry(
-    effects: str, reply: ServiceResponse, is_final: bool, delay_s: int | None
+    effects: str, response: ServiceResponse, is_final: bool, delay_s: int | None
 ) -> None:
-    failure, requests = await failure_and_requests(reply, effects=effects)
+    failure, requests = await failure_and_requests(response, effects=effects)
     delay = None if delay_s is None else timedelta(seconds=delay_s)
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
     assert (len(requests), "hidden" in failure.message) == (1, False)

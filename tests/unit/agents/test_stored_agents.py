@@ -130,7 +130,7 @@ def test_worker_calls_the_version_of_the_checked_plan(url: str, stored_agents: S
     assert tools.spec("nobody", None) is None
 
 
-def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_add_list_show_and_remove_agents(capsys: pytest.CaptureFixture[str]) -> None:
     Path("agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
     Path("more.json").write_text(json.dumps({"agents": {"writer": {**WRITER, "tools": ["web_serch"]}}}))
 

@@ -34,7 +34,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
     assert scores.nodes == Score(matched=4, predicted=5, expected=6)
     # Edges: plan 1 matches 1 of 1. Plan 2 predicts read → send → translate and matches none of read → sum → send.
     assert scores.edges == Score(matched=1, predicted=3, expected=3)
-    # Argument names: plan 1 matches 2 of 2. Plan 2 matches 3 of 4 and predicts 2 others. Plan 3 matches 0 of 1.
+    # Argument names: plan 1 matches 2 of 2. Plan 2 matches 3 of 4 and predicts 2 wrong names. Plan 3 matches 0 of 1.
     assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
     # Argument values: plan 1 matches 2 of 2. Plan 2 matches only `path`.
     assert scores.argument_values == Score(matched=3, predicted=7, expected=7)

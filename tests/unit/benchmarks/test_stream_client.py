@@ -9,7 +9,7 @@ from benchmarks.stream_client import StreamContent, problem_with
     ("statuses", "is_correct"),
     [
         (["running", "completed"], True),
-        # A step waits until a worker accepts its activity.
+        # A node waits until a worker accepts its activity.
         (["running", "waiting", "running", "completed"], True),
         (["running", "waiting", "running", "waiting", "running", "completed"], True),
         (["running", "running", "completed"], False),

@@ -1,4 +1,7 @@
-"""Events of the Python API from the states of a real scheduler, without a server."""
+"""Events of the Python API from the states of a real scheduler, without a server.
+
+Durable events depend only on the history of a run. Live events, such as `node.waiting`, depend on when it was read.
+"""
 
 import copy
 from collections.abc import Mapping
@@ -95,7 +98,7 @@ def test_end_of_a_node_precedes_the_start_of_its_dependents() -> None:
     steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MAX_STEPS),
     connects_at=st.integers(0, MAX_STEPS),
 )
-def test_client_that_connects_later_gets_the_events_of_a_live_client(
+def test_client_that_connects_during_a_run_gets_the_same_events_from_then_on(
     steps: list[tuple[int, bool]], connects_at: int
 ) -> None:
     stepped_run, live_mapper = SteppedRun(), new_mapper()
@@ -137,7 +140,7 @@ def test_request_is_open_until_the_run_has_its_answer() -> None:
     assert view.scheduler is not None
     answer = Feedback("check", {"approved": True}, "ann")
     assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
-    # A client that reads the events again receives the request of the earlier moment, and then also its answer.
+    # For a client that reads the events again, the request is open at neither moment.
     assert requests_in(earlier_moment) == [("check", False)]
     later_moment = moment_of(replace(view, opened_requests={**earlier_moment.facts.open_requests}))
     assert requests_in(later_moment) == [("check", False)]

@@ -54,7 +54,7 @@ class _Namespace:
 
     Args:
         runs: id -> ids of its open requests.
-        update: result or exception of an update; `None` never returns.
+        update: result or exception of each update; `None` if updates never return.
     """
 
     def __init__(self, runs: dict[str, list[str]], *, update: Any = None) -> None:
@@ -64,7 +64,7 @@ class _Namespace:
         """Messages without their command IDs."""
         self.command_ids: list[str] = []
         self.queries: list[str] = []
-        self.histories: list[str] = []
+        self.read_ids: list[str] = []
         self._update = update
         self.rejection: str | None = None
         """Why the state of the run rejects an answer."""
@@ -109,7 +109,7 @@ class _Namespace:
         return SimpleNamespace(id=workflow_id, root_id=root, memo=memo)
 
     def read(self, workflow_id: str) -> Any:
-        self.histories.append(workflow_id)
+        self.read_ids.append(workflow_id)
         if workflow_id not in self.runs:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         return SimpleNamespace(
@@ -167,7 +167,7 @@ class _Reader:
         return self._namespace.read(self._workflow_id)
 
 
-def _namespace_requests(
+def _feedback_client(
     namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, missing_attribute: str = ""
 ) -> FeedbackClient:
     connection = Connection(
@@ -177,14 +177,14 @@ def _namespace_requests(
     return FeedbackClient(connection, open_reader, timeout_s=0.05)
 
 
-UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
+_SENT_UPDATE, _SENT_SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
 _RATE_LIMITED = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 
 async def test_answer_is_sent_by_update() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
-    assert await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER) == "approved"
-    assert namespace.sent_messages == [UPDATE]
+    assert await _feedback_client(namespace).answer(RequestRef("run", "check"), _ANSWER) == "approved"
+    assert namespace.sent_messages == [_SENT_UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
@@ -192,19 +192,19 @@ async def test_rejected_answer_is_not_sent_by_signal(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.rejection = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
-        await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
-    assert namespace.sent_messages == [UPDATE]
+        await _feedback_client(namespace).answer(RequestRef("run", "check"), _ANSWER)
+    assert namespace.sent_messages == [_SENT_UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, _RATE_LIMITED])
 async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    result = await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
+    result = await _feedback_client(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
         "no worker responded within 0.05 s, so the answer was sent as a signal; "
         "it is applied as soon as a worker serves the run; `dagwright watch run` starts a worker"
     )
-    assert namespace.sent_messages == [UPDATE, SIGNAL]
+    assert namespace.sent_messages == [_SENT_UPDATE, _SENT_SIGNAL]
     assert len({*namespace.command_ids}) == 1
 
 
@@ -225,17 +225,20 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
 
 
 async def test_ended_and_unknown_runs_raise_different_errors() -> None:
-    requests = _namespace_requests(_Namespace({"run": []}, update=_NOT_FOUND))
+    feedback_client = _feedback_client(_Namespace({"run": []}, update=_NOT_FOUND))
     with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
-        await requests.answer(RequestRef("run", "check"), _ANSWER)
+        await feedback_client.answer(RequestRef("run", "check"), _ANSWER)
     with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
-        await requests.answer(RequestRef("nowhere", "check"), _ANSWER)
+        await feedback_client.answer(RequestRef("nowhere", "check"), _ANSWER)
 
 
 async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
-    requests = _namespace_requests(namespace)
-    all_requests, nested_requests = await requests.requests_of("run"), await requests.requests_of("run/a%2Fb")
+    feedback_client = _feedback_client(namespace)
+    all_requests, nested_requests = (
+        await feedback_client.requests_of("run"),
+        await feedback_client.requests_of("run/a%2Fb"),
+    )
     assert [(each.id, each.document["run_id"], each.request_ref) for each in all_requests] == [
         ("check", "run", RequestRef("run", "check")),
         ("a/b/ask", "run", RequestRef("run/a%2Fb", "ask")),
@@ -246,7 +249,7 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     fallback_namespace = _Namespace(namespace.runs)
-    actual = await _namespace_requests(fallback_namespace, missing_attribute="DagwrightRoot").requests_of("run")
+    actual = await _feedback_client(fallback_namespace, missing_attribute="DagwrightRoot").requests_of("run")
     assert [each.id for each in actual] == [each.id for each in all_requests]
     assert fallback_namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
@@ -255,22 +258,22 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     ("request_id", "request_ref"),
     [
         ("later", RequestRef("run", "later")),
-        ("own/slash", RequestRef("run", "own/slash")),
-        ("own/slash#2", RequestRef("run", "own/slash#2")),
+        ("name/slash", RequestRef("run", "name/slash")),
+        ("name/slash#2", RequestRef("run", "name/slash#2")),
         ("a/b/ask", RequestRef("run/a%2Fb", "ask")),
         ("a/b/in/deep[x/y]", RequestRef("run/a%2Fb/in", "deep[x/y]")),
         ("unknown/ask", RequestRef("run", "unknown/ask")),
     ],
 )
 async def test_request_path_resolves_to_its_child_run(request_id: str, request_ref: RequestRef) -> None:
-    namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
-    assert await _namespace_requests(namespace).request_ref_of("run", request_id) == request_ref
+    namespace = _Namespace({"run": ["name/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
+    assert await _feedback_client(namespace).request_ref_of("run", request_id) == request_ref
 
 
 async def test_path_through_a_sub_plan_that_has_not_started_is_rejected() -> None:
-    requests = _namespace_requests(_Namespace({"run": []}))
+    feedback_client = _feedback_client(_Namespace({"run": []}))
     with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
-        await requests.request_ref_of("run", "later/ask")
+        await feedback_client.request_ref_of("run", "later/ask")
 
 
 def open_request(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
@@ -326,24 +329,24 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
             return None
         return repeated_request if outcome == "again" else outcome
 
-    requests = _namespace_requests(_Namespace({}), reader=Reader)
-    requests._timeout_s = 0.05 if outcome is None else 60.0
+    feedback_client = _feedback_client(_Namespace({}), reader=Reader)
+    feedback_client._timeout_s = 0.05 if outcome is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.feedback_client.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback.feedback_client._POLL_INTERVAL_S", 0.0)
-    actual = await requests.request_after(RequestRef("run-1", "lookup:a"))
+    actual = await feedback_client.request_after(RequestRef("run-1", "lookup:a"))
     assert (actual and actual["request_id"]) == ("lookup:a#2" if outcome == "again" else None)
     assert (len(polls) == 2) == (outcome is not None)
 
 
 async def test_large_answer_is_not_sent() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"message": "approved"})
-    requests = _namespace_requests(namespace)
+    feedback_client = _feedback_client(namespace)
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
-        await requests.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
+        await feedback_client.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent_messages == []
 
 
-class FakeRequests:
+class FakeFeedbackClient:
     """Fake `FeedbackClient` that accepts answers.
 
     Args:
@@ -375,12 +378,14 @@ class FakeRequests:
         )
 
 
-async def send_test_answer(fake_requests: FakeRequests, target: AnswerTarget, **extra_content: Any) -> AnswerOutcome:
+async def send_test_answer(
+    fake_client: FakeFeedbackClient, target: AnswerTarget, **extra_content: Any
+) -> AnswerOutcome:
     async def read_extra_content(_: RequestRef) -> Mapping[str, Any]:
         return extra_content
 
     return await send_answer(
-        cast("FeedbackClient", fake_requests),
+        cast("FeedbackClient", fake_client),
         target,
         Answer({"approved": True}),
         read_extra_content=read_extra_content,
@@ -405,50 +410,48 @@ def test_id_selects_one_request_or_all_requests_of_its_node() -> None:
 
 
 async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
-    fake_requests = FakeRequests()
+    fake_client = FakeFeedbackClient()
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
-    assert (await send_test_answer(fake_requests, target, nodes=[1])).is_accepted
-    assert sorted(fake_requests.answers) == [
+    assert (await send_test_answer(fake_client, target, nodes=[1])).is_accepted
+    assert sorted(fake_client.answers) == [
         (f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)
     ]
-    fake_requests = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
+    fake_client = FakeFeedbackClient(
+        run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended")
+    )
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
-    actual = await send_test_answer(fake_requests, target)
+    actual = await send_test_answer(fake_client, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
     assert actual.message == f"answered in 1 of 3 sub-plans: {words}"
 
 
-async def test_target_without_read_requests_is_resolved_by_its_id() -> None:
-    fake_requests = FakeRequests()
-    outcome = await send_test_answer(fake_requests, AnswerTarget("run-1", "sub/check"))
+async def test_target_with_only_an_id_is_resolved() -> None:
+    fake_client = FakeFeedbackClient()
+    outcome = await send_test_answer(fake_client, AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
-    assert fake_requests.answers == [("run-1", "check", {"approved": True})]
+    assert fake_client.answers == [("run-1", "check", {"approved": True})]
     outcome = await send_test_answer(
-        FakeRequests(request_ref=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check")
+        FakeFeedbackClient(request_ref=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check")
     )
     assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    fake_requests, sub_target = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(
-        cast("FeedbackClient", fake_requests), await send_test_answer(fake_requests, sub_target)
-    ) == {
+    fake_client, sub_target = FakeFeedbackClient(), AnswerTarget("run-1", "sub/lookup:person:J")
+    assert await next_request(cast("FeedbackClient", fake_client), await send_test_answer(fake_client, sub_target)) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check_target = AnswerTarget("run-1", "check")
     assert (
-        await next_request(cast("FeedbackClient", fake_requests), await send_test_answer(fake_requests, check_target))
+        await next_request(cast("FeedbackClient", fake_client), await send_test_answer(fake_client, check_target))
         is None
     )
-    rejecting_requests = FakeRequests(run_1=FeedbackRejected("no"))
+    rejecting_client = FakeFeedbackClient(run_1=FeedbackRejected("no"))
     assert (
-        await next_request(
-            cast("FeedbackClient", fake_requests), await send_test_answer(rejecting_requests, sub_target)
-        )
+        await next_request(cast("FeedbackClient", fake_client), await send_test_answer(rejecting_client, sub_target))
         is None
     )
 

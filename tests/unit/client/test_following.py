@@ -16,7 +16,7 @@ def _view(status: str) -> RunView:
     return RunView("run-1", "first", status, None, None, {}, None, None, is_closed=status == "completed")
 
 
-class _FakePoller:
+class _FakeRequestPoller:
     """Fake `RequestPoller` that returns the same open requests at each moment."""
 
     def __init__(self, *_: Any) -> None: ...
@@ -34,7 +34,7 @@ def _runs(*statuses: str) -> Runs:
 
 
 async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
-    monkeypatch.setattr(run_follower, "RequestPoller", _FakePoller)
+    monkeypatch.setattr(run_follower, "RequestPoller", _FakeRequestPoller)
     return [moment async for moment in follow(_runs("running", "completed"), "run-1", **options)]
 
 

@@ -1,4 +1,4 @@
-"""Errors for misuse of the public API and for failed requests to Temporal: they name the argument or the server."""
+"""Errors for misuse of the public API and for failed requests to Temporal. They name the argument or the server."""
 
 import inspect
 import re
@@ -25,11 +25,11 @@ _PYTHON_AND_TEMPORAL_ERRORS = {"TypeError", "ValueError", "WorkflowAlreadyStarte
 
 def _public_functions() -> Iterator[tuple[str, Any]]:
     for name in dagwright.__all__:
-        actual = getattr(dagwright, name)
-        if inspect.isfunction(actual):
-            yield name, actual
-        elif inspect.isclass(actual):
-            for attribute, member in vars(actual).items():
+        function_or_class = getattr(dagwright, name)
+        if inspect.isfunction(function_or_class):
+            yield name, function_or_class
+        elif inspect.isclass(function_or_class):
+            for attribute, member in vars(function_or_class).items():
                 function = getattr(member, "__func__", member)
                 if inspect.isfunction(function) and not attribute.startswith("_"):
                     yield f"{name}.{attribute}", function
@@ -90,7 +90,7 @@ def test_misspelt_keyword_argument_is_named(call: Callable[[], object], message:
         call()
 
 
-async def test_limits_need_a_value() -> None:
+async def test_set_limits_rejects_missing_and_invalid_limits() -> None:
     run = Run(lambda: cast("Any", None), "run")
     with pytest.raises(TypeError, match="needs at least one of max_parallel, deadline and budget"):
         await run.set_limits()
@@ -98,7 +98,7 @@ async def test_limits_need_a_value() -> None:
         await run.set_limits(deadline="soon")
 
 
-def test_start_time_filter_accepts_many_forms() -> None:
+def test_start_time_is_a_date_a_time_or_a_duration() -> None:
     midnight = datetime(2026, 11, 23).timestamp()
     assert _parse_start_time(date(2026, 11, 23)) == _parse_start_time("2026-11-23") == midnight
     assert _parse_start_time(datetime(2026, 11, 23, 8)) == _parse_start_time("2026-11-23T08:00") == midnight + 8 * 3600
@@ -152,10 +152,10 @@ async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> N
     message = r"^the Temporal server at localhost:7233 does not respond: no luck$"
     with pytest.raises(ServerUnreachable, match=message):
         await sender.send()
-    items = sender.listen()
-    assert await anext(items) == 1
+    events = sender.listen()
+    assert await anext(events) == 1
     with pytest.raises(ServerUnreachable, match=message):
-        await anext(items)
+        await anext(events)
 
 
 async def test_rejected_request_has_the_status_of_the_server() -> None:

@@ -1,4 +1,4 @@
-"""Live progress of a run: when it is drawn, and its forms in a notebook and elsewhere."""
+"""Live progress of a run: when it is draw_event, and its forms in a notebook and elsewhere."""
 
 import asyncio
 import io
@@ -30,18 +30,18 @@ def drawing_of(*states: str, status: str = "running") -> Drawing:
 
 @dataclass
 class ScriptedRun:
-    """A run whose drawing changes with each event; `error` is raised after the last event."""
+    """A run whose drawing changes with each event. `error` is raised after the last event."""
 
     drawings: list[Drawing]
     error: Exception | None = None
     close_count: int = 0
-    drawn: asyncio.Event = field(default_factory=asyncio.Event)
+    draw_event: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def events(self) -> AsyncGenerator[object, None]:
         try:
             while len(self.drawings) > 1:
-                self.drawn.clear()
-                await self.drawn.wait()
+                self.draw_event.clear()
+                await self.draw_event.wait()
                 self.drawings.pop(0)
                 yield object()
             if self.error is not None:
@@ -50,12 +50,12 @@ class ScriptedRun:
             self.close_count += 1
 
     async def draw(self) -> Drawing:
-        self.drawn.set()
+        self.draw_event.set()
         return self.drawings[0]
 
 
 @dataclass
-class Recorder:
+class RecordingView:
     shown_states: list[str] = field(default_factory=list)
 
     def show(self, drawing: Drawing) -> None:
@@ -67,7 +67,7 @@ def run_of(**fields: Any) -> ScriptedRun:
 
 
 async def test_every_change_is_shown_until_the_end() -> None:
-    run, view = run_of(), Recorder()
+    run, view = run_of(), RecordingView()
     await show_progress(run, view=view)
     assert list(dict.fromkeys(view.shown_states)) == ["pending", "running", "completed"]
     assert run.close_count == 1
@@ -76,13 +76,13 @@ async def test_every_change_is_shown_until_the_end() -> None:
 async def test_error_of_the_events_is_raised() -> None:
     run = run_of(error=LookupError("there is no run 'x'"))
     with pytest.raises(LookupError, match="there is no run 'x'"):
-        await show_progress(run, view=Recorder())
+        await show_progress(run, view=RecordingView())
 
 
 async def test_cancellation_ends_the_events() -> None:
     run = ScriptedRun([drawing_of("running")] * 2)
-    progress_task = asyncio.create_task(show_progress(run, view=Recorder()))
-    await run.drawn.wait()
+    progress_task = asyncio.create_task(show_progress(run, view=RecordingView()))
+    await run.draw_event.wait()
     progress_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await progress_task

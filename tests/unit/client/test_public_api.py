@@ -50,16 +50,16 @@ def _classes_in(annotation: Any) -> Iterator[type]:
 def test_each_type_that_a_method_returns_can_be_imported(name: str) -> None:
     modules = (dagwright, errors, events, settings, tools, types)
     public_types = {getattr(module, each) for module in modules for each in getattr(module, "__all__", ["Settings"])}
-    actual = getattr(dagwright, name, None) or getattr(types, name)
-    returned_types = {each for each in _returned_types(actual) if each.__module__.startswith("dagwright.")}
+    owner = getattr(dagwright, name, None) or getattr(types, name)
+    returned_types = {each for each in _returned_types(owner) if each.__module__.startswith("dagwright.")}
     assert returned_types <= public_types
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_name_is_documented(name: str) -> None:
-    actual = getattr(dagwright, name)
-    assert actual.__doc__
-    assert actual.__module__.startswith("dagwright.")
+    function_or_class = getattr(dagwright, name)
+    assert function_or_class.__doc__
+    assert function_or_class.__module__.startswith("dagwright.")
 
 
 def test_an_unknown_name_is_rejected() -> None:
@@ -86,7 +86,7 @@ def test_importing_the_client_loads_no_optional_library() -> None:
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python-methods.md").read_text(encoding="utf-8")
 OWNERS: dict[str, Any] = {"client": Client, "run": Run, "plan": Plan, "session": Session}
 PYTHON_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interactive": "interactive"}
-"""Options of the command line whose Python form has another name."""
+"""Option of the command line -> name of its Python form, if the names differ."""
 PARAMETER_OPTIONS = {"inputs", "run_id", "tools", "agents"}
 """Options that are parameters of `Client.start`, `Client.ask` or `Worker`."""
 COMMAND_ONLY_OPTIONS = {"input-file", "detach", "keep-server", "tools-queue", "json", "no-color"}
@@ -149,7 +149,7 @@ def test_public_errors_are_in_the_module_of_errors() -> None:
     exceptions = [
         name
         for name in dagwright.__all__
-        if isinstance(actual := getattr(dagwright, name), type) and issubclass(actual, Exception)
+        if isinstance(public_class := getattr(dagwright, name), type) and issubclass(public_class, Exception)
     ]
     assert len(exceptions) > 5
     assert [name for name in exceptions if name not in errors.__all__] == []

@@ -1,4 +1,4 @@
-"""Lists of runs without a server: queries, pages, and lines from search attributes and memo."""
+"""Lists of runs without a server: queries, pages, and summaries from search attributes and memo."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

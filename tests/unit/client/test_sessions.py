@@ -40,7 +40,7 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
 
 
 class _FakeSessions(Sessions):
-    """Sessions without a server: they record their steps.
+    """Sessions without a server. They record the steps of starting a turn.
 
     Args:
         session: the stored session.
@@ -95,7 +95,7 @@ class _FakeSessions(Sessions):
         await self.start_turn("s", prepare, run=run)
 
 
-async def test_no_worker_is_ensured_for_a_rejected_turn() -> None:
+async def test_queue_is_not_served_for_a_rejected_turn() -> None:
     busy_session = SessionRecord("s")
     busy_session.start_turn(TurnStart("other", {}, "First."), at=0.0)
     for sessions, is_rejected, steps in (
@@ -107,11 +107,11 @@ async def test_no_worker_is_ensured_for_a_rejected_turn() -> None:
         assert sessions.steps == steps
 
 
-async def test_worker_is_ensured_before_a_turn_is_sent() -> None:
+async def test_queue_is_served_before_a_turn_is_sent() -> None:
     sessions = _FakeSessions(SessionRecord("s"))
     await sessions.start_test_turn("one")
     assert sessions.steps == ["prepared", "prepared", "served", "sent", "served"]
-    # The turn has started already, but the worker may have ended. So a worker is ensured again.
+    # The turn has started already, but the worker may have ended. So the queue is served again.
     await sessions.start_test_turn("one")
     assert sessions.steps[5:] == ["prepared", "served"]
     repeated_sessions = _FakeSessions(SessionRecord("s"), StartedRun("one", "1", is_new=False))

@@ -1,4 +1,4 @@
-"""Start requests of Python programs: plans, requests and options, up to the start request."""
+"""Start requests that Python programs make from plans, requests in natural language, and options."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
     return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("state")), program_tools=read_program_tools([stock]))
 
 
-@pytest.mark.parametrize("plan", [PLAN, TEXT, Plan.parse(PLAN)], ids=["object", "text", "built"])
+@pytest.mark.parametrize("plan", [PLAN, TEXT, Plan.parse(PLAN)], ids=["object", "text", "Plan"])
 def test_forms_of_a_plan_start_the_same_run(plan: Any, toolset: Toolset) -> None:
     start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
     assert (start.source, start.title) == ({"plan": PLAN, "dialect": "plan", "context": {}}, None)
@@ -68,8 +68,8 @@ def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path
 def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset, tmp_path: Path) -> None:
     assert run_options({"fairness_key": "nightly", "fairness_weight": 0.5}).fairness == Fairness("nightly", 0.5)
     (file := tmp_path / "refill.yaml").write_text(TEXT)
-    request = RunArguments(str(file), fairness_key="nightly", fairness_weight=0.5)
-    assert prepare_run(request, toolset, Output(is_json=True)).options.fairness == Fairness("nightly", 0.5)
+    arguments = RunArguments(str(file), fairness_key="nightly", fairness_weight=0.5)
+    assert prepare_run(arguments, toolset, Output(is_json=True)).options.fairness == Fairness("nightly", 0.5)
     with pytest.raises(OptionInvalid, match="fairness: a fairness weight needs a fairness key"):
         run_options({"fairness_weight": 0.5})
 

@@ -57,7 +57,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
 
 
 @pytest.mark.parametrize(
-    ("command", "actor", "message"),
+    ("command", "author", "message"),
     [
         (
             Command.set_result("sum", result="x" * 300_000),
@@ -70,11 +70,13 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
     ],
 )
 async def test_message_that_every_run_would_reject_is_not_sent(
-    command: Command | None, actor: CommandAuthor, message: str
+    command: Command | None, author: CommandAuthor, message: str
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steering_client = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
-    send_call = steering_client.cancel("run", actor) if command is None else steering_client.send("run", command, actor)
+    send_call = (
+        steering_client.cancel("run", author) if command is None else steering_client.send("run", command, author)
+    )
     with pytest.raises(CommandRejected, match=message) as error:
         await send_call
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)

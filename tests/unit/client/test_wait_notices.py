@@ -42,8 +42,8 @@ def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixtu
     other_note = {**NO_WORKER_NOTE, "code": "other", "message": "else"}
     view, notices = replace(view_of(node("a")), notes=[NO_WORKER_NOTE, other_note]), WaitNotices()
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
-        for each in (view, view, replace(view, notes=[NO_WORKER_NOTE, MISSING_TOOL_NOTE])):
-            notices.warn(each)
+        for current_view in (view, view, replace(view, notes=[NO_WORKER_NOTE, MISSING_TOOL_NOTE])):
+            notices.warn(current_view)
     assert [record.getMessage() for record in caplog.records] == [
         f"the run {view.workflow_id!r} waits: {note['message']}; in Python, {remedy}"
         for note, remedy in (
@@ -78,16 +78,16 @@ def test_request_is_printed_with_ways_to_answer(changes: dict[str, Any], parts: 
 
 
 async def test_requests_are_printed_while_the_work_runs() -> None:
-    printed = asyncio.Event()
+    print_event = asyncio.Event()
 
     class Run:
         async def events(self) -> AsyncGenerator[AnyRunEvent, None]:
             yield FeedbackRequested(type="feedback.requested", run_id="refill-1", node_id="check", request=REQUEST)
-            printed.set()
+            print_event.set()
             await asyncio.Event().wait()
 
     async def work() -> int:
-        await printed.wait()
+        await print_event.wait()
         return 3
 
     output = io.StringIO()

@@ -35,8 +35,8 @@ def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> N
     assert tool_of_agent("web_researcher", AGENTS) is AGENTS["agent.web_researcher"]
     assert tool_of_agent("writer", AGENTS) is AGENTS["writer"]
     assert tool_of_agent("nobody", AGENTS) is None
-    raw = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
-    assert unknown_tools(raw, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
+    plan = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
+    assert unknown_tools(plan, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
 
 
 @pytest.mark.parametrize(
@@ -50,38 +50,38 @@ def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> N
     ],
 )
 def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
-    raw = plan_of(node("a", agent=name, objective="Find it"))
+    plan = plan_of(node("a", agent=name, objective="Find it"))
     problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
-    assert list(problems_of(raw, tools=AGENTS)) == [problem]
-    assert [node.agent for node in check(raw, tools=AGENTS, allow_unknown_tools=True).nodes] == [name]
+    assert list(problems_of(plan, tools=AGENTS)) == [problem]
+    assert [node.agent for node in check(plan, tools=AGENTS, allow_unknown_tools=True).nodes] == [name]
 
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
-    raw = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
+    plan = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
     subject = "the agent 'web_researcher'"
-    missing_objective, given_arguments = (
+    objective_message, arguments_message = (
         f"{subject} needs an objective, such as: Research {{topic}}",
         f"{subject} takes an objective, not arguments",
     )
-    assert list(problems_of(raw, tools=AGENTS)) == [
-        Problem("invalid_field", missing_objective, "/nodes/0", "a"),
-        Problem("invalid_field", given_arguments, "/nodes/0/arguments", "a", "write the values into the objective"),
+    assert list(problems_of(plan, tools=AGENTS)) == [
+        Problem("invalid_field", objective_message, "/nodes/0", "a"),
+        Problem("invalid_field", arguments_message, "/nodes/0/arguments", "a", "write the values into the objective"),
     ]
 
 
 def test_plan_that_uses_an_agent_without_its_tools_is_rejected() -> None:
-    raw = plan_of(node("a", agent="web_researcher", objective="Find it"))
+    plan = plan_of(node("a", agent="web_researcher", objective="Find it"))
     tools = {name: tool for name, tool in AGENTS.items() if name != "web_search"}
     message = "the agent 'web_researcher' needs an unknown tool 'web_search'"
     hint = "name its module: --tools on the command line, tools=[...] in Python"
-    assert list(problems_of(raw, tools=tools)) == [Problem("unknown_tool", message, "/nodes/0/agent", "a", hint)]
-    assert check(raw, tools=tools, allow_unknown_tools=True).nodes[0].agent == "web_researcher"
+    assert list(problems_of(plan, tools=tools)) == [Problem("unknown_tool", message, "/nodes/0/agent", "a", hint)]
+    assert check(plan, tools=tools, allow_unknown_tools=True).nodes[0].agent == "web_researcher"
 
 
 def test_agent_named_as_a_tool_is_rejected_with_a_correction() -> None:
-    raw = plan_of(node("a", tool="web_researcher"), node("b", tool="agent.web_researcher"))
+    plan = plan_of(node("a", tool="web_researcher"), node("b", tool="agent.web_researcher"))
     hint = "write agent: web_researcher"
-    assert list(problems_of(raw, tools=AGENTS)) == [
+    assert list(problems_of(plan, tools=AGENTS)) == [
         Problem("unknown_tool", "there is no tool 'web_researcher'", "/nodes/0/tool", "a", "it is an agent: " + hint),
         Problem("invalid_field", "'agent.web_researcher' is an agent, not a tool", "/nodes/1/tool", "b", hint),
     ]

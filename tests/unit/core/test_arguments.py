@@ -68,7 +68,7 @@ async def test_valid_arguments_are_accepted() -> None:
         (lambda _: cast("Any", plain)("none", 1), "is_new must be True or False, not 1"),
     ],
 )
-def test_unknown_argument_and_argument_of_another_type_are_named(call: Callable[[Any], object], message: str) -> None:
+def test_unknown_argument_and_argument_of_a_wrong_type_are_named(call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(TypeError) as error:
         call(Subject("a"))
     assert message in str(error.value)
@@ -81,7 +81,7 @@ async def test_async_functions_check_their_arguments() -> None:
         await Subject("a").wait(count=True)
 
 
-def test_values_become_json() -> None:
+def test_argument_becomes_json_or_is_rejected() -> None:
     assert json_argument({"on": date(2026, 1, 2)}, "result", function="set_result") == {"on": "2026-01-02"}
     with pytest.raises(TypeError, match=r"^set_result\(\): result has no JSON form: "):
         json_argument(object(), "result", function="set_result")

@@ -1,4 +1,4 @@
-"""Effects of calls, from arguments and from declarations of the author, and verdicts of policies on calls."""
+"""Effects of calls, which depend on the arguments and the plan, and verdicts of policies on calls."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -51,16 +51,16 @@ def compiled_effects(arguments: dict[str, Any], **fields: Any) -> str:
         ({"url": "{{a.result}}"}, "read"),
     ],
 )
-def test_method_of_a_request_determines_its_effects(arguments: dict[str, Any], expected: str) -> None:
+def test_method_of_an_http_request_determines_its_effects(arguments: dict[str, Any], expected: str) -> None:
     assert compiled_effects(arguments) == expected
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
-def test_the_author_may_declare_a_request_idempotent(method: str) -> None:
+def test_plan_may_declare_an_http_request_idempotent(method: str) -> None:
     assert compiled_effects({"method": method}, effects="idempotent") == "idempotent"
 
 
-def test_only_requests_accept_effects_that_the_author_declares() -> None:
+def test_plan_may_declare_effects_only_of_http_requests() -> None:
     assert compiled_effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
     with pytest.raises(PlanInvalid, match="its effects are 'write'"):
         compiled_effects({"method": "POST"}, cache={"ttl": "1h"})
@@ -111,14 +111,14 @@ def test_model_needs_approval_for_effects_and_for_reads_of_unnamed_files() -> No
         ("Compare data/old with 'data'.", False),
     ],
 )
-def test_a_folder_is_named_by_whole_components(request_words: str, is_named: bool) -> None:
+def test_request_names_a_folder_only_by_whole_path_components(request_words: str, is_named: bool) -> None:
     assert verdict(model_policy(request_words), "read_file", {"path": "data/a.csv"}) == ("run" if is_named else "ask")
 
 
 @pytest.mark.parametrize(
     "folder", ["donne\u0301es", "donn\u00e9es", "\u0930\u093f\u092a\u094b\u0930\u094d\u091f", "\u30c7\u30fc\u30bf"]
 )
-def test_names_of_folders_may_be_of_any_language(folder: str) -> None:
+def test_names_of_folders_may_be_in_any_language(folder: str) -> None:
     policy = policy_from_json(model_policy(f"Read {folder}/ please").to_json())
     assert [verdict(policy, "read_file", {"path": f"{each}/a"}) for each in (folder, "x" + folder)] == ["run", "ask"]
 
@@ -160,8 +160,8 @@ def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, 
 
 
 def asks_before_effects(policy: Policy) -> bool:
-    actual = [rule for rule in policy.rules if rule.effects is not None and rule.tool is None]
-    return actual == [Rule("ask", effects=(Effects.IDEMPOTENT.value, Effects.WRITE.value))]
+    effect_rules = [rule for rule in policy.rules if rule.effects is not None and rule.tool is None]
+    return effect_rules == [Rule("ask", effects=(Effects.IDEMPOTENT.value, Effects.WRITE.value))]
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,14 @@ def take(*, key: str, arguments: dict[str, Any], result: Any = None) -> str:
 
 @tool(name=RESOLVER.find, effects="read", resolver=RESOLVER)
 def find_shelf(*, search_text: str, entity_type: str, aisle: str | None = None) -> dict[str, Any]:
-    """Find the shelf of a name; a person chooses among several."""
-    found = [shelf for shelf in SHELVES.values() if shelf["name"] == search_text and aisle in (None, shelf["aisle"])]
-    if len(found) == 1:
-        return {"entity": dict(found[0]), "reason": "only one"}
+    """Find a shelf by its name. If several shelves have the name, a person chooses one."""
+    hits = [shelf for shelf in SHELVES.values() if shelf["name"] == search_text and aisle in (None, shelf["aisle"])]
+    if len(hits) == 1:
+        return {"entity": dict(hits[0]), "reason": "only one"}
     if answers := context().answers:
-        [chosen] = answers[-1]["selected"]
-        return {"entity": dict(SHELVES[chosen]), "reason": "chosen"}
-    raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [shelf["id"] for shelf in found]})
+        [shelf_id] = answers[-1]["selected"]
+        return {"entity": dict(SHELVES[shelf_id]), "reason": "chosen"}
+    raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [shelf["id"] for shelf in hits]})
 
 
 @tool(name=RESOLVER.bind, effects="idempotent")

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.response_items import (
     run_of_referenced_question,
     to_chat_body,
 )
-from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, approval_requests, scripted_gateway
+from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
 
 
 def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ async def test_cancellation_of_a_response_names_the_owner_of_the_key(monkeypatch
 async def test_result_of_an_unknown_call_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output_call_id: str, *, stream: bool
 ) -> None:
-    monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
+    monkeypatch.setattr(run_follower, "RequestPoller", FakeRequestPoller)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
     output_item = {"type": "function_call_output", "call_id": output_call_id, "output": "yes"}
     body = {

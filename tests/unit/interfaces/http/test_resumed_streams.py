@@ -22,7 +22,7 @@ from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, assert_sequence_numbers_increase, events_of
-from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, approval_requests, scripted_gateway
+from tests.support.scripted_run import RUN, FakeRequestPoller, ScriptedRun, Step, approval_requests, scripted_gateway
 from tests.unit.interfaces.http.conftest import error_of, write_plan
 
 pytestmark = pytest.mark.waits
@@ -85,7 +85,7 @@ Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]
 
 @pytest.fixture(autouse=True)
 def patch_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
+    monkeypatch.setattr(run_follower, "RequestPoller", FakeRequestPoller)
 
 
 def first_event_id(path: str) -> str:
@@ -152,7 +152,7 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
                 run.first_step, run.skipped_polls = first_step, max(reported_polls, first_step)
                 client_events = [*all_events[: cut_index + 1], *await received_events(http, path, str(id))]
                 assert_no_loss(run, client_events, all_events, (cut_index, first_step))
-    assert run.started == []
+    assert run.started_ids == []
 
 
 def assert_no_loss(
@@ -377,11 +377,11 @@ async def test_event_id_with_its_idempotency_key_starts_a_missing_run_once(
             400,
             "Last-Event-ID",
         )
-        assert run.started == []
+        assert run.started_ids == []
         for _ in range(2):
             response = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
             assert (response.status_code, response.headers["x-run-id"]) == (200, run_id_of_key(key))
-            assert run.started == [run_id_of_key(key)]
+            assert run.started_ids == [run_id_of_key(key)]
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -481,7 +481,7 @@ async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
         for choices in (2, 0, True, False):
             response = await http.post(CHAT, json={**body, "n": choices})
             assert (response.status_code, response.json()["error"]["param"]) == (400, "n"), choices
-        assert run.started == []
+        assert run.started_ids == []
         assert (await http.post(CHAT, json={**body, "n": 1})).status_code == 200
 
 
