@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 RETRY_AFTER_S = 3.0
 PROPAGATION_S = 1.5
-"""Maximum time until every worker applies a hold. The workers of these tests have no cache of limits."""
+"""Maximum time until every worker applies a hold if limits are not cached."""
 CALL_COUNT = 10
 
 
@@ -35,14 +35,14 @@ class BusyService:
     def __init__(self) -> None:
         self.url = ""
         self.busy_period_starts: list[float] = []
-        self.calls: list[float] = []
+        self.call_times: list[float] = []
         self._lock = threading.Lock()
 
-    def is_busy(self) -> bool:
-        """Record a call, and return whether the call starts a busy period or comes during a busy period."""
+    def record_call(self) -> bool:
+        """Record a call, and return whether the service is busy. The call may start a busy period."""
         with self._lock:
             now = time.monotonic()
-            self.calls.append(now)
+            self.call_times.append(now)
             if not self.busy_period_starts or (
                 len(self.busy_period_starts) < 2 and now > self.busy_period_starts[-1] + RETRY_AFTER_S
             ):
@@ -52,9 +52,9 @@ class BusyService:
     def count_calls_in_holds(self) -> int:
         """Return the number of calls at times when every worker must hold its calls."""
         return sum(
-            start + PROPAGATION_S < call < start + RETRY_AFTER_S
+            start + PROPAGATION_S < call_time < start + RETRY_AFTER_S
             for start in self.busy_period_starts
-            for call in self.calls
+            for call_time in self.call_times
         )
 
 
@@ -62,7 +62,7 @@ class BusyService:
 def _serve(service: BusyService) -> Iterator[None]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            is_busy = service.is_busy() if self.path == "/busy" else False
+            is_busy = service.record_call() if self.path == "/busy" else False
             self.send_response(429 if is_busy else 200)
             if is_busy:
                 self.send_header("Retry-After", f"{RETRY_AFTER_S:g}")
@@ -118,8 +118,10 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
             assert len(service.busy_period_starts) == 2
             assert service.count_calls_in_holds() == 0
             # After the holds, calls do not start at the same moment.
-            late_calls = [call for call in service.calls if call > service.busy_period_starts[1] + RETRY_AFTER_S]
-            assert late_calls[-1] - late_calls[0] > 0.5
+            late_call_times = [
+                time_s for time_s in service.call_times if time_s > service.busy_period_starts[1] + RETRY_AFTER_S
+            ]
+            assert late_call_times[-1] - late_call_times[0] > 0.5
             await runs.check_runs()
 
 

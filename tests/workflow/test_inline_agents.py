@@ -1,4 +1,4 @@
-"""Inline agents, which are defined in a plan: their runs, and the policies that deny them."""
+"""Runs of inline agents (agents that a plan defines), and policies that deny them."""
 
 import json
 from typing import Any
@@ -37,10 +37,10 @@ async def test_inline_agent_calls_its_tools_and_follows_its_output_schema(
     client: Client, serve_script: ServeScript
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    count = _inline_agent_node("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
+    count_node = _inline_agent_node("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
     nodes = [
         _inline_agent_node("look", "Look for tea.", "echo", max_turns=3),
-        {"id": "child", "plan": {"nodes": [{**count, "for_each": ["a", "b"]}]}},
+        {"id": "child", "plan": {"nodes": [{**count_node, "for_each": ["a", "b"]}]}},
         {"id": "last", "tool": "echo", "arguments": {"found": "{{look.result}}", "n": "{{child.result}}"}},
     ]
     steps = (
@@ -74,8 +74,8 @@ async def test_plan_with_an_inline_agent_that_the_policy_denies_is_rejected(serv
         "nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline_agent_node("inner", "Do it.")]}}]
     }
     async with serve_script() as (_, runs):
-        options: list[Any] = [{"policy": DENYING_POLICY}, {"approve_plan": True}]
-        handles = [await runs.start_raw({"plan": plan, "options": option}) for option in options]
+        option_sets: list[Any] = [{"policy": DENYING_POLICY}, {"approve_plan": True}]
+        handles = [await runs.start_raw({"plan": plan, "options": options}) for options in option_sets]
         documents = [await document_of(handle) for handle in handles]
     for document in documents:
         assert (document["status"], document["nodes"]) == ("failed", {})
@@ -128,14 +128,14 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
 
 
-async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
+async def test_inline_agent_that_a_model_plans_has_only_the_tools_and_policy_of_the_run(
     client: Client, serve_script: ServeScript, unique_name: str
 ) -> None:
     bench = Bench()
-    plan_with_more_tools = plan_text(_inline_agent_node("look", "Look.", "echo", "hold"))
+    text_with_unknown_tool = plan_text(_inline_agent_node("look", "Look.", "echo", "hold"))
     valid_text = plan_text({**_inline_agent_node("look", "Look.", "write"), "approval": "never"})
     steps = (
-        step(plan_with_more_tools, last="Look."),
+        step(text_with_unknown_tool, last="Look."),
         step(valid_text, last="needs an unknown tool"),
         step(tool_call("write", name=unique_name), last="Look."),
         step("I could not.", last="rejected this call"),

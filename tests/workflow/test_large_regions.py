@@ -1,4 +1,4 @@
-"""Large plans are sent in pages, and their regions are offloaded to the payload store."""
+"""Large plans: the client sends them in pages, and the regions (groups of pure nodes) go to the payload store."""
 
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
 REGION_NODES = 500
 LARGE_REGION_NODES = MAX_INLINE_PLAN_NODES + 3_000
-"""More nodes than the input of a run can have, also without the fixture `small_pages`."""
+"""More nodes than the input of a run can have in production. The fixture `small_pages` lowers this limit."""
 
 
 def nodes_with_three_dependencies(count: int) -> list[dict[str, Any]]:

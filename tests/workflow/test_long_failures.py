@@ -50,7 +50,7 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
     text = "begin ***" + "x" * 10_000 + "end"
     nodes = [
         _failing_node("bad", secret="{{secret.TOKEN}}"),
-        {"id": "reads", "tool": "echo", "arguments": {"why": "{{bad.error.message}}"}, "join": "all_done"},
+        {"id": "reader", "tool": "echo", "arguments": {"why": "{{bad.error.message}}"}, "join": "all_done"},
         {"id": "short", "tool": "long_failure", "arguments": {"size": 4_000}},
         {"id": "pure", "tool": "pure_long_failure", "arguments": {"size": 10_000}},
         {"id": "short pure", "tool": "pure_long_failure", "arguments": {"size": 10}},
@@ -64,15 +64,15 @@ async def test_document_of_a_node_has_the_full_text_of_its_failure(
             await runs.check_runs()
             short_error = document["nodes"]["bad"]["error"]
             assert short_error["message"] == text[: MESSAGE_LIMIT_BYTES - 3] + "…"
-            assert document["nodes"]["reads"]["result"] == {"why": short_error["message"]}
+            assert document["nodes"]["reader"]["result"] == {"why": short_error["message"]}
             for failure in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED):
                 assert failure.ByteSize() < MESSAGE_LIMIT_BYTES + 3_000
             result = await _read_error_and_notes(runs, handle, "bad")
             assert (result["error"]["message"], result["notes"]) == (text, [])
             assert "raise GiveUp(" in result["error"]["traceback"]
-            pure_node = await _read_error_and_notes(runs, handle, "pure")
-            assert pure_node["error"]["message"] == "begin " + "y" * 10_000 + "end"
-            assert "raise ValueError(" in pure_node["error"]["traceback"]
+            pure_result = await _read_error_and_notes(runs, handle, "pure")
+            assert pure_result["error"]["message"] == "begin " + "y" * 10_000 + "end"
+            assert "raise ValueError(" in pure_result["error"]["traceback"]
             for node_id in ("short", "short pure"):
                 error = (await _read_error_and_notes(runs, handle, node_id))["error"]
                 assert (error.keys(), error["message"][-3:]) == ({"code", "message", "retryable"}, "end")
@@ -89,8 +89,8 @@ async def test_clean_up_keeps_the_full_text_and_a_damaged_text_adds_a_note(
         short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
         retention = await read_retention(client)
-        later = datetime.now(UTC) + timedelta(days=300)
-        bound = removal_bound(retention, owners=await runs.store.owners(), now=later)
+        removed_at = datetime.now(UTC) + timedelta(days=300)
+        bound = removal_bound(retention, owners=await runs.store.owners(), now=removed_at)
         assert (await remove_payloads(runs.store, bound)).count == 0
         assert (await _read_error_and_notes(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):

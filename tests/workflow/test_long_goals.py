@@ -1,4 +1,4 @@
-"""Text requests that continue as new, and their forks."""
+"""Runs of text requests that continue as new, and forks of these runs."""
 
 from unittest.mock import patch
 
@@ -99,17 +99,17 @@ async def test_fork_that_reruns_a_planner_node_runs_the_resulting_plan(serve_scr
         document = bare_document(await document_of(fork_handle))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _create_draft(runs, handle.id, rerun, "b")
-    planner_nodes = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
-    nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
+    planner_node_ids = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
+    plan_node_ids = ["a", "b"] if rerun == "read#2" else ["a", "c"]
     assert (document["status"], document["output"], [*document["nodes"]]) == (
         "completed",
         "Again.",
-        [*planner_nodes, *nodes, "answer"],
+        [*planner_node_ids, *plan_node_ids, "answer"],
     )
     assert document["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_continue_as_new_and_run_in_forks(client: Client, serve_script: ServeScript) -> None:
+async def test_run_of_intents_continues_as_new_and_can_be_forked(client: Client, serve_script: ServeScript) -> None:
     valid_intents = intents_response_text(
         fund_intent("Apex"), *[product_intent("CUSTODY", f"@result_{number}") for number in (1, 1)]
     )
@@ -198,7 +198,7 @@ async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
 
 
 async def _create_draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
-    """Return the draft of a fork, as the command `fork` does."""
+    """Create the draft of a fork like the command `fork`."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, runs.tools, rerun=rerun)

@@ -1,6 +1,7 @@
 """Runs that continue as new: no state is lost, no effect is repeated, and clients see one run.
 
-The server of these tests suggests continue-as-new after 150 events, and the history limits are as low.
+The server of these tests suggests continue-as-new after 150 events. The fixture `low_history_limits` lowers the
+limits of the run itself.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, list[str]]:
-    """Argument `name` of the tool `count` -> the idempotency keys of these calls."""
+    """Map each argument `name` of the tool `count` to the idempotency keys of the calls with this name."""
     return {}
 
 
@@ -90,7 +91,7 @@ def _counting_plan_and_values(size: int, *, width: int, prefix: str) -> tuple[di
     nodes: list[dict[str, Any]] = []
     values: dict[str, int] = {}
     for number in range(size):
-        # The last `width` nodes may run concurrently.
+        # Each node depends on nodes at least `width` positions earlier, so that `width` nodes can run concurrently.
         earlier_numbers = (
             sorted(random_source.sample(range(max(0, number - 3 * width), number - width + 1), 2))
             if number > width
@@ -129,7 +130,7 @@ async def test_each_node_runs_once_across_executions(
 async def test_no_signal_is_lost_while_a_run_continues_as_new(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each unknown signal adds a note to the run, so the number of notes must be the number of signals."""
+    """Each of these signals is rejected and adds a note to the run. A missing note would be a lost signal."""
     monkeypatch.setattr(limits, "MAX_NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, _ = _counting_plan_and_values(110, width=10, prefix="s")
@@ -202,7 +203,7 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_and_keeps_its_re
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
 
 
-async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
+async def test_snapshot_is_stored_again_with_a_new_activity_id_when_a_sub_plan_ends(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
@@ -212,10 +213,10 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
         with small_snapshots:
             with outage(tmp_path):
                 handle = await runs.start(plan)
-                first_run = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+                first_execution = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
 
                 async def has_snapshot_activities(count: int) -> bool:
-                    return len(await _snapshot_activity_ids(first_run)) >= count
+                    return len(await _snapshot_activity_ids(first_execution)) >= count
 
                 await eventually(partial(has_snapshot_activities, 1), timeout_s=30)
                 bench.open(unique_name)
@@ -223,7 +224,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
             document = bare_document(await document_of(handle))
             await runs.check_runs()
     assert document["output"] == {"sub": unique_name, "n59": 60.0}
-    activity_ids = await _snapshot_activity_ids(first_run)
+    activity_ids = await _snapshot_activity_ids(first_execution)
     assert activity_ids == [f"~put state {number}" for number in range(1, len(activity_ids) + 1)]
 
 
@@ -231,7 +232,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
 
 
 def _chains(count: int, prefix: str, *, width: int = 1) -> list[dict[str, Any]]:
-    """Return `count` nodes in `width` chains, enough for a run to reach its history limits."""
+    """Return `count` nodes in `width` chains."""
     nodes = []
     for number in range(count):
         left: Any = f"{{{{{prefix}{number - width}.result}}}}" if number >= width else 0

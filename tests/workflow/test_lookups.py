@@ -1,4 +1,4 @@
-"""Lookups of parties: unambiguous lookups are bound, and people answer ambiguous lookups before any node runs."""
+"""Lookups of parties: the run resolves unambiguous lookups, and asks people about ambiguous lookups before any node runs."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -82,7 +82,7 @@ def results(document: Document) -> list[Any]:
     return [node["result"] for node in document["nodes"].values()]
 
 
-async def test_unambiguous_party_is_bound_without_a_request(runs: Runs, database: EntityDatabase) -> None:
+async def test_unambiguous_lookup_is_resolved_without_a_request(runs: Runs, database: EntityDatabase) -> None:
     plan = {
         "intents": [
             intent(who=lookup("Sarah Chen")),
@@ -179,7 +179,7 @@ async def test_non_interactive_run_fails_with_unresolved_lookups(runs: Runs, ben
     plan = {
         "intents": [
             {"verb": "change", "params": {"name": unique_name}, "refs": {}, "lookups": None},
-            intent(who=lookup("Maria Garcia"), firm=lookup("Polaris Partners", "company"), fine=lookup("Sarah Chen")),
+            intent(who=lookup("Maria Garcia"), firm=lookup("Polaris Partners", "company"), clear=lookup("Sarah Chen")),
         ]
     }
     document = await document_of(await runs.start(plan, is_interactive=False))
@@ -212,12 +212,12 @@ async def test_many_intents_share_lookups_of_the_same_name(runs: Runs, database:
     await document_of(handle)
     document = await runs.read_document(handle)
     assert document["status"] == "completed"
-    ids_by_name = {binding["search_text"]: binding["entity"]["id"] for binding in document["lookups"]}
+    ids_by_name = {item["search_text"]: item["entity"]["id"] for item in document["lookups"]}
     assert len(ids_by_name) == 21
     assert [result["who"] for result in results(document)] == [ids_by_name[name] for name in names]
 
 
-async def test_fork_reuses_bindings_without_a_request(runs: Runs, database: EntityDatabase) -> None:
+async def test_fork_reuses_selected_parties_without_a_request(runs: Runs, database: EntityDatabase) -> None:
     [spanish_id] = party_ids(database, "Maria García")
     plan = {"intents": [intent(who=lookup("Maria Garcia")), intent(refs={"with": "@result_1"})]}
     handle = await runs.start(plan)
@@ -228,4 +228,4 @@ async def test_fork_reuses_bindings_without_a_request(runs: Runs, database: Enti
     document = await document_of(fork_handle)
     assert draft.prediction.reused == ["@result_1"]
     assert document["nodes"]["@result_1"]["result"] == {"who": spanish_id}
-    assert [binding["entity"]["id"] for binding in document["lookups"]] == [spanish_id]
+    assert [item["entity"]["id"] for item in document["lookups"]] == [spanish_id]

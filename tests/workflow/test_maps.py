@@ -1,6 +1,6 @@
-"""Large maps on the real server: each map batch is a child run.
+"""Large maps on the real server. A map is a node with `for_each`, and each batch of its items is a child run.
 
-These tests split maps of over 20 items. One test has the production limit of 500 items.
+These tests split maps of over 20 items. In production, the limit is 500 items.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def runs(map_runs: Runs) -> AsyncIterator[Runs]:
 
 
 def _map_plan(items: Any, *extra_nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return a plan with a map over items and extra nodes. `fields` are fields of the map."""
+    """Return a plan of a map over `items` and other nodes. `fields` are fields of the map."""
     map_node = {"id": "m", "tool": "square", "for_each": items, "arguments": {"n": "{{item}}"}}
     return {"nodes": [{**map_node, **fields}, *extra_nodes]}
 

@@ -1,4 +1,4 @@
-"""Questions about shipments without results, without an index, and during an outage of the search server."""
+"""Questions about shipments: without results, without an index, and during an outage of the search server."""
 
 import asyncio
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ HOUSTON_FILTER = {"term": {"destination_port_code": "USHOU"}}
 async def test_additional_worker_tool_explains_a_query_without_results(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
-    carrier, port = {"term": {"carrier_name": "Maersk"}}, HOUSTON_FILTER
-    query = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
+    carrier_filter = {"term": {"carrier_name": "Maersk"}}
+    query = {"query": {"bool": {"filter": [carrier_filter, HOUSTON_FILTER]}}, "track_total_hits": True}
     explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
@@ -114,7 +114,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
     monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
     loaded_maritime = await load_maritime(search, "minute", documents=2_000)
     expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded_maritime.shipments())
-    release_answer = asyncio.Event()
+    release_response = asyncio.Event()
     body = {"query": {"bool": {"filter": [HOUSTON_FILTER]}}, "size": 1}
     query_generation = sub_goal(
         1,
@@ -127,13 +127,13 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
         "Show shipments to Houston.",
         round_response(query_generation, generated_query_goal(2, 1), results_goal(3, 2)),
         done_response(table=ref(3, "formatted_results")),
-        worker_response("sg1", query(body), release_event=release_answer),
+        worker_response("sg1", query(body), release_event=release_response),
     )
     async with server_proxy(search.address) as proxy:
-        gated_maritime = MaritimeBehindProxy(
+        proxied_maritime = MaritimeBehindProxy(
             loaded_maritime.search, loaded_maritime.indices, loaded_maritime.data, proxy.address
         )
-        async with maritime_runs(client, tmp_path, gated_maritime, *script) as (server, runs):
+        async with maritime_runs(client, tmp_path, proxied_maritime, *script) as (server, runs):
             handle = await start(runs, "Show shipments to Houston")
 
             def count_calls() -> int:
@@ -144,13 +144,13 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
                 if call is None or not call.HasField("next_attempt_schedule_time"):
                     return False
                 assert "does not answer" in call.last_failure.message
-                # The number includes the next attempt.
+                # `call.attempt` is the number of the next attempt.
                 return call.attempt > OUTAGE_ATTEMPTS
 
             # The worker tool has read the fields of the index. It checks the query after the response of the model.
             await eventually(lambda: count_calls() == 1)
             await proxy.close()
-            release_answer.set()
+            release_response.set()
             await eventually(has_failed_for_a_minute)
             proxy.silent_connections = 1
             await proxy.open()

@@ -1,7 +1,7 @@
 """Five questions about shipments, end to end: real worker tools and a real search server.
 
-The models follow the scripts of `examples/maritime`. The results and the numbers of the answers are compared with the
-generated shipments.
+The models follow the scripts of `examples/maritime`. The tests compare the results, and the numbers in the answers,
+with the generated shipments.
 """
 
 import json
@@ -41,7 +41,7 @@ def matching_shipments(maritime: Maritime, predicate: Callable[[Shipment], bool]
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """Return the cells of each row of all Markdown tables in a text, with the header rows."""
+    """Return the rows of all Markdown tables in a text as lists of cells, including the header rows."""
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in map(str.strip, text.splitlines())
@@ -58,7 +58,7 @@ def assert_shipments(text: str, shipments: list[Shipment]) -> None:
 
 
 def lookup_results(document: Document, node_id: str, *keys: str) -> tuple[Any, ...]:
-    """Return the conditions in the analysis of `metadata_lookup`, then its values of these keys."""
+    """Return the conditions in the analysis of `metadata_lookup`, then the values of `keys` in this analysis."""
     analysis = slot_value(document, node_id, "analysis_result")
     conditions = [(condition["field"], condition["op"], condition["value"]) for condition in analysis["filters"]]
     return (conditions, *(analysis[key] for key in keys))
@@ -138,7 +138,7 @@ async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_pa
 # 3: a comparison, with both sides in parallel
 
 
-async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
+async def test_volumes_of_two_carriers_are_compared_by_parallel_sub_goals(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     carriers = ("MAERSK", "EVERGREEN")

@@ -1,4 +1,4 @@
-"""Plans that call tools of MCP servers: activity types, retries by effects, and missing tools."""
+"""Plans that call tools of MCP servers: activity types, retries of reads and writes, and missing tools."""
 
 import asyncio
 import os

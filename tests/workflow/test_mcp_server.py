@@ -90,10 +90,10 @@ async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpBench, m
 async def test_repeated_start_with_the_same_id_or_key_returns_the_existing_run(mcp: McpBench, mode: str) -> None:
     run_id = f"mine-{uuid4().hex[:8]}"
     async with mcp.client(mode) as call:
-        message: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": run_id}
-        started_result = await call("run_plan", **message, wait_s=0)
+        arguments: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": run_id}
+        started_result = await call("run_plan", **arguments, wait_s=0)
         result = await call("get_run", run_id=run_id)
-        repeated_result = await call("run_plan", **message)
+        repeated_result = await call("run_plan", **arguments)
 
         async def is_listed() -> bool:
             return run_id in [run["run_id"] for run in (await call("list_runs", limit=200))["runs"]]

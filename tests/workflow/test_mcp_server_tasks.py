@@ -1,4 +1,4 @@
-"""Runs as tasks of the MCP extension, and forms of the MCP server while a run continues."""
+"""Runs as tasks of the MCP extension for tasks, and forms that the MCP server shows during a run."""
 
 import asyncio
 import json
@@ -108,85 +108,87 @@ async def _connect_task_client(mcp: McpBench) -> AsyncIterator[_TaskClient]:
 
 
 async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Bench, unique_name: str) -> None:
-    async with _connect_task_client(mcp) as tasks:
-        created_task = await tasks.call("run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name)
+    async with _connect_task_client(mcp) as task_client:
+        created_task = await task_client.call(
+            "run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name
+        )
         assert isinstance(created_task, _CreatedTask)
         assert (created_task.task_id, created_task.status, created_task.ttl_ms) == (unique_name, "working", None)
-        assert (await tasks.send("tasks/get", unique_name)).status == "working"
+        assert (await task_client.send("tasks/get", unique_name)).status == "working"
         bench.open(unique_name)
-        final_result = await tasks.wait_for_status(unique_name, "completed")
+        final_result = await task_client.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["structuredContent"]["output"] == {"long": unique_name}
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
-    async with _connect_task_client(mcp) as tasks:
-        invalid_result = await tasks.call("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
-        check_result = await tasks.call("check_plan", plan=plan_of(hold_node("long", "x")))
+    async with _connect_task_client(mcp) as task_client:
+        invalid_result = await task_client.call("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
+        check_result = await task_client.call("check_plan", plan=plan_of(hold_node("long", "x")))
         assert isinstance(invalid_result, types.CallToolResult)
         assert invalid_result.structured_content["status"] == "invalid"
         assert isinstance(check_result, types.CallToolResult)
 
 
 async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_name: str) -> None:
-    async with _connect_task_client(mcp) as tasks:
+    async with _connect_task_client(mcp) as task_client:
         plan = plan_of(human_node("check"), output="{{check.result.approved}}")
-        created_task = await tasks.call("run_plan", plan=plan, run_id=unique_name)
+        created_task = await task_client.call("run_plan", plan=plan, run_id=unique_name)
         assert isinstance(created_task, _CreatedTask)
-        result = await tasks.wait_for_status(unique_name, "input_required")
+        result = await task_client.wait_for_status(unique_name, "input_required")
         assert result.input_requests is not None
         assert result.input_requests["check"]["method"] == "elicitation/create"
         assert result.input_requests["check"]["params"]["message"] == "What of check?"
         responses = {"check": {"action": "accept", "content": {"approved": True}}, "unknown": {"action": "decline"}}
-        await tasks.send("tasks/update", unique_name, input_responses=responses)
-        final_result = await tasks.wait_for_status(unique_name, "completed")
+        await task_client.send("tasks/update", unique_name, input_responses=responses)
+        final_result = await task_client.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["structuredContent"]["output"] is True
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: str) -> None:
-    async with _connect_task_client(mcp) as tasks:
-        await tasks.call("run_plan", plan=plan_of(human_node("check")), run_id=unique_name)
-        await tasks.wait_for_status(unique_name, "input_required")
+    async with _connect_task_client(mcp) as task_client:
+        await task_client.call("run_plan", plan=plan_of(human_node("check")), run_id=unique_name)
+        await task_client.wait_for_status(unique_name, "input_required")
         with pytest.raises(MCPError, match="The answer to 'check' was rejected: "):
-            await tasks.send(
+            await task_client.send(
                 "tasks/update", unique_name, input_responses={"check": {"action": "accept", "content": {}}}
             )
         await mcp.answer(unique_name, "check", {"approved": True})
-        await tasks.wait_for_status(unique_name, "completed")
+        await task_client.wait_for_status(unique_name, "completed")
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> None:
-    async with _connect_task_client(mcp) as tasks:
-        await tasks.call("run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name)
-        await tasks.send("tasks/cancel", unique_name)
-        await tasks.wait_for_status(unique_name, "cancelled")
-        await tasks.send("tasks/cancel", unique_name)
+    async with _connect_task_client(mcp) as task_client:
+        await task_client.call("run_plan", plan=plan_of(hold_node("long", unique_name)), run_id=unique_name)
+        await task_client.send("tasks/cancel", unique_name)
+        await task_client.wait_for_status(unique_name, "cancelled")
+        await task_client.send("tasks/cancel", unique_name)
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
-    async with _connect_task_client(mcp) as tasks:
+    async with _connect_task_client(mcp) as task_client:
         failing_node = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
-        await tasks.call("run_plan", plan=plan_of(human_node("check"), failing_node), run_id=unique_name)
+        await task_client.call("run_plan", plan=plan_of(human_node("check"), failing_node), run_id=unique_name)
         await mcp.answer(unique_name, "check", {"approved": True})
-        final_result = await tasks.wait_for_status(unique_name, "completed")
+        final_result = await task_client.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["isError"] is True
         mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench, unique_name: str) -> None:
-    async with _connect_task_client(mcp) as tasks:
+    async with _connect_task_client(mcp) as task_client:
         with pytest.raises(MCPError, match="there is no run"):
-            await tasks.send("tasks/get", unique_name)
+            await task_client.send("tasks/get", unique_name)
         for mode in ("legacy", _MODERN_PROTOCOL):
-            async with mcp.client(mode) as connected_call:
+            async with mcp.client(mode) as call:
                 with pytest.raises(MCPError, match=r"does not declare io\.modelcontextprotocol/tasks"):
-                    await _TaskClient(connected_call.client).send("tasks/get", unique_name)
+                    await _TaskClient(call.client).send("tasks/get", unique_name)
 
 
 # Forms.

@@ -92,15 +92,13 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
     }
     await handle.signal(wire.CANCEL)
     await document_of(handle)
-    # A request that ends with the run is notified before the run closes.
+    # The notification about a request that the cancellation closes is sent before the run closes.
     assert receiver.accepted_names[-1] == "odd id closed"
     assert all(delivery.is_signed for delivery in receiver.deliveries)
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
 
 
-async def test_reminders_escalations_and_expired_requests_are_notified(
-    notifying_runs: Runs, receiver: Receiver
-) -> None:
+async def test_webhook_receives_reminders_escalations_and_expiries(notifying_runs: Runs, receiver: Receiver) -> None:
     deadline_fields: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
     handle = await notifying_runs.start(
         {"nodes": [human_node("late", **deadline_fields), human_node("slow", reminder="500ms")]}, notifies=True
@@ -153,7 +151,7 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
 
 @pytest.fixture
 def single_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit notifications to one attempt: the second attempt would come after the deadline."""
+    """Limit notifications to one attempt: the second attempt would start after the retries have ended."""
     monkeypatch.setattr(limits, "NOTIFICATION_RETRY_S", 100.0)
     monkeypatch.setattr(notifying, "UNLIMITED_ATTEMPTS", RetryPolicy(initial_interval=timedelta(seconds=200)))
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 _VALID_PLAN = {"nodes": [{"id": "a", "tool": "echo"}]}
 _COMPILED_PLAN = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": {}}
-_RUNNING_ITEM = {"node_ends": [["a", "running", 1, 0, 0]], "items": {"value": []}}
+_BATCH_WITH_RUNNING_NODE = {"node_ends": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 
 
 _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
@@ -34,7 +34,10 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
     (({"plan": _VALID_PLAN, "parent": "above"},), "invalid: 'parent' must have 'run_id' and 'task'"),
     (({"compiled": {"format": 2}},), "invalid: invalid input: compiled "),
     (({"compiled": _COMPILED_PLAN, "map_batch": {}},), "invalid: invalid input: not a map batch"),
-    (({"compiled": _COMPILED_PLAN, "map_batch": _RUNNING_ITEM},), "invalid: invalid input: a node that the items"),
+    (
+        ({"compiled": _COMPILED_PLAN, "map_batch": _BATCH_WITH_RUNNING_NODE},),
+        "invalid: invalid input: a node that the items",
+    ),
     (({"plan": None},), "invalid_field: "),
     (({"plan": {"nodes": []}},), "empty_plan: "),
     ((raw_value(b"{"),), "invalid: the payload is not JSON"),
@@ -53,7 +56,7 @@ _INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
         "invalid: the input must be an object",
     ),
 ]
-"""Arguments of a run -> the start of its error."""
+"""Pairs of the arguments of a run and the start of its error message."""
 
 
 async def test_invalid_input_fails_the_run_with_the_reason(runs: Runs) -> None:
@@ -293,11 +296,11 @@ async def test_compiled_tool_on_an_invalid_queue_fails_the_run(runs: Runs) -> No
     assert statuses == ["failed"] * len(_INVALID_QUEUES)
 
 
-async def _run_and_get_statuses(runs: Runs, *plans: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
-    """Run compiled plans concurrently, each of one node and some tools, and return the final status of each run."""
+async def _run_and_get_statuses(runs: Runs, *nodes_and_tools: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
+    """Run a compiled plan for each node and its tools, all concurrently, and return the final statuses."""
 
     async def run_and_get_status(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}
         return await end_of_run(await runs.start_raw({"compiled": compiled}))
 
-    return await asyncio.gather(*(run_and_get_status(node, tools) for node, tools in plans))
+    return await asyncio.gather(*(run_and_get_status(node, tools) for node, tools in nodes_and_tools))

@@ -1,4 +1,7 @@
-"""Nodes of offloaded regions: each node is read from the payload store, in any state of the run."""
+"""Nodes of offloaded regions: clients read them from the payload store in any state of the run.
+
+A region is a group of pure nodes that run in one activity. The nodes of an offloaded region are in the payload store.
+"""
 
 import json
 import threading
@@ -49,7 +52,7 @@ def plan(count: int = REGION_NODE_COUNT, *extra_nodes: Document, **fields: Any) 
 
 
 async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
-    """Return the document of a node, as the command `node` does."""
+    """Read the document of a node like the command `node`."""
     view = await view_of(runs, handle)
     document = await hydrated_document(view, runs.store, only_node=node_id)
     node_document: Document = document["nodes"][node_id]
@@ -57,7 +60,7 @@ async def read_node(runs: Runs, handle: Handle, node_id: str) -> Document:
 
 
 async def read_full_document(runs: Runs, handle: Handle) -> Document:
-    """Return the full document, as `result --full` does."""
+    """Read the full document of a run like the command `result --full`."""
     view = await view_of(runs, handle)
     output = StringIO()
     await write_object(full_document(view, runs.store), output.write)
@@ -162,8 +165,8 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
 
     last_id = f"n{REGION_NODE_COUNT - 1}"
     extra_nodes = [
-        {"id": "ignores", "tool": "ignore_cancellation", "timeout": "10m", "depends_on": [last_id]},
-        pure_node("after", 1, depends_on=["ignores"]),
+        {"id": "stuck", "tool": "ignore_cancellation", "timeout": "10m", "depends_on": [last_id]},
+        pure_node("after", 1, depends_on=["stuck"]),
     ]
     registry = bench.registry().merge(ToolRegistry.of(ignore_cancellation))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
@@ -183,7 +186,7 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
             run_document = await read_full_document(runs, handle)
             assert len(run_document["nodes"]) == REGION_NODE_COUNT + 4
             assert bare_node(run_document["nodes"]["n8"]) == completed_node(value_of(8))
-            statuses = [run_document["nodes"][node_id]["status"] for node_id in (last_id, "ignores", "after")]
+            statuses = [run_document["nodes"][node_id]["status"] for node_id in (last_id, "stuck", "after")]
             assert statuses == ["completed", *["cancelled"] * 2]
         await runs.check_runs()
 

@@ -33,7 +33,7 @@ ALL_ROWS = sorted(row for rows in FULL_ONBOARDING_ROWS.values() for row in rows)
 
 @pytest.fixture
 async def onboarding_runs(client: Client, tmp_path: Path) -> AsyncIterator[Onboarding]:
-    """Runs with a separate database."""
+    """Runs with a new database."""
     async with onboarding(client, tmp_path) as runs_with_database:
         yield runs_with_database
 

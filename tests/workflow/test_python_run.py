@@ -54,7 +54,7 @@ def describe(event: AnyRunEvent) -> str:
 
 
 def select_durable_events(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
-    """Return the events from the history of the run. Each of them has its own cursor."""
+    """Return the events that are in the history of the run. No two of these events have the same cursor."""
     transient_types = ("node.waiting", "node.resumed", "run.waiting", "run.running")
     return [event for event in events if event.type not in transient_types]
 
@@ -264,7 +264,9 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(
     assert result.output == {"b": {"given": True}, "c": unique_name}
     expected = ["node.started c", "node.completed c"]
     assert [describe(event) for event in await read_events(run) if describe(event).endswith(" c")] == expected
-    assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
+    assert [(command["command"], command["by"]) for command in (await run.lineage("b")).commands] == [
+        ("set_result", "ann")
+    ]
 
 
 async def test_fork_reuses_results_that_the_changed_plan_does_not_affect(python_runs: PythonRuns) -> None:

@@ -103,13 +103,13 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench
 
 
 async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
-    """The run is started with a plan and without search attributes, as the Temporal UI does."""
-    unique_name = uuid4().hex
-    held_node = {"id": "held", "tool": "hold", "arguments": {"name": unique_name}}
+    """The run is started like from the Temporal UI: with a plan, and without search attributes."""
+    gate_name = uuid4().hex
+    held_node = {"id": "held", "tool": "hold", "arguments": {"name": gate_name}}
     handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
-    await eventually(lambda: unique_name in bench.entered)
+    await eventually(lambda: gate_name in bench.entered)
     assert await _read_state_values(handle) == ["running"]
-    bench.open(unique_name)
+    bench.open(gate_name)
     await document_of(handle)
     rejected_handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "unknown_tool"}]}})
     await document_of(rejected_handle)

@@ -1,4 +1,4 @@
-"""Queues without a worker, as the reader reports them."""
+"""Reports of `RunReader` about task queues without a worker."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from tests.support.runs import Handle, Runs, document_of
 pytestmark = pytest.mark.server
 
 
-async def _wait_for_waiting_view(client: Client, handle: Handle) -> RunView:
+async def _read_view_when_waiting(client: Client, handle: Handle) -> RunView:
     views: list[RunView] = []
 
     async def is_waiting() -> bool:
@@ -53,7 +53,7 @@ async def test_run_on_an_unserved_queue_waits_for_a_worker(client: Client, cache
     unserved_runs = Runs(client, task_queue=f"unserved-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
     handle = await unserved_runs.start({"nodes": [_sum_node("a")]})
     try:
-        view = await _wait_for_waiting_view(client, handle)
+        view = await _read_view_when_waiting(client, handle)
     finally:
         await handle.terminate()
     assert [note["message"] for note in view.document()["notes"]] == [
@@ -73,7 +73,7 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
         _sum_node("b", "a"),
     ]
     handle = await runs.start({"nodes": nodes})
-    view = await _wait_for_waiting_view(client, handle)
+    view = await _read_view_when_waiting(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
@@ -101,7 +101,7 @@ async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, 
     handle = await runs.start(
         {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner_plan}]}}, _sum_node("a")]}
     )
-    view = await _wait_for_waiting_view(client, handle)
+    view = await _read_view_when_waiting(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
@@ -126,11 +126,11 @@ async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Clie
     remote_tool = ToolDeclaration("remote", effects=Effects.READ, task_queue=queue)
     runs = with_tools(cached_runs, {"remote": remote_tool})
     parent_handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "remote"}]}}]})
-    await _wait_for_waiting_view(client, parent_handle)
+    await _read_view_when_waiting(client, parent_handle)
     await parent_handle.terminate()
     await _delete_run(client, parent_handle.id)
     child_handle: Handle = client.get_workflow_handle(f"{parent_handle.id}/sub")
-    document = (await _wait_for_waiting_view(client, child_handle)).document()
+    document = (await _read_view_when_waiting(client, child_handle)).document()
     await child_handle.signal("cancel")
     await document_of(child_handle)
     # While a sub-plan of a deleted run is listed, no payload of the namespace can be removed.
@@ -160,7 +160,7 @@ async def _delete_run(client: Client, workflow_id: str) -> None:
     await eventually(is_deleted)
 
 
-async def test_reader_follows_a_run_despite_an_error_in_the_request_for_queues(
+async def test_reader_follows_a_run_although_a_check_of_its_queues_fails(
     client: Client, cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = [RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")]
@@ -189,7 +189,7 @@ async def test_pure_nodes_of_an_unserved_queue_wait_as_separate_nodes(client: Cl
         {"id": "both", "tool": "left", "depends_on": ["one", "two"]},
     ]
     handle = await runs.start({"nodes": nodes})
-    view = await _wait_for_waiting_view(client, handle)
+    view = await _read_view_when_waiting(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)

@@ -1,4 +1,4 @@
-"""Regions on the server: pure nodes share an activity, and have the same results as ordinary nodes."""
+"""Regions (groups of pure nodes that share an activity) on the real server."""
 
 from dataclasses import replace
 
@@ -51,7 +51,9 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert await read_activity_ids(handle) == ["region:n0"]
 
 
-async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_ordinary_node_starts_before_the_region_of_its_dependency_ends(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     plan = {
         "nodes": [
             {"id": "first", "tool": "text", "arguments": {"size": 8_000}},
@@ -63,18 +65,18 @@ async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Be
                 "depends_on": ["t9"],
                 "timeout": "60s",
             },
-            {"id": "slow", "tool": "echo", "depends_on": ["first"]},
+            {"id": "ordinary", "tool": "echo", "depends_on": ["first"]},
         ]
     }
     handle = await runs.start(plan)
     await eventually(lambda: unique_name in bench.entered)
-    slow_node = None
-    while slow_node is None or slow_node["status"] != "completed":
-        slow_node = await handle.query("node", "slow")
+    ordinary_node = None
+    while ordinary_node is None or ordinary_node["status"] != "completed":
+        ordinary_node = await handle.query("node", "ordinary")
     assert (await handle.query("node", "held"))["status"] == "ready"
     bench.thread_gates[unique_name].set()
     assert bare_document(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
-    assert await read_activity_ids(handle) == ["region:first", "slow", "region:first#2"]
+    assert await read_activity_ids(handle) == ["region:first", "ordinary", "region:first#2"]
 
 
 async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) -> None:
@@ -104,7 +106,7 @@ async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_regi
     handle = await runs.start({"nodes": [root_node, *text_nodes, *conditional_nodes]})
     document = await document_of(handle)
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
-    assert not any(call.startswith("t") for call in await read_activity_ids(handle))
+    assert not any(activity_id.startswith("t") for activity_id in await read_activity_ids(handle))
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 

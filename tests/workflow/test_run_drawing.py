@@ -22,7 +22,7 @@ def client_runs_of(runs: Runs) -> ClientRuns:
 
 
 class DrawnRun:
-    """The methods of a run that `show_progress` calls."""
+    """A run with only the methods that `show_progress` calls."""
 
     def __init__(self, runs: ClientRuns, run_id: str) -> None:
         self._runs, self._id = runs, run_id

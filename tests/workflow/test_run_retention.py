@@ -1,4 +1,4 @@
-"""Retained runs of a namespace, and the payload store of a task queue, as the Temporal server lists them."""
+"""Records on the Temporal server: the retained runs of a namespace, and the payload store of a task queue."""
 
 import asyncio
 from collections.abc import AsyncIterator

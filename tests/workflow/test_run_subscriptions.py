@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 
 
 class _ReaderFactory:
-    """A factory of readers that counts them."""
+    """Factory that counts the readers that it opens."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -68,8 +68,8 @@ def _statuses_of_changed_nodes(updates: list[RunUpdate]) -> dict[str, str]:
 async def test_all_subscribers_of_a_run_share_one_reader(
     client: Client, cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    open_reader = _ReaderFactory(client)
-    subscriptions = RunSubscriptions(open_reader)
+    reader_factory = _ReaderFactory(client)
+    subscriptions = RunSubscriptions(reader_factory)
     handle = await cached_runs.start(_plan_with_held_node(unique_name))
     subscription_tasks = [asyncio.create_task(_read_updates(subscriptions, handle)) for _ in range(100)]
     await eventually(lambda: unique_name in bench.entered)
@@ -77,7 +77,7 @@ async def test_all_subscribers_of_a_run_share_one_reader(
     document = await document_of(handle)
     update_lists = await asyncio.gather(*subscription_tasks)
 
-    assert open_reader.count == 1
+    assert reader_factory.count == 1
     assert [_statuses_of_changed_nodes(updates) for updates in update_lists] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
@@ -87,22 +87,24 @@ async def test_all_subscribers_of_a_run_share_one_reader(
 async def test_reader_ends_with_the_last_subscriber(
     client: Client, cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    open_reader = _ReaderFactory(client)
-    subscriptions = RunSubscriptions(open_reader)
+    reader_factory = _ReaderFactory(client)
+    subscriptions = RunSubscriptions(reader_factory)
     handle = await cached_runs.start(_plan_with_held_node(unique_name))
-    tasks = set(asyncio.all_tasks())
+    tasks_before = set(asyncio.all_tasks())
     async with (
         aclosing(subscriptions.subscribe(handle.id)) as first_updates,
         aclosing(subscriptions.subscribe(handle.id)) as second_updates,
     ):
         await anext(first_updates)
         await anext(second_updates)
-        assert open_reader.count == 1
-    await eventually(lambda: not {task for task in asyncio.all_tasks() - tasks if "_Topic" in str(task.get_coro())})
+        assert reader_factory.count == 1
+    await eventually(
+        lambda: not {task for task in asyncio.all_tasks() - tasks_before if "_Topic" in str(task.get_coro())}
+    )
     bench.open(unique_name)
     await document_of(handle)
     assert _statuses_of_changed_nodes(await _read_updates(subscriptions, handle))["last"] == "completed"
-    assert open_reader.count == 2
+    assert reader_factory.count == 2
 
 
 async def test_subscriber_continues_from_its_cursor(

@@ -41,7 +41,7 @@ async def main() -> None:
 
 asyncio.run(main())
 """
-"""Code of a process that uses the server until its standard input ends."""
+"""Code of a command that uses the server until the standard input of the command ends."""
 
 
 async def _start_command(state_dir: Path) -> asyncio.subprocess.Process:
@@ -173,7 +173,7 @@ async def test_database_of_a_different_server_version_is_rejected(state_dir: Pat
     )
 
 
-async def test_server_of_the_environment_variable_has_priority(
+async def test_server_address_in_the_environment_has_priority(
     server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)

@@ -86,8 +86,8 @@ async def test_turn_uses_the_at_name_that_an_earlier_turn_set(bench: SessionBenc
 async def _is_idle_on_server(bench: SessionBench, session_name: str) -> bool:
     """Return whether a session has no open child and no open workflow task.
 
-    An idle session may still have them, because it receives the end of a run twice: as a signal and as the end of a
-    child.
+    A session with the status `idle` may still have both, because it receives the end of a run twice: as a signal and as
+    the end of a child workflow.
     """
     description = (await bench.client.get_workflow_handle(session_id(session_name)).describe()).raw_description
     return not (description.pending_children or description.HasField("pending_workflow_task"))
@@ -306,7 +306,7 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
     await bench.close(unique_name)
 
 
-async def test_error_of_a_session_with_invalid_input_has_the_expected_input(
+async def test_error_of_a_session_with_invalid_input_describes_the_valid_input(
     bench: SessionBench, unique_name: str
 ) -> None:
     expected = f'expected {{"session_id": "{unique_name}"}}, got '
@@ -465,8 +465,11 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     assert [*(await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
     next_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "hold", name=f"{unique_name} 2")))
     await eventually(lambda: f"{unique_name} 2" in bench.bench.entered)
-    kinds = await _count_events_by_kind(bench, unique_name)
-    assert (kinds[EventType.EVENT_TYPE_TIMER_STARTED], kinds[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
+    event_counts = await _count_events_by_kind(bench, unique_name)
+    assert (event_counts[EventType.EVENT_TYPE_TIMER_STARTED], event_counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (
+        1,
+        1,
+    )
     bench.bench.open(f"{unique_name} 2")
     await bench.wait_for_turn_end(unique_name, next_turn.workflow_id)
     await bench.sessions.end(unique_name)
@@ -475,9 +478,9 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
 async def _start_turn_and_continue_as_new(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> StartedRun:
-    """Start a turn that sets `@cbu` and is then held, and let the session continue as new meanwhile."""
+    """Start a turn that sets `@cbu` and waits at a gate, and make the session continue as new during the turn."""
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_held_nodes(unique_name)))
-    first_execution = (await bench.sessions.find(unique_name)).run_id
+    first_execution_id = (await bench.sessions.find(unique_name)).run_id
     await eventually(lambda: unique_name in bench.bench.entered)
     # The signals exceed the limit, and have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
@@ -486,7 +489,7 @@ async def _start_turn_and_continue_as_new(
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
 
     async def has_new_execution() -> bool:
-        return (await bench.sessions.find(unique_name)).run_id != first_execution
+        return (await bench.sessions.find(unique_name)).run_id != first_execution_id
 
     await eventually(has_new_execution)
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)
@@ -503,8 +506,8 @@ async def _end_and_check_all_executions(bench: SessionBench, session_name: str) 
     view = await bench.sessions.find(session_name)
     description = await bench.client.get_workflow_handle(view.workflow_id).describe()
     await bench.sessions.end(session_name)
-    first_execution = description.raw_info.first_run_id
-    bench.runs.include_in_checks(bench.client.get_workflow_handle(view.workflow_id, run_id=first_execution))
+    first_execution_id = description.raw_info.first_run_id
+    bench.runs.include_in_checks(bench.client.get_workflow_handle(view.workflow_id, run_id=first_execution_id))
 
 
 async def test_turn_without_a_worker_is_rejected_and_the_repeated_turn_starts_once(

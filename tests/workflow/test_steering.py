@@ -158,7 +158,7 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench,
     started_at = time.time()
     assert await _set_limits(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
     await eventually(lambda: _has_timers(handle, 2))
-    # After the original deadline.
+    # Wait until the original deadline has passed.
     await eventually(lambda: time.time() > started_at + 3.5)
     view = await view_of(runs, handle)
     assert (view.status, view.document()["notes"]) == (
@@ -243,7 +243,7 @@ def _plan_held_in_task_and_thread(gate_name: str) -> dict[str, Any]:
 
 
 def _check_cancelled(document: Document, reason: str) -> None:
-    """Check a run of `_plan_held_in_task_and_thread` except its notes."""
+    """Check the document, except its notes, of a cancelled run of `_plan_held_in_task_and_thread`."""
     assert {field: value for field, value in document.items() if field != "notes"} == {
         "status": "cancelled",
         "output": {},
@@ -275,7 +275,7 @@ async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, be
     assert bare_document(dict(view.closing_document)) == {**bare_document(view.document()), "nodes": {}}
 
 
-async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_run_cancelled_through_temporal_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
     handle = await runs.start(_plan_held_in_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.cancel()

@@ -1,4 +1,4 @@
-"""Runs whose payload store is unavailable, full or without a value."""
+"""Runs with a payload store that is unavailable, is full or lacks values."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -38,7 +38,7 @@ _DIGEST_NODE = {"id": "digest", "tool": "digest", "arguments": {"value": "{{tabl
 async def outage_runs(
     client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
-    """Runs with a separate payload store and short pauses between the attempts to reach the store."""
+    """Runs with a new payload store and short pauses between the attempts to reach the store."""
     monkeypatch.setattr(store_retry, "MAX_PAUSE_S", 0.5)
     monkeypatch.setattr(serving, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
@@ -76,7 +76,7 @@ async def read_store_notes(runs: Runs, handle: Handle) -> list[tuple[str | None,
 async def start_run_in_outage(
     runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate: str
 ) -> AsyncIterator[Handle]:
-    """Make the store unavailable while a node of a new run is at a gate, and wait for the note of the run."""
+    """Start a run, make the store unavailable while a node waits at the gate, open the gate, and wait for a note."""
     handle = await runs.start(plan)
     await eventually(lambda: gate in bench.entered)
 

@@ -122,7 +122,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     runs.exclude_from_checks(handle)
 
 
-async def test_sub_plan_that_temporal_cancels_cancels_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+async def test_sub_plan_cancelled_through_temporal_cancels_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_held_node(unique_name))}))
     await eventually(lambda: unique_name in bench.entered)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()

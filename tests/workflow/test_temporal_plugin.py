@@ -117,7 +117,7 @@ class Shop:
 async def open_shop(
     server: LiveServer, tmp_path: Path, *, converter: DataConverter = ENCRYPTING_CONVERTER, **options: Any
 ) -> AsyncIterator[Shop]:
-    """Serve the workflows of the shop with a separate worker, whose client has the plugin."""
+    """Serve the workflows of an order application with a worker whose client has the plugin."""
     settings = Settings(state_dir=tmp_path)
     plugin = DagwrightPlugin(tools=[price, catalogue, fail], settings=settings, **options.pop("plugin", {}))
     client = await Client.connect(server.address, data_converter=converter, plugins=[plugin])
@@ -162,15 +162,14 @@ async def test_plan_built_with_functions_runs_on_the_queue_of_the_plugin(server:
     plan.output = plan.add(price, item="lamp", count=4)
     async with open_shop(server, tmp_path) as shop:
         settings = Settings(state_dir=tmp_path, task_queue=shop.task_queue)
-        # Until the tool is published, the client would send its calls to the queue of the module.
+        # Before the tool is published, the client would send calls of the tool to the queue of its module.
         await eventually(partial(shop.has_published, "price"))
         async with PlanClient.from_temporal(shop.client, settings=settings) as client:
             result = await asyncio.wait_for((await client.start(plan)).result(), _MAX_WAIT_S)
     assert result.output == {"item": "lamp", "price": 12}
 
 
-async def test_worker_compiles_a_plan_in_the_given_dialect(server: LiveServer, tmp_path: Path) -> None:
-    """Both documents look like plans in Dagwright's format."""
+async def test_worker_compiles_a_plan_in_the_dialect_of_the_input(server: LiveServer, tmp_path: Path) -> None:
     text = '1. calculator("6 * 7")'
     async with open_shop(server, tmp_path) as shop:
         run = await shop.client.start_workflow(
@@ -220,7 +219,9 @@ async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path:
         await shop.check_replay(order)
 
 
-async def test_worker_whose_activity_has_a_name_of_the_engine_is_rejected(server: LiveServer, tmp_path: Path) -> None:
+async def test_worker_whose_activity_has_the_name_of_a_dagwright_activity_is_rejected(
+    server: LiveServer, tmp_path: Path
+) -> None:
     with pytest.raises(PluginConflict, match="'notify', which plans need too"):
         async with open_shop(server, tmp_path, activities=[notify]):
             pass

@@ -38,7 +38,7 @@ _GATE_NODE = {"id": "gate", "tool": "wait", "arguments": {"duration": "1s"}, "de
 
 
 class Deployment:
-    """A file of tools whose versions are served one after the other, on separate queues."""
+    """A file of tools whose versions are served one after the other on one task queue."""
 
     def __init__(self, client: Client, folder: Path) -> None:
         self._client = client
@@ -62,7 +62,6 @@ class Deployment:
             )
 
     async def read_view(self, handle: Handle) -> RunView:
-        """Return the view of a run, which commands show."""
         return await RunReader(self._client, handle.id).read()
 
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN_TOOL, _GREET_TOOL)) -> Handle:

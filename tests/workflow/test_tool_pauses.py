@@ -35,7 +35,10 @@ _PAUSED_STATE = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
 
 
 class Service:
-    """Tools with names that no other test has: `send` writes, `get` reads, `echo` belongs to a different service."""
+    """A service with the tools `send` (a write) and `get` (a read). The tool `echo` does not call the service.
+
+    The names of the tools are unique, because a pause applies to the tool in the whole namespace.
+    """
 
     def __init__(self) -> None:
         name = uuid4().hex[:8]

@@ -37,7 +37,7 @@ async def test_run_waits_with_a_note_until_each_role_has_a_worker(client: Client
     async with AsyncExitStack() as stack:
         handle = await runs.start(PLAN)
         await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=workflow_capacity))
-        document = await _wait_for_waiting_document(client, handle.id)
+        document = await _read_document_when_waiting(client, handle.id)
         assert "no worker serves the queue" in str(document["notes"]), document["notes"]
         assert "of add" in str(document["notes"])
         await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=tool_capacity))
@@ -45,7 +45,7 @@ async def test_run_waits_with_a_note_until_each_role_has_a_worker(client: Client
         await runs.check_runs()
 
 
-async def _wait_for_waiting_document(client: Client, run_id: str) -> dict[str, object]:
+async def _read_document_when_waiting(client: Client, run_id: str) -> dict[str, object]:
     documents: list[dict[str, object]] = []
 
     async def is_waiting() -> bool:

@@ -52,7 +52,7 @@ def found_slot_ref(number: int) -> dict[str, Any]:
     return {"from_sub_goal": number, "slot": "found"}
 
 
-async def test_worker_tool_receives_slots_of_other_sub_goals_and_its_node_has_its_message(worker_runs: Runs) -> None:
+async def test_worker_tool_receives_slots_and_its_message_is_in_the_document(worker_runs: Runs) -> None:
     sub_goals = [
         sub_goal(1, "find", params={"outcome": "busy"}),
         sub_goal(2, "find", params={"outcome": "large"}),

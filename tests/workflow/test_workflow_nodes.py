@@ -1,4 +1,4 @@
-"""Nodes that call a workflow or an activity of a worker that is not Dagwright's (`declare_workflow`)."""
+"""Nodes that call workflows and activities of a foreign worker (a worker that is not Dagwright's)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 async def shop_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
-    """Runs whose plans call a workflow and an activity of a worker that is not Dagwright's."""
+    """Runs whose plans call a workflow and an activity of a foreign worker."""
     async with shop_worker(client) as tools:
         shop_runs = with_tools(runs, tools)
         yield shop_runs
