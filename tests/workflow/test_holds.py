@@ -119,7 +119,9 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
             assert service.count_calls_in_holds() == 0
             # After the holds, calls do not start at the same moment.
             late_call_times = [
-                time_s for time_s in service.call_times if time_s > service.busy_period_starts[1] + RETRY_AFTER_S
+                call_time
+                for call_time in service.call_times
+                if call_time > service.busy_period_starts[1] + RETRY_AFTER_S
             ]
             assert late_call_times[-1] - late_call_times[0] > 0.5
             await runs.check_runs()

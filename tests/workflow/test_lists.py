@@ -51,41 +51,35 @@ SUM_NODE = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 
 
 
 @pytest.fixture
-async def dagwright_client(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
+async def plan_client(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
     """A client with a new task queue."""
     settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
     async with Client.from_temporal(client, settings=settings) as connected_client:
         yield connected_client
 
 
-def _services(dagwright_client: Client) -> Services:
-    return dagwright_client._services
+def _services(plan_client: Client) -> Services:
+    return plan_client._services
 
 
-async def _runs_have_statuses(dagwright_client: Client, tag: str, statuses: set[str]) -> bool:
-    runs = await dagwright_client.list_runs(tags={"test": tag})
+async def _runs_have_statuses(plan_client: Client, tag: str, statuses: set[str]) -> bool:
+    runs = await plan_client.list_runs(tags={"test": tag})
     return {run.status.value for run in runs} == statuses
 
 
-async def test_lists_of_runs_and_requests_read_no_history(dagwright_client: Client) -> None:
+async def test_lists_of_runs_and_requests_read_no_history(plan_client: Client) -> None:
     tag = uuid4().hex
-    async with Worker(dagwright_client, tools=[stock, give_up]):
+    async with Worker(plan_client, tools=[stock, give_up]):
         options: Any = {"tags": {"test": tag}}
-        await dagwright_client.start({"title": f"{tag} asks", "nodes": [LOOK_NODE, REQUEST_NODE]}, **options)
-        parent_run = await dagwright_client.start(
-            {"title": f"{tag} has a sub-plan", "nodes": [SUB_PLAN_NODE]}, **options
-        )
-        await (await dagwright_client.start({"title": f"{tag} looks", "nodes": [LOOK_NODE]}, **options)).result()
-        failed_run = await dagwright_client.start(
-            {"title": f"{tag} fails", "nodes": [LOOK_NODE, FAILING_NODE]}, **options
-        )
+        await plan_client.start({"title": f"{tag} asks", "nodes": [LOOK_NODE, REQUEST_NODE]}, **options)
+        parent_run = await plan_client.start({"title": f"{tag} has a sub-plan", "nodes": [SUB_PLAN_NODE]}, **options)
+        await (await plan_client.start({"title": f"{tag} looks", "nodes": [LOOK_NODE]}, **options)).result()
+        failed_run = await plan_client.start({"title": f"{tag} fails", "nodes": [LOOK_NODE, FAILING_NODE]}, **options)
         with pytest.raises(dagwright.RunFailed):
             await failed_run.result()
-        await eventually(
-            lambda: _runs_have_statuses(dagwright_client, tag, {"waiting", "running", "completed", "failed"})
-        )
-        with recorded_rpcs(dagwright_client.temporal) as rpcs:
-            runs = await dagwright_client.list_runs(tags={"test": tag})
+        await eventually(lambda: _runs_have_statuses(plan_client, tag, {"waiting", "running", "completed", "failed"}))
+        with recorded_rpcs(plan_client.temporal) as rpcs:
+            runs = await plan_client.list_runs(tags={"test": tag})
             assert rpcs == ["list_workflow_executions"]
         runs_by_title = {(run.title or "").removeprefix(tag): run for run in runs}
         assert {title: (run.status.value, run.nodes_done, run.nodes_total) for title, run in runs_by_title.items()} == {
@@ -104,22 +98,22 @@ async def test_lists_of_runs_and_requests_read_no_history(dagwright_client: Clie
             {"title": waiting_run_id},
             {"status": "waiting", "tags": {"test": tag}},
         ):
-            assert [run.run_id for run in await dagwright_client.list_runs(**cast(Any, run_filter))] == [waiting_run_id]
-        assert await dagwright_client.list_runs(title=f"{tag} asks", since="2100-01-01") == []
+            assert [run.run_id for run in await plan_client.list_runs(**cast(Any, run_filter))] == [waiting_run_id]
+        assert await plan_client.list_runs(title=f"{tag} asks", since="2100-01-01") == []
         with pytest.raises(OptionInvalid, match=r"^tags: tag key 'test run' is invalid"):
-            await dagwright_client.list_runs(tags={"test run": tag})
+            await plan_client.list_runs(tags={"test run": tag})
 
         run_ids = (waiting_run_id, parent_run.id)
 
         async def are_both_requests_listed() -> bool:
-            page = await _services(dagwright_client).runs.inbox(limit=1_000)
+            page = await _services(plan_client).runs.inbox(limit=1_000)
             return {"ask", "child/ask"} == {
                 request.id for request in page.requests if request.document["run_id"] in run_ids
             }
 
         await eventually(are_both_requests_listed)
-        with recorded_rpcs(dagwright_client.temporal) as rpcs:
-            page = await _services(dagwright_client).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
+        with recorded_rpcs(plan_client.temporal) as rpcs:
+            page = await _services(plan_client).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
         requests_by_id = {request.id: request for request in page.requests if request.document["run_id"] in run_ids}
@@ -127,8 +121,8 @@ async def test_lists_of_runs_and_requests_read_no_history(dagwright_client: Clie
             "ask": f"{tag} asks",
             "child/ask": "Child",
         }
-        for request_id, run in (("ask", dagwright_client.get_run(waiting_run_id)), ("child/ask", parent_run)):
-            [request] = await _services(dagwright_client).runs.feedback.requests_of(run.id)
+        for request_id, run in (("ask", plan_client.get_run(waiting_run_id)), ("child/ask", parent_run)):
+            [request] = await _services(plan_client).runs.feedback.requests_of(run.id)
             assert (requests_by_id[request_id].document, requests_by_id[request_id].request_ref) == (
                 request.document,
                 request.request_ref,
@@ -137,26 +131,26 @@ async def test_lists_of_runs_and_requests_read_no_history(dagwright_client: Clie
             assert (await run.result()).status == "completed"
 
 
-async def test_pages_of_a_list_have_each_run_once(dagwright_client: Client) -> None:
+async def test_pages_of_a_list_have_each_run_once(plan_client: Client) -> None:
     tag = uuid4().hex
     plan = Plan(f"{tag} plan")
     plan.add(stock, item="lamp")
-    async with Worker(dagwright_client, tools=[stock]):
+    async with Worker(plan_client, tools=[stock]):
         for _ in range(5):
-            await (await dagwright_client.start(plan, tags={"test": tag})).result()
+            await (await plan_client.start(plan, tags={"test": tag})).result()
 
         async def are_listed() -> bool:
-            return len(await dagwright_client.list_runs(tags={"test": tag}, status="completed")) == 5
+            return len(await plan_client.list_runs(tags={"test": tag}, status="completed")) == 5
 
         await eventually(are_listed)
     run_ids: list[str] = []
-    with recorded_rpcs(dagwright_client.temporal) as rpcs:
-        page = await dagwright_client.list_runs(tags={"test": tag}, limit=2)
+    with recorded_rpcs(plan_client.temporal) as rpcs:
+        page = await plan_client.list_runs(tags={"test": tag}, limit=2)
         while page:
             run_ids += [run.run_id for run in page]
             if (cursor := page[-1].cursor) is None:
                 break
-            page = await dagwright_client.list_runs(tags={"test": tag}, limit=2, after=cursor)
+            page = await plan_client.list_runs(tags={"test": tag}, limit=2, after=cursor)
     assert (len(run_ids), len({*run_ids}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
 
 
@@ -189,23 +183,23 @@ async def test_start_with_an_api_key_makes_at_most_three_calls_to_temporal(
     await client.get_workflow_handle(run_id).terminate()
 
 
-async def test_run_with_long_title_tags_and_assignees_completes(dagwright_client: Client) -> None:
+async def test_run_with_long_title_tags_and_assignees_completes(plan_client: Client) -> None:
     """The server terminates a workflow that writes over 2,048 bytes of JSON to a search attribute."""
     assignees = [f"Иван Петров {number}" for number in range(100)]
     request_node = {"id": "ask", "for_each": assignees, "human": {"prompt": "?", "assignee": "{{item}}"}}
     tags = {"test": uuid4().hex, "team": "\U0001f600" * 150}
-    async with Worker(dagwright_client):
-        run = await dagwright_client.start({"title": "\U0001f600" * 300, "nodes": [request_node]}, tags=tags)
-        await eventually(lambda: _runs_have_statuses(dagwright_client, tags["test"], {"waiting"}))
-        assert await dagwright_client.inbox(assignee=assignees[0])
-        turn = await dagwright_client.start({"nodes": [SUM_NODE]}, session=uuid4().hex, tags=tags)
+    async with Worker(plan_client):
+        run = await plan_client.start({"title": "\U0001f600" * 300, "nodes": [request_node]}, tags=tags)
+        await eventually(lambda: _runs_have_statuses(plan_client, tags["test"], {"waiting"}))
+        assert await plan_client.inbox(assignee=assignees[0])
+        turn = await plan_client.start({"nodes": [SUM_NODE]}, session=uuid4().hex, tags=tags)
         assert (await turn.result()).output == {"sum": 3}
         await run.cancel()
 
 
-async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Client, dagwright_client: Client) -> None:
+async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Client, plan_client: Client) -> None:
     connection = await connection_of(client)
-    runs = create_services(connection, dagwright_client.settings).runs
+    runs = create_services(connection, plan_client.settings).runs
     run_id = f"damaged-{uuid4().hex}"
     await client.start_workflow(
         "RunPlan", {}, id=run_id, task_queue="queue-without-workers", memo={"dagwright_title": {"no": "text"}}

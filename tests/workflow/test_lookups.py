@@ -1,4 +1,4 @@
-"""Lookups of parties: the run resolves unambiguous lookups, and asks people about ambiguous lookups before any node runs."""
+"""Lookups of parties: a run resolves unambiguous lookups. People answer ambiguous lookups before any node runs."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path

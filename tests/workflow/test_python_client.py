@@ -62,19 +62,19 @@ def create_settings(folder: Path) -> Settings:
 
 
 @pytest.fixture
-async def dagwright_client(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
+async def plan_client(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
     """A client with a new task queue."""
     async with Client.from_temporal(client, settings=create_settings(tmp_path)) as connected_client:
         yield connected_client
 
 
-async def test_plan_built_in_python_runs(dagwright_client: Client) -> None:
+async def test_plan_built_in_python_runs(plan_client: Client) -> None:
     plan = Plan("Refill")
     amount = plan.input("amount", type=int)
     lamps = plan.add(stock, item="lamp", id="lamps")
     plan.add(order, item="lamp", amount=amount, when=lamps["left"] < 10, id="order")
-    async with Worker(dagwright_client, tools=[stock, order]):
-        run = await dagwright_client.start(plan, inputs={"amount": 20}, run_id=(refill_id := f"refill-{uuid4()}"))
+    async with Worker(plan_client, tools=[stock, order]):
+        run = await plan_client.start(plan, inputs={"amount": 20}, run_id=(refill_id := f"refill-{uuid4()}"))
         events = [event async for event in run.events()]
         result = await run.result()
     assert (run.id, events[0].type, events[-1].type) == (refill_id, "run.started", "run.completed")
@@ -85,28 +85,28 @@ async def test_plan_built_in_python_runs(dagwright_client: Client) -> None:
     assert ORDERS == [("lamp", 20)]
 
 
-async def test_start_with_the_same_id_returns_the_same_run(dagwright_client: Client) -> None:
+async def test_start_with_the_same_id_returns_the_same_run(plan_client: Client) -> None:
     run_id = f"lamps-{uuid4()}"
-    async with Worker(dagwright_client, tools=[stock]):
-        first_run = await dagwright_client.start(LAMP_PLAN, run_id=run_id)
+    async with Worker(plan_client, tools=[stock]):
+        first_run = await plan_client.start(LAMP_PLAN, run_id=run_id)
         assert (await first_run.result()).output == 4
-        assert (await (await dagwright_client.start(LAMP_PLAN, run_id=run_id)).result()).output == 4
+        assert (await (await plan_client.start(LAMP_PLAN, run_id=run_id)).result()).output == 4
         with pytest.raises(RunIdInUse, match="belongs to a run with another plan") as error:
-            await dagwright_client.start({**LAMP_PLAN, "title": "Other"}, run_id=run_id)
+            await plan_client.start({**LAMP_PLAN, "title": "Other"}, run_id=run_id)
         # With the error of the server as context, Python would print two more tracebacks.
         assert error.value.__context__ is None
-    assert [run.run_id for run in await dagwright_client.list_runs(title=run_id)] == [run_id]
+    assert [run.run_id for run in await plan_client.list_runs(title=run_id)] == [run_id]
 
 
-async def test_two_workers_of_one_client_serve_their_queues(dagwright_client: Client) -> None:
+async def test_two_workers_of_one_client_serve_their_queues(plan_client: Client) -> None:
     async with (
-        Worker(dagwright_client, tools=[stock]) as first_worker,
-        Worker(dagwright_client, tools=[order], task_queue="orders") as second_worker,
+        Worker(plan_client, tools=[stock]) as first_worker,
+        Worker(plan_client, tools=[order], task_queue="orders") as second_worker,
     ):
-        assert second_worker.task_queues == (dagwright_client.settings.task_queue, "orders")
-        assert first_worker.task_queues[0] == dagwright_client.settings.task_queue
+        assert second_worker.task_queues == (plan_client.settings.task_queue, "orders")
+        assert first_worker.task_queues[0] == plan_client.settings.task_queue
         plan = {"nodes": [*LAMP_PLAN["nodes"], {"id": "buy", "tool": "order", "arguments": {"item": "a", "amount": 1}}]}
-        result = await (await dagwright_client.start(plan)).result()
+        result = await (await plan_client.start(plan)).result()
     assert [node.result for node in result.nodes.values()] == [{"left": 4}, "1 x a"]
 
 
@@ -158,30 +158,28 @@ async def _start_when_the_plan_is_valid(client: Client, plan: dict[str, object])
             await asyncio.sleep(0.2)
 
 
-async def test_inbox_has_the_requests_of_all_runs(dagwright_client: Client) -> None:
+async def test_inbox_has_the_requests_of_all_runs(plan_client: Client) -> None:
     plan = Plan("Publish")
     plan.add(ask_human("Publish it?", assignee="ann"), id="check")
-    async with Worker(dagwright_client):
-        run = await dagwright_client.start(plan, tags={"team": (team := uuid4().hex)})
+    async with Worker(plan_client):
+        run = await plan_client.start(plan, tags={"team": (team := uuid4().hex)})
         async with asyncio.timeout(MAX_WAIT_S):
             while not (
-                requests := [
-                    request for request in await dagwright_client.inbox(assignee="ann") if request.run_id == run.id
-                ]
+                requests := [request for request in await plan_client.inbox(assignee="ann") if request.run_id == run.id]
             ):
                 await asyncio.sleep(0.1)
         assert (requests[0].node_id, requests[0].prompt) == ("check", "Publish it?")
-        assert [request for request in await dagwright_client.inbox(type="SELECTION") if request.run_id == run.id] == []
+        assert [request for request in await plan_client.inbox(type="SELECTION") if request.run_id == run.id] == []
         await requests[0].answer(approved=True)
         await run.result()
         async with asyncio.timeout(MAX_WAIT_S):
-            while [run.run_id for run in await dagwright_client.list_runs(status="completed", tags={"team": team})] != [
+            while [run.run_id for run in await plan_client.list_runs(status="completed", tags={"team": team})] != [
                 run.id
             ]:
                 await asyncio.sleep(0.1)
-    assert await dagwright_client.list_runs(tags={"team": "no such team"}) == []
+    assert await plan_client.list_runs(tags={"team": "no such team"}) == []
     with pytest.raises(OptionInvalid, match="status: 'finished' is not one of running, waiting"):
-        await dagwright_client.list_runs(status="finished")
+        await plan_client.list_runs(status="finished")
 
 
 async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio.client.Client, tmp_path: Path) -> None:
@@ -190,10 +188,10 @@ async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio
         model = {"model": "small", "openai_base_url": models.base_url, "openai_api_key": SecretStr("key")}
         settings = create_settings(tmp_path).model_copy(update=model)
         async with (
-            Client.from_temporal(client, settings=settings) as dagwright_client,
-            Worker(dagwright_client, tools=[stock]),
+            Client.from_temporal(client, settings=settings) as plan_client,
+            Worker(plan_client, tools=[stock]),
         ):
-            session = dagwright_client.session(f"session-{uuid4()}")
+            session = plan_client.session(f"session-{uuid4()}")
             first_turn = await session.ask("How many lamps are left?")
             assert (await first_turn.result()).output == "There are 4."
             second_turn = await session.start(LAMP_PLAN)
@@ -203,38 +201,38 @@ async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio
             async def is_listed() -> bool:
                 run_ids = [
                     turn.run_id
-                    for session in await dagwright_client.list_sessions(prefix=session.id)
+                    for session in await plan_client.list_sessions(prefix=session.id)
                     for turn in session.turns
                 ]
                 return run_ids == [first_turn.id, second_turn.id]
 
             await eventually(is_listed)
-            assert await dagwright_client.list_sessions(prefix=f"no-{session.id}") == []
+            assert await plan_client.list_sessions(prefix=f"no-{session.id}") == []
             await session.end()
 
 
-async def test_invalid_plan_and_inputs_are_rejected_before_the_start(dagwright_client: Client) -> None:
+async def test_invalid_plan_and_inputs_are_rejected_before_the_start(plan_client: Client) -> None:
     with pytest.raises(PlanInvalid) as error:
-        await dagwright_client.start(LAMP_PLAN)
+        await plan_client.start(LAMP_PLAN)
     assert [problem.code for problem in error.value.problems] == ["unknown_tool"]
     # A run can be started with the declaration of a tool that another process serves.
-    await (await dagwright_client.start(LAMP_PLAN, tools=[stock])).cancel()
+    await (await plan_client.start(LAMP_PLAN, tools=[stock])).cancel()
     with pytest.raises(PlanInvalid, match="no input 'net'"):
-        await dagwright_client.start(LAMP_PLAN, tools=[stock], inputs={"net": 1})
+        await plan_client.start(LAMP_PLAN, tools=[stock], inputs={"net": 1})
     plan_with_input = {**LAMP_PLAN, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
     with pytest.raises(PlanInvalid, match="net"):
-        await dagwright_client.start(plan_with_input, tools=[stock])
+        await plan_client.start(plan_with_input, tools=[stock])
 
 
 async def test_misuse_of_clients_and_workers_raises_immediately(
-    dagwright_client: Client, client: temporalio.client.Client, tmp_path: Path
+    plan_client: Client, client: temporalio.client.Client, tmp_path: Path
 ) -> None:
     with pytest.raises(dagwright.RunNotFound, match="there is no run 'no-such-run'"):
-        await dagwright_client.get_run("no-such-run").result()
+        await plan_client.get_run("no-such-run").result()
     with pytest.raises(WrongEventLoop, match="another event loop"):
-        await asyncio.to_thread(asyncio.run, dagwright_client.list_runs())
+        await asyncio.to_thread(asyncio.run, plan_client.list_runs())
     with pytest.raises(WrongEventLoop, match="another event loop"):
-        await asyncio.to_thread(asyncio.run, dagwright_client.get_run("a").status())
+        await asyncio.to_thread(asyncio.run, plan_client.get_run("a").status())
     closed_client = await Client.from_temporal(client, settings=create_settings(tmp_path))
     run, worker = closed_client.get_run("a"), await Worker(closed_client, tools=[stock]).__aenter__()
     await closed_client.close()
@@ -242,7 +240,7 @@ async def test_misuse_of_clients_and_workers_raises_immediately(
     with pytest.raises(ClientClosed, match="the client is closed"):
         await run.result()
     with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'deadlin'; did you mean 'deadline'"):
-        await cast("Any", dagwright_client).start(LAMP_PLAN, deadlin="2h")
+        await cast("Any", plan_client).start(LAMP_PLAN, deadlin="2h")
     with pytest.raises(ClientClosed, match="the client is closed"):
         await closed_client.__aenter__()
     for create in (lambda: closed_client.get_run("a"), lambda: Worker(closed_client)):
@@ -253,12 +251,12 @@ async def test_misuse_of_clients_and_workers_raises_immediately(
     def second_stock(item: str) -> str:
         return item
 
-    async with Worker(dagwright_client, tools=[stock]):
+    async with Worker(plan_client, tools=[stock]):
         with pytest.raises(ToolLoadError, match="Duplicate tool 'stock'"):
-            async with Worker(dagwright_client, tools=[second_stock]):
+            async with Worker(plan_client, tools=[second_stock]):
                 pass
         with pytest.raises(ToolLoadError, match=r"with different tools \(order, stock\): give all tools to one Worker"):
-            async with Worker(dagwright_client, tools=[order]):
+            async with Worker(plan_client, tools=[order]):
                 pass
 
 

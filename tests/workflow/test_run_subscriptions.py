@@ -90,7 +90,7 @@ async def test_reader_ends_with_the_last_subscriber(
     reader_factory = _ReaderFactory(client)
     subscriptions = RunSubscriptions(reader_factory)
     handle = await cached_runs.start(_plan_with_held_node(unique_name))
-    tasks_before = set(asyncio.all_tasks())
+    old_tasks = set(asyncio.all_tasks())
     async with (
         aclosing(subscriptions.subscribe(handle.id)) as first_updates,
         aclosing(subscriptions.subscribe(handle.id)) as second_updates,
@@ -98,9 +98,7 @@ async def test_reader_ends_with_the_last_subscriber(
         await anext(first_updates)
         await anext(second_updates)
         assert reader_factory.count == 1
-    await eventually(
-        lambda: not {task for task in asyncio.all_tasks() - tasks_before if "_Topic" in str(task.get_coro())}
-    )
+    await eventually(lambda: not {task for task in asyncio.all_tasks() - old_tasks if "_Topic" in str(task.get_coro())})
     bench.open(unique_name)
     await document_of(handle)
     assert _statuses_of_changed_nodes(await _read_updates(subscriptions, handle))["last"] == "completed"

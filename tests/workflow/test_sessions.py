@@ -465,8 +465,8 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     assert [*(await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
     next_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "hold", name=f"{unique_name} 2")))
     await eventually(lambda: f"{unique_name} 2" in bench.bench.entered)
-    event_counts = await _count_events_by_kind(bench, unique_name)
-    assert (event_counts[EventType.EVENT_TYPE_TIMER_STARTED], event_counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (
+    counts = await _count_events_by_kind(bench, unique_name)
+    assert (counts[EventType.EVENT_TYPE_TIMER_STARTED], counts[EventType.EVENT_TYPE_TIMER_CANCELED]) == (
         1,
         1,
     )
