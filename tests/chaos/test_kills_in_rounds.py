@@ -30,15 +30,15 @@ from tests.support.chaos import (
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import nodes_and_purposes
-from tests.support.rounds import continue_with, done_response, ref, sub_goal, sub_goal_statuses_of
+from tests.support.rounds import continue_response, done_response, ref, sub_goal, sub_goal_statuses_of
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LOST_RESPONSE = "response to a killed worker"
-_FIRST_ROUND = continue_with(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
-_SECOND_ROUND = continue_with(sub_goal(3, "make_slot", name="c"))
+_FIRST_ROUND = continue_response(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
+_SECOND_ROUND = continue_response(sub_goal(3, "make_slot", name="c"))
 _DONE_RESPONSE = done_response(all=[ref(number, "made") for number in (1, 2, 3)])
 
 

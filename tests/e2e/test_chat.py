@@ -14,7 +14,7 @@ from dagwright.testing import ModelServer, json_text, slow, step
 from tests.e2e.command import CommandLine, Terminal, with_model
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
-from tests.support.rounds import continue_with, done_response, ref, sub_goal
+from tests.support.rounds import continue_response, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -240,12 +240,12 @@ def show(company: str) -> dict:
 _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co\n\nWhich one did you mean?"
 _CLARIFICATION_SCRIPT = (
     "Shipments from Acme Corp to Houston.",
-    continue_with(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
+    continue_response(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
     done_response(reasoning="Only the person can say.", answer=ref(1, "clarification")),
 )
 _TABLE_SCRIPT = (
     "Shipments from Acme Corp LLC to Houston.",
-    continue_with(sub_goal(1, "show", company="Acme Corp LLC"), reasoning="It is clear."),
+    continue_response(sub_goal(1, "show", company="Acme Corp LLC"), reasoning="It is clear."),
     done_response(reasoning="There it is.", answer=ref(1, "table")),
 )
 

@@ -36,7 +36,7 @@ from tests.support.docs import (
     expected_output,
     links_of,
     normalize,
-    state_of,
+    state_folder_of,
 )
 from tests.support.programs import command_folder
 from tests.support.server import LiveServer, live_server
@@ -79,7 +79,7 @@ async def clone(tmp_path: Path, docs_server: LiveServer) -> AsyncIterator[Clone]
     folder = tmp_path / "clone"
     folder.mkdir()
     clone = Clone(folder, address=docs_server.address, program_folder=command_folder())
-    async with live_server(state_of(folder)) as clone_server:
+    async with live_server(state_folder_of(folder)) as clone_server:
         yield clone
         clone.close()
         await clone_server.kill_all()
@@ -123,7 +123,7 @@ def test_plans_of_a_page_are_valid_unless_marked_invalid(page: str, tmp_path: Pa
     for file, block in zip(files, plans, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
-    tools = load_toolset(Settings(state_dir=state_of(tmp_path)), _save_tools(page, tmp_path)).declarations()
+    tools = load_toolset(Settings(state_dir=state_folder_of(tmp_path)), _save_tools(page, tmp_path)).declarations()
     for file, block in zip(files, plans, strict=True):
         problems = _problems(file, tools)
         assert bool(problems) == ("invalid" in block.notes), f"{block}: {problems}"

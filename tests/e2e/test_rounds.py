@@ -4,7 +4,7 @@ import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, with_model
-from tests.support.rounds import continue_with, done_response, ref, sub_goal
+from tests.support.rounds import continue_response, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -25,8 +25,10 @@ def show(total: float | None = None) -> dict:
 '''
 SCRIPT = (
     "How many shipments does Maersk have?",
-    continue_with(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Unknown"), reasoning="Count\nboth."),
-    continue_with(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
+    continue_response(
+        sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Unknown"), reasoning="Count\nboth."
+    ),
+    continue_response(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
     done_response(reasoning="There it is.", table=ref(3, "table")),
 )
 ROUNDS_OPTIONS = ("--profile", "rounds", "--tools", "workers.py")

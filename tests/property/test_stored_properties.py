@@ -40,7 +40,7 @@ _QUERIES = st.sampled_from(["$..a", "$..name", "$[*].id", "$[0:2]", "$..[?@.id]"
 
 @st.composite
 def _paths(draw: st.DrawFn, value: Any) -> Path:
-    """Return a path, which exists in the value in most cases."""
+    """Return a path that usually exists in the value."""
     if draw(st.integers(0, 9)) == 0:
         return draw(_QUERIES)
     path: tuple[str | int, ...] = ()
@@ -64,7 +64,10 @@ def _get_or_error(value: Any, path: Path) -> Any:
 
 
 def _hydrate(result: Any, value: Any) -> Any:
-    """Replace the references in a result by parts of `value`, as a worker does; on an error, return its arguments."""
+    """Replace the references in a result by parts of `value`, as a worker does.
+
+    If a part is missing, return the arguments of the error.
+    """
     try:
         replacements = [
             (path, value_at_paths(value, part.paths, "a.result"))

@@ -11,7 +11,7 @@ from tests.support.agents import helper_plan
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal_plan, plan_text
 from tests.support.people import answer, wait_for_requests, wait_for_requests_of_children
-from tests.support.rounds import continue_with, question_plan, ref, sub_goal
+from tests.support.rounds import continue_response, question_plan, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
 
@@ -114,21 +114,21 @@ _PICK_SUB_GOAL = sub_goal(1, "pick", name="Maersk")
 _STEPS_OF_ROUNDS = (
     step("Compare Maersk and others.", metadata={"purpose": "intention"}, times=ANY_NUMBER),
     step(
-        continue_with(_PICK_SUB_GOAL, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
+        continue_response(_PICK_SUB_GOAL, sub_goal(2, "add_up", numbers=ref(1, "numbers"))),
         last="This is round 1",
         **_PLANNER_FIELDS,
     ),
     step(
-        continue_with(sub_goal(3, "clarify", question="Which?", more=1), _PICK_SUB_GOAL),
+        continue_response(sub_goal(3, "clarify", question="Which?", more=1), _PICK_SUB_GOAL),
         last="This is round 2",
         **_PLANNER_FIELDS,
     ),
     step(
-        continue_with(sub_goal(3, "clarify", question="Which?"), _PICK_SUB_GOAL),
+        continue_response(sub_goal(3, "clarify", question="Which?"), _PICK_SUB_GOAL),
         metadata={"purpose": "repair"},
         **_ROUND_FIELDS,
     ),
-    step(continue_with(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER_FIELDS),
+    step(continue_response(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER_FIELDS),
     step("Which one?", metadata={"purpose": "answer"}, **_ROUND_FIELDS),
 )
 MODEL_STEPS = (

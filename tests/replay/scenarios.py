@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
-from tests.support.people import answer, human_node, signal, wait_for_requests
+from tests.support.people import answer, human_node, signal_answer, wait_for_requests
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
@@ -337,9 +337,9 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     await wait_for_requests(runs.client, handle.id, "check", "order")
     await answer(handle, "order", {"approved": True})
     await wait_for_requests(runs.client, handle.id, "check", "order#2")
-    await signal(handle, "order#2", {"selected": ["b"]})
-    await signal(handle, "order#3", {"text": "early"})
-    await signal(handle, "nobody", {"text": "?"})
+    await signal_answer(handle, "order#2", {"selected": ["b"]})
+    await signal_answer(handle, "order#3", {"text": "early"})
+    await signal_answer(handle, "nobody", {"text": "?"})
     await answer(handle, "check", {"approved": True})
     await document_of(handle)
     return handle

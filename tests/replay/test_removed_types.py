@@ -26,7 +26,7 @@ async def _failure_of(history: WorkflowHistory) -> str:
 
 
 @pytest.mark.parametrize(("name", "removed_type"), [("chain", "RunPlan"), ("session", "Session")])
-async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_the_earlier_version(
+async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_a_version_with_the_type(
     name: str, removed_type: str
 ) -> None:
     failure = await _failure_of(load_history(_GOOD_HISTORIES / f"{name}.json"))

@@ -1,4 +1,7 @@
-"""Saved histories of user workflows that run plans; `python -m tests.replay.test_saved_callers` records them."""
+"""Saved histories of callers, the user workflows that run plans.
+
+`python -m tests.replay.test_saved_callers` records the histories.
+"""
 
 import asyncio
 import json

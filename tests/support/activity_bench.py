@@ -39,7 +39,7 @@ class ActivityBench:
         )
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        """Return the payload of the result; `headers` are JSON values by name."""
+        """Return the payload of the result. The values of `headers` are sent as JSON."""
         header_payloads = {
             name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
             for name, value in headers.items()

@@ -44,7 +44,7 @@ def store_agents(url: str, *cards: AgentCard) -> None:
 async def agent_runs(
     client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[Runs]:
-    """Serve runs with a scripted model; check and replay each run at the end of the block."""
+    """Serve runs with a scripted model. At the end of the block, check and replay each run."""
     settings = model_settings(server, folder)
     registry = (bench or Bench()).registry()
     async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:

@@ -34,14 +34,14 @@ WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
 QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
 """The program of a worker whose model calls are retried soon after its death."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
-"""The program of a worker whose payload store stops at fault points."""
+"""The program of a worker whose payload store waits at fault points."""
 LIMITED_WORKER = ROOT / "tests" / "support" / "limited_worker.py"
 """The program of a worker with short leases of call limits."""
 DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
 """The program of a worker that dies in the middle of a workflow task when a test requires it."""
 
 HELD_STARTER = ROOT / "tests" / "support" / "held_starter.py"
-"""The program of a command line whose `fork` and session turns stop at fault points."""
+"""The program of a command line whose `fork` and session turns wait at fault points."""
 
 _EXIT_S = 60.0
 _STARTED_LOG_TEXT = '"worker started"'

@@ -138,14 +138,14 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def state_of(folder: Path) -> Path:
+def state_folder_of(folder: Path) -> Path:
     return folder / ".dagwright"
 
 
 def environment(folder: Path, *program_folders: Path) -> dict[str, str]:
     """Return the environment of commands in a folder; `program_folders` come first in its `PATH`."""
     path = os.pathsep.join([*map(str, program_folders), str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_of(folder))}
+    return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_folder_of(folder))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def _import_modules() -> None:
             importlib.import_module(module.name)
     for name in _MODULES:
         importlib.import_module(name)
-    # Load the modules that the command tree and the first schema, condition and model call need. Nothing is opened.
+    # These calls import the modules that a first command, schema, condition and model call need.
     importlib.import_module("dagwright.interfaces.cli.app").click_command()
     importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
     environment = importlib.import_module("dagwright.tools.environment").ToolEnvironment(Path(ROOT))

@@ -191,12 +191,12 @@ async def gateway(
         listener = open_socket("127.0.0.1", port)
         url = address_of(listener)
         async with (
-            # Without `extra_settings`: API keys would disable the UI of the shared server.
+            # This connection does not use `extra_settings`, because API keys would disable the UI of the shared server.
             open_connection(server.settings) as connection,
             _serving_worker(connection, toolset, settings=settings, has_worker=has_worker),
             open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
             serving_app(create_app(context), listener, stop_event=context.stop_event),
-            # Without certificates: loading them would take as long as the start of the gateway.
+            # The clients load no certificates, which would take as long as the start of the gateway.
             DefaultAsyncHttpxClient(verify=False) as openai_http,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=openai_http) as openai,
             httpx.AsyncClient(base_url=url, timeout=60, verify=False) as http,

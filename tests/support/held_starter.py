@@ -1,7 +1,7 @@
 """A command line whose commands wait at fault points.
 
-`fork` stops after it has read the original run, and again after the new run has started, before the command reports the
-new run. A turn of a session stops before it is sent, after it is accepted, and after its run has ended.
+`fork` waits after it has read the original run, and again after the new run has started, before the command reports the
+new run. A turn of a session waits before it is sent, after it is accepted, and after its run has ended.
 
 Run it as a program instead of `starter.py`; it has the same commands.
 """

@@ -1,5 +1,6 @@
-"""A worker whose payload store stops at fault points: after writing a file that still has a temporary name, and before
-reading a file.
+"""A worker whose payload store waits at two fault points.
+
+The first is after writing a file, which still has a temporary name. The second is before reading a file.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

@@ -14,7 +14,7 @@ from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.agents import model_settings
 from tests.support.goals import checked_document
-from tests.support.rounds import continue_with, ref, sub_goal
+from tests.support.rounds import continue_response, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
@@ -57,14 +57,14 @@ async def _runs_of(
             await runs.check_runs()
 
 
-async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **options: Any) -> Handle:
+async def start_question(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **options: Any) -> Handle:
     return await runs.start_compiled_plan(
         prepare_rounds(question, runs.tools, RoundsOptions(turns=tuple(turns), **options))[0]
     )
 
 
 async def answer_question(runs: Runs, question: str, **options: Any) -> Document:
-    handle = await start(runs, question, **options)
+    handle = await start_question(runs, question, **options)
     await checked_document(runs, handle)
     return await runs.read_document(handle, full=True)
 
@@ -92,7 +92,7 @@ def results_goal(number: int, query_run: int) -> dict[str, Any]:
 
 
 def round_response(*sub_goals: Mapping[str, Any]) -> str:
-    return continue_with(*sub_goals)
+    return continue_response(*sub_goals)
 
 
 def slot_value(document: Document, node: str, name: str) -> Any:

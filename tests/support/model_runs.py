@@ -92,7 +92,7 @@ def _start_model_call(
     bindings: Sequence[Any] = (),
     retry: RetryPolicy,
 ) -> workflow.ActivityHandle[RawValue]:
-    """Start a model call; `bindings` are paths of stored parts of the request, as in `wire.HEADER_BINDINGS`."""
+    """Start a model call. `bindings` are the stored parts of the request, as in `wire.HEADER_BINDINGS`."""
     encoded = pydantic_core.to_json(request_to_json(request))
     if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
         raise RequestTooLarge(

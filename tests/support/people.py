@@ -47,7 +47,7 @@ async def wait_for_node(runs: Runs, handle: Handle, node_id: str, status: str) -
 
 
 async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None:
-    """Wait until exactly these requests of a run are open, in this order; works without a worker."""
+    """Wait until exactly these requests of a run are open, in this order. No worker is needed."""
 
     async def has_requests() -> bool:
         open_requests = (await RunReader(client, run_id).read()).document()["waiting_for"]
@@ -76,7 +76,7 @@ async def answer(handle: Handle, request: str, content: Any, **fields: Any) -> A
         return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
-async def signal(handle: Handle, request: str, content: Any, **fields: Any) -> None:
+async def signal_answer(handle: Handle, request: str, content: Any, **fields: Any) -> None:
     await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request, "answer": content, "by": "bob", **fields})
 
 

@@ -54,32 +54,32 @@ def plan_of(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def check(
-    raw: Mapping[str, Any],
+    plan: Mapping[str, Any],
     *,
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     allow_unknown_tools: bool = False,
     worker_nodes: Collection[int] = (),
 ) -> CheckedPlan:
     return check_document(
-        Document(dict(raw), worker_nodes=worker_nodes), tools=tools, allow_unknown_tools=allow_unknown_tools
+        Document(dict(plan), worker_nodes=worker_nodes), tools=tools, allow_unknown_tools=allow_unknown_tools
     )
 
 
-def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
+def problems_of(plan: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
     """Return all problems of a plan; an empty sequence if the plan is valid."""
     try:
-        check(raw, tools=tools)
+        check(plan, tools=tools)
     except PlanInvalid as invalid:
         return invalid.problems
     return ()
 
 
 def compiled_plan(
-    raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, worker_nodes: Collection[int] = ()
+    plan: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, worker_nodes: Collection[int] = ()
 ) -> CompiledPlan:
     """Compile a plan, and encode and decode the compiled plan as JSON."""
     return plan_from_json(
-        json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, worker_nodes=worker_nodes)))))
+        json.loads(json.dumps(plan_to_json(compile_plan(check(plan, tools=tools, worker_nodes=worker_nodes)))))
     )
 
 

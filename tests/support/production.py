@@ -34,7 +34,7 @@ class ServerPrograms:
 
 
 def server_programs(cache_home: Path) -> ServerPrograms:
-    """Return the programs of the server, and build missing programs, which takes about 3 minutes."""
+    """Return the programs of the server. Building missing programs takes about 3 minutes."""
     folder = cache_home / "dagwright" / f"server-{SERVER_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     for package, name in (("cmd/server", "temporal-server"), ("cmd/tools/sql", "temporal-sql-tool")):

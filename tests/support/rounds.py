@@ -128,7 +128,7 @@ class WorkerTools:
 async def rounds_runs(
     client: Client, folder: Path, *script: Any, worker_tools: WorkerTools | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions with a scripted model; check and replay each run at the end of the block."""
+    """Serve questions with a scripted model. At the end of the block, check and replay each run."""
     async with ModelServer(*script) as server:
         settings = model_settings(server, folder)
         registry = (worker_tools or WorkerTools()).registry()
@@ -148,7 +148,7 @@ def question_plan(
     return prepare_rounds(text, runs.tools, RoundsOptions(limits=limits))[0]
 
 
-def continue_with(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:
+def continue_response(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:
     return json.dumps({"reasoning": reasoning, "action": "continue", "sub_goals": list(sub_goals)})
 
 

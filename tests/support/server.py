@@ -1,4 +1,4 @@
-"""The only module in which tests start a real Temporal server; it is the server that Dagwright itself starts."""
+"""The only module in which tests start a real Temporal server, with `LocalServer` as in Dagwright."""
 
 import asyncio
 import os

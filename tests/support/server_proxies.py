@@ -1,4 +1,4 @@
-"""A proxy to a server: a test can close or silence the proxy while the server keeps running."""
+"""A proxy that a test can close or silence while its server keeps running."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +9,7 @@ _READ_BYTES = 64 * 1024
 
 
 class ServerProxy:
-    """A port that forwards to a server; the next `silent_connections` connections get no response."""
+    """A port that forwards to a server. The next `silent_connections` connections get no response."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)

@@ -77,7 +77,7 @@ def _fill_arguments(node: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str
 
 @asynccontextmanager
 async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = True) -> AsyncIterator[SessionBench]:
-    """Serve sessions; check and replay closed sessions at the end of the block."""
+    """Serve sessions. At the end of the block, check and replay closed sessions."""
     bench = Bench()
     registry = ToolRegistry.of(*bench.registry(), name_fund)
     async with serving_runs(

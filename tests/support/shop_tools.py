@@ -34,5 +34,5 @@ def articles(shop: str) -> list[Article]:
 
 @tool(effects="read")
 def fetch(url: str, timeout: int) -> str:
-    """Read a page; the parameter `timeout` has the name of an option of nodes."""
+    """Read a page. The parameter `timeout` has the same name as an option of nodes."""
     return f"{url} {timeout}"

@@ -15,7 +15,7 @@ from tests.support.people import (
     has_notes,
     human_node,
     rejection_of,
-    signal,
+    signal_answer,
     view_of,
     wait_for_requests,
     wait_for_requests_of_children,
@@ -174,7 +174,7 @@ async def test_person_can_replace_skip_stop_or_retry_a_failed_node(runs: Runs, b
     assert requests["value"]["prompt"] == "'value' failed: odd. What should be done?"
     await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
     await answer(handle, "skip", {"selected": ["skip"]})
-    await signal(handle, "stop", {"selected": ["stop"]})
+    await signal_answer(handle, "stop", {"selected": ["stop"]})
     await answer(handle, "retry", {"selected": ["retry"]})
     await wait_for_requests(runs.client, handle.id, "retry#2")
     await answer(handle, "retry#2", {"selected": ["retry"], "arguments": {"message": "odder"}})
@@ -209,7 +209,7 @@ async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, benc
     assert (request["type"], request["options"], request["assignee"], request["purpose"]) == expected
     await answer(handle, "o", {"selected": ["blue"]})
     await wait_for_requests(runs.client, handle.id, "o#2")
-    await signal(handle, "o#2", {"text": "It is cheap"})
+    await signal_answer(handle, "o#2", {"text": "It is cheap"})
     document = await ended_document(runs, handle)
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare_document(document)["nodes"] == {"o": completed_node(result, attempts=3)}
@@ -295,7 +295,7 @@ async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Run
     await answer(handle, "each[b]", {"text": "B"})
     with patch.object(limits, "DRAIN_AT_EVENTS", 30):
         for number in range(8):
-            await signal(handle, "unknown", {"text": "?"})
+            await signal_answer(handle, "unknown", {"text": "?"})
             await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]
         newest_execution = runs.client.get_workflow_handle(handle.id)
 

@@ -11,7 +11,7 @@ from tests.support.people import (
     echo_node,
     has_notes,
     human_node,
-    signal,
+    signal_answer,
     view_of,
     wait_for_requests,
     wait_for_requests_of_children,
@@ -56,12 +56,12 @@ async def test_answer_by_update_is_accepted_and_the_dependent_node_continues(run
 async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human_node("pick", "SELECTION", options=["x", "y"]), echo_node("go", "pick")]})
     await wait_for_requests(runs.client, handle.id, "pick")
-    await signal(handle, "pick", {"selected": ["z"]})
+    await signal_answer(handle, "pick", {"selected": ["z"]})
     await handle.signal(wire.SIGNAL_FEEDBACK, raw_value(b"no json"))
     await handle.signal(wire.SIGNAL_FEEDBACK, args=[])
     await eventually(lambda: has_notes(runs, handle, 3))
     notes = (await view_of(runs, handle)).document()["notes"]
-    await signal(handle, "pick", {"selected": ["y"]})
+    await signal_answer(handle, "pick", {"selected": ["y"]})
     document = await document_of(handle)
     assert document["notes"] == notes
     assert [note["code"] for note in notes] == ["message_rejected"] * 3
@@ -122,21 +122,21 @@ async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_r
 async def test_invalid_answer_forwarded_to_a_child_run_is_noted_in_the_child_run(runs: Runs) -> None:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human_node("check")]}}]})
     await wait_for_requests_of_children(runs, handle, "sub/check")
-    await signal(handle, "sub/check", {"selected": []})
+    await signal_answer(handle, "sub/check", {"selected": []})
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
 
     async def is_noted() -> bool:
         return [note["code"] for note in (await view_of(runs, child)).notes] == ["message_rejected"]
 
     await eventually(is_noted)
-    await signal(handle, "sub/check", {"approved": True})
+    await signal_answer(handle, "sub/check", {"approved": True})
     assert bare_document(await document_of(handle))["nodes"] == {"sub": completed_node({"check": _APPROVED})}
 
 
 @without_cache
 async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human_node("check")]}})
-    await signal(handle, "check", {"approved": True})
+    await signal_answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
     assert bare_document(document)["nodes"] == {"check": completed_node(_APPROVED)}
 

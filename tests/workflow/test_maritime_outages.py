@@ -25,7 +25,7 @@ from tests.support.maritime_runs import (
     results_goal,
     round_response,
     slot_value,
-    start,
+    start_question,
     worker_response,
 )
 from tests.support.rounds import done_response, failed_response, prompt_of, ref, sub_goal, sub_goal_statuses_of
@@ -134,7 +134,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
             loaded_maritime.search, loaded_maritime.indices, loaded_maritime.data, proxy.address
         )
         async with maritime_runs(client, tmp_path, proxied_maritime, *script) as (server, runs):
-            handle = await start(runs, "Show shipments to Houston")
+            handle = await start_question(runs, "Show shipments to Houston")
 
             def count_calls() -> int:
                 return sum(call.metadata.get("node_id") == "sg1" for call in server.calls)

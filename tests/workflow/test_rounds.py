@@ -11,7 +11,7 @@ from dagwright.testing import ANY_NUMBER, Completion, HttpError, ScriptedToolCal
 from tests.support.goals import checked_document, nodes_and_purposes
 from tests.support.rounds import (
     WorkerTools,
-    continue_with,
+    continue_response,
     done_response,
     prompt_of,
     question_plan,
@@ -25,16 +25,16 @@ pytestmark = pytest.mark.server
 
 INTENTION = "Compare the totals of Maersk and Evergreen."
 CLARIFY_SUB_GOAL = sub_goal(9, "clarify", question="Which one?")
-CLARIFICATION_SCRIPT = (continue_with(CLARIFY_SUB_GOAL), done_response(question=ref(9, "clarification")))
+CLARIFICATION_SCRIPT = (continue_response(CLARIFY_SUB_GOAL), done_response(question=ref(9, "clarification")))
 
 
 async def test_question_is_planned_round_by_round_and_answered(client: Client, tmp_path: Path) -> None:
     script = (
         INTENTION,
-        continue_with(
+        continue_response(
             sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen"), reasoning="First both."
         ),
-        continue_with(
+        continue_response(
             sub_goal(3, "add_up", numbers=ref(1, "numbers")),
             sub_goal(4, "add_up", numbers=ref(2, "numbers")),
             sub_goal(5, "compare", "Maersk and Evergreen", total=[ref(3, "total"), ref(4, "total")]),
@@ -109,7 +109,7 @@ async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Pa
 async def test_request_to_a_person_fails_its_sub_goal(
     client: Client, tmp_path: Path, policy: Policy | None, message: str
 ) -> None:
-    script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *CLARIFICATION_SCRIPT)
+    script = (INTENTION, continue_response(sub_goal(1, "ask_leave", words="May I?")), *CLARIFICATION_SCRIPT)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question_plan(runs), policy=policy))
     assert document["status"] == "completed"
@@ -119,7 +119,7 @@ async def test_request_to_a_person_fails_its_sub_goal(
 
 
 async def test_run_without_remaining_budget_ends_with_its_deliverables(client: Client, tmp_path: Path) -> None:
-    async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY_SUB_GOAL)) as (_, runs):
+    async with rounds_runs(client, tmp_path, INTENTION, continue_response(CLARIFY_SUB_GOAL)) as (_, runs):
         handle = await runs.start_compiled_plan(question_plan(runs), budget={"calls": 2, "on_limit": "ask"})
         document = await checked_document(runs, handle)
     assert document["status"] == "completed_with_failures"
@@ -131,7 +131,7 @@ async def test_failed_answer_is_replaced_by_the_deliverables(client: Client, tmp
     error = HttpError(400, "no", code="content_filter")
     script = (
         INTENTION,
-        continue_with(CLARIFY_SUB_GOAL),
+        continue_response(CLARIFY_SUB_GOAL),
         done_response(question=ref(9, "clarification")),
         step(error, times=ANY_NUMBER),
     )
@@ -147,7 +147,7 @@ async def test_planner_receives_a_preview_of_a_large_slot_and_the_answer_has_the
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
     script = (
         INTENTION,
-        continue_with(CLARIFY_SUB_GOAL, sub_goal(1, "rows", count=9_000)),
+        continue_response(CLARIFY_SUB_GOAL, sub_goal(1, "rows", count=9_000)),
         done_response("All is there.", **inputs),
     )
     async with rounds_runs(client, tmp_path, *script) as (server, runs):

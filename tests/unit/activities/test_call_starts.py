@@ -115,7 +115,7 @@ async def test_tool_is_not_called_if_its_start_record_is_rejected(
     events: list[str] = []
     with pytest.raises(ApplicationError, match="mail was not called") as failure:
         await _call(tmp_path, events, stops_attempt=True, max_attempts=1)
-    # The server may have paused the activity, and it can only hold a retryable activity.
+    # The server may have paused the activity, and it can pause only a retryable activity.
     assert (failure.value.type, failure.value.non_retryable, events) == ("not_started", False, [])
 
 
@@ -164,7 +164,7 @@ class FakePausedCalls:
             id="start was recorded",
         ),
         pytest.param({"fails": True}, ("not_started", False), ["recorded 1", "called", "cleared"], id="not started"),
-        # The server can hold the call although it has only one attempt.
+        # The server can pause the call, although the call has only one attempt.
         pytest.param({"max_attempts": 1, "paused_calls": FakePausedCalls()}, ("tool_paused", False), [], id="paused"),
     ],
 )
@@ -295,7 +295,7 @@ async def test_only_first_and_last_of_many_heartbeats_are_sent() -> None:
     assert [usage_of_heartbeat(details).calls for details in sent_heartbeats] == [1, 1_000]
 
 
-async def test_heartbeat_with_text_also_has_the_other_details() -> None:
+async def test_heartbeat_with_text_keeps_the_details_of_the_tool_and_the_usage() -> None:
     def work(heartbeats: Heartbeats) -> None:
         heartbeats.report_text(TEXT)
         heartbeats.add_usage(Usage(calls=1))
@@ -330,7 +330,7 @@ class _UnresponsiveStarts:
         await asyncio.Event().wait()
 
 
-async def test_unconfirmed_start_record_is_not_in_other_heartbeats() -> None:
+async def test_heartbeat_after_a_cancelled_start_record_does_not_have_the_record() -> None:
     sent_heartbeats: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent_heartbeats.append(details)

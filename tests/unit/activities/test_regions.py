@@ -90,7 +90,7 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
 
 
 def nodes_of_kinds(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the node `good`, which succeeds, and one node of the tool for each kind."""
+    """Return the node `good`, which succeeds, and one node of the tool for each kind of failure or result."""
     nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
     return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *nodes]
 

@@ -178,7 +178,7 @@ def test_call_without_a_worker_is_reported_as_waiting_then_resumed() -> None:
 
 
 def test_live_events_follow_the_durable_events_of_their_moment() -> None:
-    """A client that connects while a node waits receives the earlier start events first."""
+    """A client that connects while a node waits receives the start events first."""
     view, marks = view_of(node("a")), WaitMarks()
     assert view.scheduler is not None
     start_all_ready_tasks(view.scheduler)

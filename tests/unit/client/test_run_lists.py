@@ -424,7 +424,7 @@ async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
         (InboxFilter(run_id="run-2"), []),
         (InboxFilter(type="SELECTION"), ["choose"]),
         (InboxFilter(opened_before=STARTED_AT.timestamp() - 3_600), ["old"]),
-        # A request of a run of another owner is shown only to its assignee.
+        # The owner of the run is `bob`, so `ann` sees only the requests that are assigned to her.
         (InboxFilter(owner="bob"), ["old", "check", "choose"]),
         (InboxFilter(owner="ann"), ["old", "check"]),
     ],

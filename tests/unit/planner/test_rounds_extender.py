@@ -25,7 +25,7 @@ from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.docs import ROOT
 from tests.support.plan_building import start_ready_tasks, with_extender
-from tests.support.rounds import WorkerTools, continue_with, done_response, failed_response, ref, sub_goal
+from tests.support.rounds import WorkerTools, continue_response, done_response, failed_response, ref, sub_goal
 
 ROUNDS_DOCUMENTATION = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
 PICK_MAERSK, PICK_EVERGREEN = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
@@ -141,7 +141,7 @@ def _model_response(text: str) -> dict[str, Any]:
 def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_sub_goals_ended() -> None:
     dependent_sub_goal = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP, dependent_sub_goal, PICK_EVERGREEN),
+        continue_response(PICK_MAERSK, ADD_UP, dependent_sub_goal, PICK_EVERGREEN),
         done_response(all=ref(4, "comparison")),
         worker_results={"sg4": {"comparison": "x"}},
     )
@@ -152,9 +152,9 @@ def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all
 
 def test_question_continues_as_new_after_any_step() -> None:
     answers = (
-        continue_with(PICK_MAERSK, CLARIFY),
+        continue_response(PICK_MAERSK, CLARIFY),
         "No.",
-        continue_with(PICK_EVERGREEN),
+        continue_response(PICK_EVERGREEN),
         done_response(all=ref(9, "clarification")),
     )
     expected = Question(*answers).run()
@@ -169,9 +169,9 @@ def test_question_continues_as_new_after_any_step() -> None:
 
 def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
-        continue_with(PICK_EVERGREEN),
-        continue_with(PICK_MAERSK),
+        continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
+        continue_response(PICK_EVERGREEN),
+        continue_response(PICK_MAERSK),
         done_response(all=ref(9, "clarification")),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
@@ -185,8 +185,8 @@ def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list
     """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the planner and retried tasks."""
     new_sub_goal = sub_goal(5, "pick", name="MSC")
     question = Question(
-        continue_with(PICK_MAERSK, CLARIFY),
-        continue_with(PICK_MAERSK, new_sub_goal),
+        continue_response(PICK_MAERSK, CLARIFY),
+        continue_response(PICK_MAERSK, new_sub_goal),
         done_response(all=ref(9, "clarification")),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
@@ -235,9 +235,9 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     worker_results: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
     other_sum = {**ADD_UP, "inputs": {"numbers": ref(2, "numbers")}}
     answers = (
-        continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
-        continue_with(PICK_MAERSK, PICK_EVERGREEN),
-        continue_with(other_sum),
+        continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
+        continue_response(PICK_MAERSK, PICK_EVERGREEN),
+        continue_response(other_sum),
         failed_response("no"),
     )
     question = Question(*answers, worker_results=worker_results)
@@ -246,15 +246,15 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     assert _result_statuses(question) == expected
     # Sub-goal 3 waits in the first round, and starts in the second.
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP),
-        continue_with(PICK_MAERSK),
+        continue_response(PICK_MAERSK, ADD_UP),
+        continue_response(PICK_MAERSK),
         failed_response("no"),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
     question.run()
     assert _result_statuses(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
     question = Question(
-        continue_with(PICK_MAERSK, CLARIFY),
+        continue_response(PICK_MAERSK, CLARIFY),
         done_response(all=ref(9, "clarification")),
         worker_results=FIRST_SUB_GOAL_FAILS,
     )
@@ -269,7 +269,7 @@ def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
 def test_document_has_the_documented_fields() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
     question = Question(
-        continue_with(PICK_MAERSK, CLARIFY, reasoning="First."),
+        continue_response(PICK_MAERSK, CLARIFY, reasoning="First."),
         done_response(all=ref(9, "clarification")),
         options=RoundsOptions(turns=turns),
     )
@@ -311,7 +311,7 @@ def test_long_values_in_the_document_are_references() -> None:
     short_outputs, long_outputs = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
     sub_goal_with_long_param = sub_goal(2, "pick", name="é" * 1_000)
     question = Question(
-        continue_with(PICK_MAERSK, sub_goal_with_long_param),
+        continue_response(PICK_MAERSK, sub_goal_with_long_param),
         failed_response("no"),
         worker_results={"sg1": short_outputs, "sg2": long_outputs},
     )
@@ -330,33 +330,35 @@ def test_long_values_in_the_document_are_references() -> None:
 
 
 def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
-    repeated_answer = continue_with(PICK_MAERSK | {"id": 2})
+    repeated_answer = continue_response(PICK_MAERSK | {"id": 2})
     question = Question(
-        continue_with(PICK_MAERSK),
+        continue_response(PICK_MAERSK),
         repeated_answer,
-        continue_with(PICK_EVERGREEN),
+        continue_response(PICK_EVERGREEN),
         repeated_answer,
-        continue_with(CLARIFY),
+        continue_response(CLARIFY),
         done_response(all=ref(9, "clarification")),
     )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_with(PICK_MAERSK), repeated_answer, repeated_answer)
+    question = Question(continue_response(PICK_MAERSK), repeated_answer, repeated_answer)
     question.run()
     assert (question.scheduler.status(), question.error_code) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
     assert "the same work was done in sub-goal 1, whose status is success" in question.scheduler.state.error.message
-    question = Question(*["No."] * 3, continue_with(CLARIFY), *["No."] * 3, done_response(all=ref(9, "clarification")))
+    question = Question(
+        *["No."] * 3, continue_response(CLARIFY), *["No."] * 3, done_response(all=ref(9, "clarification"))
+    )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_with(CLARIFY), *["No."] * 4)
+    question = Question(continue_response(CLARIFY), *["No."] * 4)
     question.run()
     assert (question.scheduler.status(), question.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
 def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_error() -> None:
     failures = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
-    question = Question(*[continue_with(PICK_MAERSK)] * 5, worker_results=failures)
+    question = Question(*[continue_response(PICK_MAERSK)] * 5, worker_results=failures)
     steps = question.run()
     assert sum(step[0].startswith("sg1") for step in steps) == 3
     error = question.scheduler.state.error
@@ -365,7 +367,7 @@ def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_erro
 
 
 def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
-    question = Question(continue_with(PICK_MAERSK), failed_response("There is no such carrier."))
+    question = Question(continue_response(PICK_MAERSK), failed_response("There is no such carrier."))
     question.run()
     assert question.scheduler.status() is RunStatus.FAILED
     assert question.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
@@ -374,7 +376,7 @@ def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
 
 def test_failed_planner_call_keeps_the_deliverables() -> None:
     failure = NodeError("model_unavailable", "no response")
-    question = Question(continue_with(CLARIFY), failure)
+    question = Question(continue_response(CLARIFY), failure)
     question.run()
     assert (question.scheduler.status(), question.error_code) == (
         RunStatus.COMPLETED_WITH_FAILURES,
@@ -395,7 +397,7 @@ def test_answer_is_assembled_from_slots_in_order_without_a_model_call(*, continu
     worker_results = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP, CLARIFY),
+        continue_response(PICK_MAERSK, ADD_UP, CLARIFY),
         done_response("All is there.", **inputs),
         worker_results=worker_results,
     )
@@ -415,14 +417,14 @@ def test_assembled_answer_lists_incomplete_parts() -> None:
     worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     other_clarification = sub_goal(8, "clarify", "The other one", question="Other?")
     question = Question(
-        continue_with(PICK_MAERSK, CLARIFY, other_clarification),
+        continue_response(PICK_MAERSK, CLARIFY, other_clarification),
         done_response(all=ref(9, "clarification")),
         worker_results=worker_results,
     )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
-    question = Question(continue_with(CLARIFY), continue_with(PICK_EVERGREEN), max_rounds=2)
+    question = Question(continue_response(CLARIFY), continue_response(PICK_EVERGREEN), max_rounds=2)
     question.run()
     assert (question.scheduler.status(), question.error_code) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
     text, _ = question.scheduler.output()
@@ -432,7 +434,7 @@ def test_assembled_answer_lists_incomplete_parts() -> None:
 
 
 def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
-    question = Question(continue_with(CLARIFY), done_response(all=ref(9, "clarification")))
+    question = Question(continue_response(CLARIFY), done_response(all=ref(9, "clarification")))
     plan_document = plan_to_json(question.plan)
     del plan_document["extender"]["synthesis"]
     question.plan = plan_from_json(plan_document)
@@ -446,7 +448,7 @@ def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> N
     worker_results = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     other_clarification = sub_goal(8, "clarify", question="Other?")
     question = Question(
-        continue_with(PICK_MAERSK, ADD_UP, CLARIFY, other_clarification),
+        continue_response(PICK_MAERSK, ADD_UP, CLARIFY, other_clarification),
         done_response(all=ref(9, "clarification")),
         worker_results=worker_results,
     )
@@ -464,7 +466,7 @@ def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> N
 
 
 def test_document_has_the_phase_and_round_after_each_step() -> None:
-    question = Question(continue_with(PICK_MAERSK), continue_with(PICK_EVERGREEN), failed_response("no"))
+    question = Question(continue_response(PICK_MAERSK), continue_response(PICK_EVERGREEN), failed_response("no"))
     phases = [_phase(question)]
     while not question.scheduler.is_finished:
         question.step()
@@ -477,13 +479,15 @@ def _phase(question: Question) -> str:
 
 
 def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
-    extender = Question(continue_with(PICK_MAERSK)).scheduler.features.extension.extender
+    extender = Question(continue_response(PICK_MAERSK)).scheduler.features.extension.extender
     assert extender is not None
     accepts_result = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
     assert {
         name: extender.rejection_of_result(name, {"numbers": [1]}) is None for name in accepts_result
     } == accepts_result
-    question = Question(continue_with(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS)
+    question = Question(
+        continue_response(PICK_MAERSK, ADD_UP), failed_response("no"), worker_results=FIRST_SUB_GOAL_FAILS
+    )
     planner_tasks = question.start_second_planner_call()
     message_start = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
     for result, message in (
@@ -500,13 +504,13 @@ def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
 def test_planner_prompt_is_short_and_has_the_reasoning_of_earlier_rounds() -> None:
     sub_goals = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     worker_results = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    question = Question(continue_with(*sub_goals), failed_response("enough"), worker_results=worker_results)
+    question = Question(continue_response(*sub_goals), failed_response("enough"), worker_results=worker_results)
     question.run()
     assert len(question.prompts["plan#2"]) < 70_000
     assert question.prompts["plan#2"].count('"preview": ') == 40
     answers = (
-        continue_with(PICK_MAERSK, reasoning="First\nMaersk."),
-        continue_with(ADD_UP, reasoning="Then the sum."),
+        continue_response(PICK_MAERSK, reasoning="First\nMaersk."),
+        continue_response(ADD_UP, reasoning="Then the sum."),
         failed_response("no"),
     )
     question = Question(*answers)
@@ -524,7 +528,7 @@ def _large_sub_goal(number: int, text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("character", ["\U0001f6a2", "\x01"])
 def test_planner_call_and_document_have_a_limited_size(character: str) -> None:
     answers = [
-        continue_with(
+        continue_response(
             *(_large_sub_goal(10 * round_index + position, character) for position in range(1, 11)),
             reasoning=character * 4_000,
         )

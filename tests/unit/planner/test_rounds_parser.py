@@ -26,7 +26,7 @@ from dagwright.planning.rounds.sub_goals import (
     work_digest,
 )
 from dagwright.tools.result_json import plain_json
-from tests.support.rounds import continue_with, done_response, failed_response, ref, sub_goal
+from tests.support.rounds import continue_response, done_response, failed_response, ref, sub_goal
 
 
 def worker_tool(
@@ -107,7 +107,7 @@ def problems_of(answer: str, *existing_sub_goals: KnownSubGoal) -> list[tuple[st
 
 def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
     actual = parse(
-        continue_with(
+        continue_response(
             sub_goal(1, "pick", "the numbers", name="Maersk"),
             sub_goal(2, "add_up", numbers=[ref(1, "numbers"), ref(1, "numbers")], more=1),
             reasoning="Both.",
@@ -164,52 +164,56 @@ def test_unambiguous_answer_is_parsed_in_every_form(answer: str) -> None:
         ('{"action": "go"}', "invalid_field", "/action"),
         ('{"action": "continue", "sub_goals": []}', "empty_plan", "/sub_goals"),
         (
-            continue_with(*[sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)]),
+            continue_response(*[sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)]),
             "too_large",
             "/sub_goals",
         ),
-        (continue_with(sub_goal(1, "fly")), "unknown_tool", "/sub_goals/0/worker"),
-        (continue_with({"id": "one", "worker": "pick"}), "invalid_field", "/sub_goals/0/id"),
-        (continue_with(sub_goal(1, "pick", nam="x")), "invalid_arguments", "/sub_goals/0/params/nam"),
+        (continue_response(sub_goal(1, "fly")), "unknown_tool", "/sub_goals/0/worker"),
+        (continue_response({"id": "one", "worker": "pick"}), "invalid_field", "/sub_goals/0/id"),
+        (continue_response(sub_goal(1, "pick", nam="x")), "invalid_arguments", "/sub_goals/0/params/nam"),
         (
-            continue_with({"id": 1, "worker": "pick", "params": {"name": 1}, "inputs": {"name": ref(2, "total")}}),
+            continue_response({"id": 1, "worker": "pick", "params": {"name": 1}, "inputs": {"name": ref(2, "total")}}),
             "invalid_field",
             "/sub_goals/0/inputs/name",
         ),
         (
-            continue_with(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")),
+            continue_response(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")),
             "duplicate_id",
             "/sub_goals/1/id",
         ),
-        (continue_with({**sub_goal(1, "show"), "inputs": {"total": 7}}), "invalid_field", "/sub_goals/0/inputs/total"),
         (
-            continue_with(sub_goal(1, "show", total=ref(9, "total"))),
+            continue_response({**sub_goal(1, "show"), "inputs": {"total": 7}}),
+            "invalid_field",
+            "/sub_goals/0/inputs/total",
+        ),
+        (
+            continue_response(sub_goal(1, "show", total=ref(9, "total"))),
             "invalid_reference",
             "/sub_goals/0/inputs/total/from_sub_goal",
         ),
         (
-            continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
+            continue_response(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
             "invalid_reference",
             "/sub_goals/1/inputs/numbers/0/slot",
         ),
-        (continue_with(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
-        (continue_with(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
+        (continue_response(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
+        (continue_response(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
         (
-            continue_with(*(sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2))),
+            continue_response(*(sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2))),
             "cycle",
             "/sub_goals",
         ),
-        (continue_with({**sub_goal(1, "pick", name="x"), "input": {}}), "invalid_field", "/sub_goals/0/input"),
+        (continue_response({**sub_goal(1, "pick", name="x"), "input": {}}), "invalid_field", "/sub_goals/0/input"),
         (
-            continue_with(sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})),
+            continue_response(sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})),
             "invalid_field",
             "/sub_goals/0/inputs/total/path",
         ),
         *(
-            (continue_with({**sub_goal(1, "pick"), field: value}), "invalid_field", f"/sub_goals/0/{field}")
+            (continue_response({**sub_goal(1, "pick"), field: value}), "invalid_field", f"/sub_goals/0/{field}")
             for field, value in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
         ),
-        (continue_with(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
+        (continue_response(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
         (done_response(), "empty_plan", "/synthesis_inputs"),
         (failed_response(" "), "invalid_field", "/reasoning"),
     ],
@@ -219,7 +223,7 @@ def test_invalid_answers_are_rejected_with_their_pointer(answer: str, code: str,
 
 
 def test_unknown_worker_tool_does_not_hide_other_problems_of_the_round() -> None:
-    answer = continue_with(
+    answer = continue_response(
         {**sub_goal(1, "nosuch"), "inputs": {"a": ref(8, "x")}},
         sub_goal(2, "add_up"),
         sub_goal(3, "show", total=ref(9, "total")),
@@ -238,26 +242,28 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
     existing_sub_goal = known_sub_goal(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
     for value in values:
-        answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": value}})
+        answer = continue_response({**sub_goal(2, "tell"), "params": {"all_results": value}})
         assert problems_of(answer, existing_sub_goal) == [("precondition_missing", "/sub_goals/0/params/all_results")]
-    assert parse(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing_sub_goal)["valid"] is True
+    assert (
+        parse(continue_response(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing_sub_goal)["valid"] is True
+    )
     # A support worker tool accepts literal values, such as names from the request.
-    assert parse(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), existing_sub_goal)["valid"] is True
+    assert parse(continue_response(sub_goal(2, "add_up", numbers=[1, 2])), existing_sub_goal)["valid"] is True
 
 
 def test_argument_names_are_normalized() -> None:
     existing_sub_goal = known_sub_goal(1, "pick", name="x")
     sub_goal_with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (actual,) = parse(continue_with(sub_goal_with_input), existing_sub_goal)["sub_goals"]
+    (actual,) = parse(continue_response(sub_goal_with_input), existing_sub_goal)["sub_goals"]
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
     sub_goal_with_duplicate_input = {
         **sub_goal_with_input,
         "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")},
     }
-    assert problems_of(continue_with(sub_goal_with_duplicate_input), existing_sub_goal) == [
+    assert problems_of(continue_response(sub_goal_with_duplicate_input), existing_sub_goal) == [
         ("invalid_field", "/sub_goals/0/inputs/all_results")
     ]
-    (problem,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing_sub_goal)
+    (problem,) = problems_of(continue_response({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing_sub_goal)
     assert problem == ("repeated", "/sub_goals/0")
 
 
@@ -266,23 +272,23 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
         known_sub_goal(1, "pick", name="x"),
         known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing_sub_goals)["valid"] is True
+    assert parse(continue_response(sub_goal(3, "show", total=ref(2, "total"))), *existing_sub_goals)["valid"] is True
     # A nullable slot is accepted for a nullable argument.
-    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing_sub_goals)["valid"] is True
-    null_input = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
+    assert parse(continue_response(sub_goal(3, "show", total=ref(2, "rest"))), *existing_sub_goals)["valid"] is True
+    null_input = continue_response(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(null_input, *existing_sub_goals) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
     existing_sub_goals = (known_sub_goal(1, "pick", name="x"), known_sub_goal(2, "add_up", numbers=ref(1, "numbers")))
     for valid_input in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
         assert (
-            parse(continue_with(sub_goal(3, "add_up", numbers=valid_input, more=7)), *existing_sub_goals)["valid"]
+            parse(continue_response(sub_goal(3, "add_up", numbers=valid_input, more=7)), *existing_sub_goals)["valid"]
             is True
         )
     # The planner may connect any slot to an argument that is not required.
     assert parse(
-        continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing_sub_goals
+        continue_response(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing_sub_goals
     )["valid"]
     rejected_answer = parse(
-        continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing_sub_goals
+        continue_response(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing_sub_goals
     )
     (problem,) = rejected_answer["problems"]
     assert problem["code"] == "invalid_reference"
@@ -291,7 +297,7 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
     assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
     assert problem["message"] in rejected_answer["repair"]
     # The slots are also checked if both sub-goals start in the same answer.
-    answer = continue_with(
+    answer = continue_response(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
     assert problems_of(answer, *existing_sub_goals) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
@@ -300,7 +306,7 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
 def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
     existing_sub_goal = known_sub_goal(1, "pick", status, name="x")
-    assert problems_of(continue_with(sub_goal(1, "pick", name="other")), existing_sub_goal) == [
+    assert problems_of(continue_response(sub_goal(1, "pick", name="other")), existing_sub_goal) == [
         ("duplicate_id", "/sub_goals/0/id")
     ]
 
@@ -308,21 +314,21 @@ def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalS
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     dependent_sub_goal = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
-    assert problems_of(continue_with(dependent_sub_goal), *FAILED_AND_PENDING)[0] == expected
-    actual = parse(continue_with(sub_goal(1, "pick", name="x"), dependent_sub_goal), *FAILED_AND_PENDING)
+    assert problems_of(continue_response(dependent_sub_goal), *FAILED_AND_PENDING)[0] == expected
+    actual = parse(continue_response(sub_goal(1, "pick", name="x"), dependent_sub_goal), *FAILED_AND_PENDING)
     assert [sub_goal["id"] for sub_goal in actual["sub_goals"]] == [1, 3]
     pending_sub_goal = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     failed_sub_goal = sub_goal(1, "pick", name="x")
     assert [
         sub_goal["id"]
-        for sub_goal in parse(continue_with(failed_sub_goal, pending_sub_goal), *FAILED_AND_PENDING)["sub_goals"]
+        for sub_goal in parse(continue_response(failed_sub_goal, pending_sub_goal), *FAILED_AND_PENDING)["sub_goals"]
     ] == [1]
-    assert problems_of(continue_with(pending_sub_goal), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
-    answer_with_replacement = continue_with(
+    assert problems_of(continue_response(pending_sub_goal), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
+    answer_with_replacement = continue_response(
         sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers"))
     )
     assert [sub_goal["id"] for sub_goal in parse(answer_with_replacement, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
-    answer_with_dependent = continue_with(sub_goal(3, "show", total=ref(2, "total")))
+    answer_with_dependent = continue_response(sub_goal(3, "show", total=ref(2, "total")))
     assert problems_of(answer_with_dependent, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 
 
@@ -347,7 +353,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
 def test_sub_goal_with_the_same_work_is_a_repetition(
     existing_sub_goal: KnownSubGoal, new_sub_goal: Mapping[str, Any], *, is_repeated: bool
 ) -> None:
-    actual = parse(continue_with(new_sub_goal), existing_sub_goal)
+    actual = parse(continue_response(new_sub_goal), existing_sub_goal)
     assert (actual["valid"], actual.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
@@ -376,12 +382,12 @@ def test_done_needs_existing_slots_and_a_deliverable() -> None:
 
 def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
     existing_sub_goals = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
-    assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *existing_sub_goals) == [
+    assert problems_of(continue_response(sub_goal(500, "pick", name="one more")), *existing_sub_goals) == [
         ("too_large", "/sub_goals")
     ]
-    truncated_answer = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition(
-        "yyyyyyyy"
-    )[0]
+    truncated_answer = continue_response(
+        sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")
+    ).rpartition("yyyyyyyy")[0]
     assert problems_of(truncated_answer)[0][0] == "truncated"
 
 

@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.show_commands import _print_node, _print_status
 from dagwright.planner import RoundsOptions
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
-from tests.support.rounds import continue_with, done_response, ref, sub_goal
+from tests.support.rounds import continue_response, done_response, ref, sub_goal
 from tests.unit.planner.test_rounds_extender import Question
 
 PICK_MAERSK, PICK_EVERGREEN = (
@@ -61,7 +61,7 @@ def _document_of(question: Question) -> Any:
 
 def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
     question = Question(
-        continue_with(PICK_MAERSK, PICK_EVERGREEN, reasoning="Both."),
+        continue_response(PICK_MAERSK, PICK_EVERGREEN, reasoning="Both."),
         done_response(a=ref(1, "numbers")),
         worker_results=workers,
     )
@@ -92,7 +92,7 @@ def test_superseded_sub_goal_is_reported_with_the_current_time() -> None:
 def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
     dependents = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
     question = Question(
-        continue_with(PICK_MAERSK, *dependents),
+        continue_response(PICK_MAERSK, *dependents),
         done_response(all=ref(9, "clarification")),
         worker_results={"sg1": NodeError("tool_failed", "gone")},
     )
@@ -142,7 +142,7 @@ def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[st
     (row,) = [line.split() for line in status_lines if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
     question = Question(
-        continue_with(sub_goal(1, "clarify", question="Which?")), done_response(a=ref(1, "clarification"))
+        continue_response(sub_goal(1, "clarify", question="Which?")), done_response(a=ref(1, "clarification"))
     )
     question.run()
     assert "round 2 of 10, done" in _status_lines(question, capsys)
@@ -164,9 +164,9 @@ def test_graph_has_a_group_for_each_round() -> None:
     sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
     comparison = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
     question = Question(
-        continue_with(PICK_MAERSK, PICK_EVERGREEN),
-        continue_with(*sums),
-        continue_with(comparison),
+        continue_response(PICK_MAERSK, PICK_EVERGREEN),
+        continue_response(*sums),
+        continue_response(comparison),
         done_response(a=ref(5, "comparison")),
         worker_results={"sg5": {"comparison": "7 and 11"}},
         options=RoundsOptions(limits=RoundsLimits(synthesis="model")),
@@ -189,7 +189,7 @@ def test_graph_has_a_group_for_each_round() -> None:
 
 
 def test_round_without_a_plan_names_the_problem() -> None:
-    question = Question(*[continue_with(sub_goal(1, "absent"), reasoning="Again.")] * 4)
+    question = Question(*[continue_response(sub_goal(1, "absent"), reasoning="Again.")] * 4)
     question.run()
     (line,) = [line for line in decode_rounds(_document_of(question)) if line.key == "round 1"]
     assert (line.text.startswith("Again. — "), "absent" in line.text) == (True, True)
@@ -200,8 +200,8 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     lines: list[str] = []
     writer = LineWriter(lines.append)
     question = Question(
-        continue_with(sub_goal(1, "absent"), reasoning="Again."),
-        continue_with(PICK_MAERSK, reasoning="Better."),
+        continue_response(sub_goal(1, "absent"), reasoning="Again."),
+        continue_response(PICK_MAERSK, reasoning="Better."),
         done_response(),
     )
     question.step()
@@ -249,7 +249,7 @@ def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:
 )
 def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
     sub_goals = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
-    question = Question(*map(continue_with, sub_goals), max_rounds=max_rounds)
+    question = Question(*map(continue_response, sub_goals), max_rounds=max_rounds)
     question.run()
     document = _view(question).document_with_refs()
     message = "used, and the planner has not finished; finishing also needs a round"
