@@ -99,11 +99,11 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(
         waiting_tasks
     )
-    restored = create_scheduler(plan, {})
-    restore_state(restored, state_to_json(scheduler))
-    assert state_to_json(restored) == state_to_json(scheduler)
+    restored_scheduler = create_scheduler(plan, {})
+    restore_state(restored_scheduler, state_to_json(scheduler))
+    assert state_to_json(restored_scheduler) == state_to_json(scheduler)
     if has_new_limits(scheduler):
-        assert (restored.state.max_in_flight, restored.features.deadline.deadline) == (
+        assert (restored_scheduler.state.max_in_flight, restored_scheduler.features.deadline.deadline) == (
             scheduler.state.max_in_flight,
             scheduler.features.deadline.deadline,
         )
@@ -141,9 +141,9 @@ def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any
         elif scheduler.features.feedback.requests.open:
             _answer_request(data, scheduler, at)
         _assert_consistent(scheduler, plan)
-    restored = create_scheduler(plan, {})
-    restore_state(restored, state_to_json(scheduler))
-    assert (state_to_json(restored), restored.is_finished, restored.status()) == (
+    restored_scheduler = create_scheduler(plan, {})
+    restore_state(restored_scheduler, state_to_json(scheduler))
+    assert (state_to_json(restored_scheduler), restored_scheduler.is_finished, restored_scheduler.status()) == (
         state_to_json(scheduler),
         True,
         scheduler.status(),

@@ -81,9 +81,9 @@ def _hydrate(result: Any, value: Any) -> Any:
 
 def _assert_same(actual: Any, expected: Any, value: Any) -> None:
     """Check that two results of `_get_or_error` are the same value, or that both are errors."""
-    hydrated = _hydrate(actual, value)
-    assert isinstance(hydrated, tuple) == isinstance(expected, tuple), (hydrated, expected)
-    assert hydrated == expected or isinstance(expected, tuple)
+    hydrated_result = _hydrate(actual, value)
+    assert isinstance(hydrated_result, tuple) == isinstance(expected, tuple), (hydrated_result, expected)
+    assert hydrated_result == expected or isinstance(expected, tuple)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -95,10 +95,10 @@ def test_path_gives_the_same_result_in_a_stored_value_as_in_the_inline_value(dat
     )
     size = len(pydantic_core.to_json(value))
     result = project_value(value, "sha256-v", size_bytes=size, projections=projections, name="a.result")
-    stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
-    assert stored == result
+    stored_result = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
+    assert stored_result == result
     for path in [path for path, _ in projections] + data.draw(st.lists(_paths(value), max_size=4)):
-        expected, actual = _get_or_error(value, path), _get_or_error(stored, path)
+        expected, actual = _get_or_error(value, path), _get_or_error(stored_result, path)
         _assert_same(actual, expected, value)
         if isinstance(actual, tuple):
             assert actual == expected, "a missing part gives the same error as in the complete value"
@@ -110,8 +110,8 @@ def test_path_gives_the_same_result_in_a_stored_part_as_in_the_inline_part(data:
     value = data.draw(_VALUES)
     first_path = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
     projections: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
-    stored = project_value(value, "sha256-v", size_bytes=1, projections=projections, name="a.result")
-    expected, actual = _get_or_error(value, first_path), _get_or_error(stored, first_path)
+    stored_result = project_value(value, "sha256-v", size_bytes=1, projections=projections, name="a.result")
+    expected, actual = _get_or_error(value, first_path), _get_or_error(stored_result, first_path)
     assume(not isinstance(expected, tuple))
     second_path = data.draw(_paths(expected))
     _assert_same(_get_or_error(actual, second_path), _get_or_error(expected, second_path), value)
@@ -189,12 +189,12 @@ def _fill_in(value: Any) -> Any:
 @given(arguments=_ARGUMENTS)
 @example(arguments={"a": {"ref": "sha256-a"}})
 def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None:
-    encoded, has_bindings = encode(arguments, ref_for_display)
+    encoded_arguments, has_bindings = encode(arguments, ref_for_display)
     bindings = json.loads(json.dumps(bindings_of(arguments)))
-    received_arguments = pydantic_core.from_json(encoded)
+    received_arguments = pydantic_core.from_json(encoded_arguments)
     assert has_bindings == bool(bindings) == (not is_inline_value(arguments))
     for secret in _SECRET_VALUES.values():
-        assert secret.encode() not in encoded
+        assert secret.encode() not in encoded_arguments
     assert secret_names(bindings) <= _SECRET_VALUES.keys()
     assert set(stored_refs(bindings)) <= _VALUES_BY_REF.keys()
     hydrate(

@@ -121,8 +121,11 @@ def _change_activity_type(events: list[Json]) -> None:
 
 
 def _swap_activities(events: list[Json]) -> None:
-    first, second = _scheduled_activities(events)[1:3]
-    first["activityId"], second["activityId"] = second["activityId"], first["activityId"]
+    first_activity, second_activity = _scheduled_activities(events)[1:3]
+    first_activity["activityId"], second_activity["activityId"] = (
+        second_activity["activityId"],
+        first_activity["activityId"],
+    )
 
 
 def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:

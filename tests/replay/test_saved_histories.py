@@ -29,8 +29,8 @@ _BAD_PATHS = sorted((HISTORIES / "bad").glob("*.json"))
 
 
 def load_history(path: Path) -> WorkflowHistory:
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    return WorkflowHistory.from_json(saved["workflow_id"], saved["history"])
+    saved_history = json.loads(path.read_text(encoding="utf-8"))
+    return WorkflowHistory.from_json(saved_history["workflow_id"], saved_history["history"])
 
 
 def test_every_scenario_has_a_history() -> None:

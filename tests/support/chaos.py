@@ -232,15 +232,15 @@ async def start_run(
         foreign_tools: tools of workers that do not use Dagwright.
     """
     toolset = load_toolset(Settings(), [str(TOOLS)])
-    compiled = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign_tools or {})}), {})
-    return await start_workflow(client, RunInput(compiled=compiled, **options), workflow_id=workflow_id)
+    compiled_plan = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign_tools or {})}), {})
+    return await start_workflow(client, RunInput(compiled=compiled_plan, **options), workflow_id=workflow_id)
 
 
 async def start_large_run(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
     """Start a run of a plan as the command `run` does: a large plan goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
-    compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
-    transfer = await split_for_transfer(compiled, toolset.store)
+    compiled_plan = prepare_plan(check_plan(plan, toolset.declarations()), {})
+    transfer = await split_for_transfer(compiled_plan, toolset.store)
     return await start_workflow(client, RunInput(compiled=transfer.plan, pages=transfer.pages), workflow_id=workflow_id)
 
 

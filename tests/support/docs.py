@@ -115,13 +115,13 @@ def documentation_pages() -> list[Path]:
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found_blocks = []
+    blocks = []
     for match in _FENCE.finditer(text):
         comment = _COMMENT.search(text, 0, match.start())
         line = text.count("\n", 0, match.start()) + 1
         name = page.relative_to(ROOT).as_posix()
-        found_blocks.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
-    return found_blocks
+        blocks.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
+    return blocks
 
 
 def _notes(comment: str) -> dict[str, str]:

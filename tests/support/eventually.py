@@ -14,8 +14,8 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:
-        holds = condition()
-        if holds if isinstance(holds, bool) else await holds:
+        result = condition()
+        if result if isinstance(result, bool) else await result:
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"{getattr(condition, '__name__', condition)} did not hold in {timeout_s:g} s")

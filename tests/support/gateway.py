@@ -139,10 +139,10 @@ def events_of(text: str) -> list[Event]:
 
 def assert_sequence_numbers_increase(numbers: Sequence[tuple[int, bool]]) -> None:
     """Assert that the sequence numbers of events increase; progress events repeat the previous number."""
-    previous = -1
+    previous_number = -1
     for number, is_progress in numbers:
-        assert number == previous if is_progress else number > previous, numbers
-        previous = number
+        assert number == previous_number if is_progress else number > previous_number, numbers
+        previous_number = number
 
 
 @asynccontextmanager

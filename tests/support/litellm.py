@@ -44,13 +44,13 @@ async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
     program = shutil.which("litellm")
     assert program is not None, "LiteLLM's proxy is not installed: run scripts/test-needs"
     port, upstream_port = free_ports(2)
-    config = folder / "litellm.yaml"
-    config.write_text(_CONFIG.format(port=upstream_port, key=UPSTREAM_KEY, proxy_key=PROXY_KEY), encoding="utf-8")
-    log = folder / "litellm.log"
-    with log.open("wb") as log_file:
+    config_path = folder / "litellm.yaml"
+    config_path.write_text(_CONFIG.format(port=upstream_port, key=UPSTREAM_KEY, proxy_key=PROXY_KEY), encoding="utf-8")
+    log_path = folder / "litellm.log"
+    with log_path.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
             program,
-            *("--config", str(config), "--host", "127.0.0.1", "--port", str(port)),
+            *("--config", str(config_path), "--host", "127.0.0.1", "--port", str(port)),
             # Use the prices in the package: by default, the proxy downloads newer prices.
             env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
             stdin=asyncio.subprocess.DEVNULL,
@@ -59,7 +59,7 @@ async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
         )
     try:
         base_url = f"http://127.0.0.1:{port}"
-        await eventually(lambda: _serves(process, base_url, log), timeout_s=300)
+        await eventually(lambda: _serves(process, base_url, log_path), timeout_s=300)
         yield Proxy(f"{base_url}/v1", upstream_port)
     finally:
         if process.returncode is None:
@@ -67,8 +67,8 @@ async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
         await process.wait()
 
 
-async def _serves(process: asyncio.subprocess.Process, base_url: str, log: Path) -> bool:
-    assert process.returncode is None, log.read_text(encoding="utf-8", errors="replace")
+async def _serves(process: asyncio.subprocess.Process, base_url: str, log_path: Path) -> bool:
+    assert process.returncode is None, log_path.read_text(encoding="utf-8", errors="replace")
     try:
         async with httpx.AsyncClient() as client:
             return (await client.get(f"{base_url}/health/liveliness")).is_success

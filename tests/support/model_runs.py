@@ -36,18 +36,18 @@ class AskModelsWorkflow:
         return [await self._call_model(message, index) for index in range(len(message["requests"]))]
 
     async def _call_model(self, message: dict[str, Any], index: int) -> Any:
-        name = f"ask{index}"
+        activity_id = f"ask{index}"
         retry = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
         try:
             outcome = await _start_model_call(
                 request_from_json(message["requests"][index]),
-                name,
+                activity_id,
                 summary=f"question {index}",
                 task_queue=message.get("task_queue"),
                 bindings=message.get("bindings", ()),
                 retry=retry,
             )
-            value, _ = read_result(outcome.payload, name=name)
+            value, _ = read_result(outcome.payload, name=activity_id)
             return response_facts(summarize_response(value))
         except RequestTooLarge as error:
             return {"refused": str(error)}
@@ -93,16 +93,16 @@ def _start_model_call(
     retry: RetryPolicy,
 ) -> workflow.ActivityHandle[RawValue]:
     """Start a model call. `bindings` are the stored parts of the request, as in `wire.HEADER_BINDINGS`."""
-    encoded = pydantic_core.to_json(request_to_json(request))
-    if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
+    encoded_request = pydantic_core.to_json(request_to_json(request))
+    if len(encoded_request) > limits.ARGUMENTS_LIMIT_BYTES:
         raise RequestTooLarge(
-            f"the messages to the model have {len(encoded):,} bytes; history allows {limits.ARGUMENTS_LIMIT_BYTES:,}: "
-            "pass large values by reference"
+            f"the messages to the model have {len(encoded_request):,} bytes; "
+            f"history allows {limits.ARGUMENTS_LIMIT_BYTES:,}: pass large values by reference"
         )
     headers = {wire.HEADER_BINDINGS: json_payload(pydantic_core.to_json(list(bindings)))} if bindings else {}
     return workflow.start_activity(
         wire.ACTIVITY_CALL_MODEL,
-        EncodedCall(json_payload(encoded), headers),
+        EncodedCall(json_payload(encoded_request), headers),
         activity_id=limits.activity_id(activity_id),
         task_queue=task_queue,
         result_type=RawValue,

@@ -67,9 +67,9 @@ def entity_lookup(text: str, entity_type: str = "person") -> dict[str, str]:
     return {"search_text": text, "entity_type": entity_type}
 
 
-def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
+def rows_since(initial_overview: Overview, database: EntityDatabase) -> list[str]:
     """Return the rows that were added to a database: `subject: detail`, sorted. Nothing else may change."""
-    changes = changed_rows(before, read_overview(database))
+    changes = changed_rows(initial_overview, read_overview(database))
     assert {change.change.value for change in changes} <= {"added"}
     return sorted(f"{change.row.subject}: {change.row.detail}" for change in changes)
 

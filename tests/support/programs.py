@@ -231,8 +231,8 @@ def command_folder(*modules: str) -> Path:
 @cache
 def _fork_server(*modules: str) -> Path:
     """Return the folder of the shared fork server, or of a new fork server that ends with this process."""
-    if not modules and (shared := os.environ.get(SHARED_FORK_SERVER)):
-        return Path(shared)
+    if not modules and (shared_folder := os.environ.get(SHARED_FORK_SERVER)):
+        return Path(shared_folder)
     folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
     atexit.register(_end_fork_server, _start_fork_server(folder, *modules), folder)
     return folder

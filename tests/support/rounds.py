@@ -90,9 +90,9 @@ class WorkerTools:
         async def part(names: list[str]) -> WorkerResult:
             """Return the available results for some names."""
             self.calls["part"] += 1
-            available = [name for name in names if name in NUMBERS]
+            available_names = [name for name in names if name in NUMBERS]
             return WorkerResult(
-                status="partial", outputs={"found": available}, message=f"{len(available)} of {len(names)}"
+                status="partial", outputs={"found": available_names}, message=f"{len(available_names)} of {len(names)}"
             )
 
         return part

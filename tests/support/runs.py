@@ -129,8 +129,8 @@ class Runs:
     async def start_compiled_plan(
         self, plan: CompiledPlan, *, inputs: Mapping[str, Any] | None = None, **options: Any
     ) -> Handle:
-        encoded = run_input_to_json(RunInput(compiled=plan, inputs=inputs or {}, **options))
-        return await self.start_raw(encoded, workflow=workflow_type_of(plan))
+        encoded_input = run_input_to_json(RunInput(compiled=plan, inputs=inputs or {}, **options))
+        return await self.start_raw(encoded_input, workflow=workflow_type_of(plan))
 
     async def start_raw(
         self, *arguments: Any, workflow_id: str | None = None, workflow: str = wire.WORKFLOW_RUN_PLAN, **options: Any
@@ -368,14 +368,14 @@ def end_of(history: WorkflowHistory) -> str:
 
 def result_of(history: WorkflowHistory) -> Any:
     """Return the content of the last event of an execution: the document, or the input of the next execution."""
-    last = history.events[-1]
-    if last.HasField("workflow_execution_completed_event_attributes"):
-        payloads: Sequence[Payload] = last.workflow_execution_completed_event_attributes.result.payloads
-    elif last.HasField("workflow_execution_failed_event_attributes"):
-        failure = last.workflow_execution_failed_event_attributes.failure
+    last_event = history.events[-1]
+    if last_event.HasField("workflow_execution_completed_event_attributes"):
+        payloads: Sequence[Payload] = last_event.workflow_execution_completed_event_attributes.result.payloads
+    elif last_event.HasField("workflow_execution_failed_event_attributes"):
+        failure = last_event.workflow_execution_failed_event_attributes.failure
         payloads = failure.application_failure_info.details.payloads
-    elif last.HasField("workflow_execution_continued_as_new_event_attributes"):
-        payloads = last.workflow_execution_continued_as_new_event_attributes.input.payloads
+    elif last_event.HasField("workflow_execution_continued_as_new_event_attributes"):
+        payloads = last_event.workflow_execution_continued_as_new_event_attributes.input.payloads
     else:
         payloads = []
     return data_converter.payload_converter.from_payloads(payloads)

@@ -65,8 +65,8 @@ PLAN: dict[str, Any] = {
 
 
 async def take_screenshots(folder: Path) -> None:
-    with TemporaryDirectory() as temporary:
-        state_folder = Path(temporary)
+    with TemporaryDirectory() as temporary_folder:
+        state_folder = Path(temporary_folder)
         async with (
             live_server(state_folder / "server") as server,
             gateway(server, folder=state_folder) as running_gateway,

@@ -101,9 +101,11 @@ class Maritime:
             yield client
 
 
-async def load_maritime(search: LiveSearch, prefix: str, *, documents: int = 10_000, today: date = TODAY) -> Maritime:
+async def load_maritime(
+    search: LiveSearch, prefix: str, *, shipment_count: int = 10_000, today: date = TODAY
+) -> Maritime:
     """Load shipments into indices with a prefix. A test that changes shipments needs a unique prefix."""
-    indices, data = Indices(prefix), DataSet(today, documents)
+    indices, data = Indices(prefix), DataSet(today, shipment_count)
     async with open_client(search.address) as client:
         await load(client, indices, data)
     return Maritime(search, indices, data)

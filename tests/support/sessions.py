@@ -46,8 +46,8 @@ class SessionBench:
             ids = {name: str(entity["id"]) for name, entity in session.names.items()}
             plan: dict[str, Any] = {"plan": 1, "nodes": [_fill_arguments(node, ids) for node in nodes]}
             plan |= {} if output is None else {"output": output}
-            compiled = prepare_plan(check_plan(plan, self.runs.tools), {})
-            return PreparedTurn(request, await self.client_runs.encode(StartRequest(compiled, plan)), policy)
+            compiled_plan = prepare_plan(check_plan(plan, self.runs.tools), {})
+            return PreparedTurn(request, await self.client_runs.encode(StartRequest(compiled_plan, plan)), policy)
 
         return prepare
 

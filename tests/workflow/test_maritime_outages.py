@@ -67,7 +67,7 @@ async def test_additional_worker_tool_explains_a_query_without_results(
 async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
     client: Client, tmp_path: Path, search: LiveSearch
 ) -> None:
-    maritime = await load_maritime(search, "lost", documents=10)
+    maritime = await load_maritime(search, "lost", shipment_count=10)
     async with maritime.client() as direct_client:
         await direct_client.indices.delete(index=maritime.indices.shipments)
     script = (
@@ -112,7 +112,7 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
 ) -> None:
     monkeypatch.setattr(requests, "RETRY_AFTER", SHORT_RETRY_AFTER)
     monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
-    loaded_maritime = await load_maritime(search, "minute", documents=2_000)
+    loaded_maritime = await load_maritime(search, "minute", shipment_count=2_000)
     expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded_maritime.shipments())
     release_response = asyncio.Event()
     body = {"query": {"bool": {"filter": [HOUSTON_FILTER]}}, "size": 1}

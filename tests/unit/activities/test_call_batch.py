@@ -124,8 +124,10 @@ class BatchBench:
             for call in calls
         ]
         keys = {name: f"key of {name}" for name in follower_ids}
-        encoded = encode_call_batch(calls, headers, plan=follower_plan, keys=keys, max_parallel=parallel, model=None)
-        message: dict[str, Any] = pydantic_core.from_json(encoded)
+        encoded_input = encode_call_batch(
+            calls, headers, plan=follower_plan, keys=keys, max_parallel=parallel, model=None
+        )
+        message: dict[str, Any] = pydantic_core.from_json(encoded_input)
         return message
 
     async def run(self, *nodes: dict[str, Any], attempt: int = 1, parallel: int = 9) -> CallBatchResult:
@@ -171,9 +173,9 @@ async def test_each_result_is_recorded_before_its_dependents_start(batch_bench: 
 
 
 async def test_the_next_attempt_repeats_only_calls_without_a_record(batch_bench: BatchBench) -> None:
-    complete = await batch_bench.run(*_CHAIN)
+    complete_result = await batch_bench.run(*_CHAIN)
     batch_bench.calls.clear()
-    batch_bench.records.earlier_results = CallBatchResult(complete.call_ends[:1])
+    batch_bench.records.earlier_results = CallBatchResult(complete_result.call_ends[:1])
     assert results(await batch_bench.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
     # The dead worker may have started `b`, so this is its second attempt. `c` has its first attempt.
     assert batch_bench.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
@@ -234,19 +236,19 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
 async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
     batch_bench: BatchBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two_calls_made = asyncio.Event()
+    second_call_event = asyncio.Event()
 
     async def hang_after_two_calls(_: str) -> bool:
         if len(batch_bench.calls) < 2:
             return False
-        two_calls_made.set()
+        second_call_event.set()
         return await asyncio.Event().wait()
 
     monkeypatch.setattr(batch_bench, "is_paused", hang_after_two_calls)
     batch = asyncio.ensure_future(
         batch_bench.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
     )
-    await two_calls_made.wait()
+    await second_call_event.wait()
     batch.cancel()
     result = await batch
     assert (results(result), {*result.detached_failures}) == ({"a": 1}, {"slow"})
@@ -280,14 +282,16 @@ async def test_message_that_is_not_a_call_batch_is_rejected(batch_bench: BatchBe
 
 async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store, info = MemoryStore(), ActivityBench(len).temporal.info
-    deleted: list[str] = []
-    first_records = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
+    deleted_keys: list[str] = []
+    first_records = StoreRecords(store, replace(info, attempt=1), delete_later=deleted_keys.append)
     assert await first_records.record(CallBatchResult(detached_failures={"a": None}))
-    second_records = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
+    second_records = StoreRecords(store, replace(info, attempt=2), delete_later=deleted_keys.append)
     assert (await second_records.read_earlier_results()).detached_failures == {"a": None}
-    other_activity = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
-    assert (await other_activity.read_earlier_results()).detached_failures == {}
-    assert len(deleted) == len(store.cached_contents) == 1
+    records_of_other_activity = StoreRecords(
+        store, replace(info, attempt=2, activity_id="x"), delete_later=deleted_keys.append
+    )
+    assert (await records_of_other_activity.read_earlier_results()).detached_failures == {}
+    assert len(deleted_keys) == len(store.cached_contents) == 1
     store.is_down = True
     assert not await first_records.record(CallBatchResult())
     assert (await second_records.read_earlier_results()).detached_failures == {}

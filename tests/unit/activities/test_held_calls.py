@@ -106,9 +106,9 @@ class _NoAgents:
         """Find nothing."""
 
 
-@pytest.mark.parametrize(("tool", "missing"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
+@pytest.mark.parametrize(("tool", "missing_name"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
 async def test_call_of_a_tool_that_the_worker_lacks_is_paused(
-    monkeypatch: pytest.MonkeyPatch, tool: str, missing: str
+    monkeypatch: pytest.MonkeyPatch, tool: str, missing_name: str
 ) -> None:
     pause_reasons: list[str] = []
 
@@ -123,5 +123,5 @@ async def test_call_of_a_tool_that_the_worker_lacks_is_paused(
     environment.info = replace(environment.info, activity_type=tool, task_queue="q")
     with pytest.raises(ApplicationError) as caught:
         await environment.run(call, [])
-    message = f"tool missing: the worker w serves the queue 'q' and has no {missing}"
+    message = f"tool missing: the worker w serves the queue 'q' and has no {missing_name}"
     assert (caught.value.type, caught.value.message, pause_reasons) == ("tool_missing", message, [message])

@@ -52,8 +52,8 @@ def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
         plan, answer = (step.answer for step in planner_script("run", shape, is_streamed=is_streamed))
         assert isinstance(plan, Completion)
         assert isinstance(answer, Completion)
-        pieces = -(-len(plan_text(shape)) // CHUNK_CHARACTERS) if is_streamed else 0
-        model_times_s.append(plan.pace.first_s + pieces * plan.pace.each_s)
+        chunk_count = -(-len(plan_text(shape)) // CHUNK_CHARACTERS) if is_streamed else 0
+        model_times_s.append(plan.pace.first_s + chunk_count * plan.pace.each_s)
         assert answer.pace.first_s == len(ANSWER_TEXT) / TOKEN_CHARACTERS / TOKENS_PER_S
     assert model_times_s == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
 
@@ -70,8 +70,8 @@ def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
     assert tool_starts(events) == [101.0, 102.0]
 
 
-def run_times(first: float, end: float, sent_share: float | None = None) -> RunTimes:
-    return RunTimes(first, end, sent_share)
+def run_times(first_call_s: float, end_s: float, sent_share: float | None = None) -> RunTimes:
+    return RunTimes(first_call_s, end_s, sent_share)
 
 
 CHAIN = Comparison(
@@ -85,8 +85,10 @@ CHAIN = Comparison(
 
 
 def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
-    mixed = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=CHAIN.whole, turns=CHAIN.turns)
-    assert written_figure([CHAIN, mixed]).verdict == "failed"
-    document = report_to_json([CHAIN, mixed])
+    mixed_comparison = Comparison(
+        "mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=CHAIN.whole, turns=CHAIN.turns
+    )
+    assert written_figure([CHAIN, mixed_comparison]).verdict == "failed"
+    document = report_to_json([CHAIN, mixed_comparison])
     assert document["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
     assert [plan["streamed"][0]["written"] for plan in document["plans"]] == [0.30, 0.7]

@@ -135,15 +135,15 @@ def test_item_requests_are_in_item_order() -> None:
 
 def test_request_is_open_until_the_run_has_its_answer() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}})
-    earlier_moment = moment_of(view)
-    assert requests_in(earlier_moment) == [("check", True)]
+    open_moment = moment_of(view)
+    assert requests_in(open_moment) == [("check", True)]
     assert view.scheduler is not None
     answer = Feedback("check", {"approved": True}, "ann")
     assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
     # For a client that reads the events again, the request is open at neither moment.
-    assert requests_in(earlier_moment) == [("check", False)]
-    later_moment = moment_of(replace(view, opened_requests={**earlier_moment.facts.open_requests}))
-    assert requests_in(later_moment) == [("check", False)]
+    assert requests_in(open_moment) == [("check", False)]
+    answered_moment = moment_of(replace(view, opened_requests={**open_moment.facts.open_requests}))
+    assert requests_in(answered_moment) == [("check", False)]
 
 
 def requests_in(moment: EventMoment) -> list[tuple[str | None, bool]]:

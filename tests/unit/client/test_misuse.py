@@ -109,7 +109,7 @@ def test_start_time_is_a_date_a_time_or_a_duration() -> None:
     assert _parse_start_time("1970-01-01") == datetime(1970, 1, 1).timestamp()
     with pytest.raises(OptionInvalid, match=r"^since must be a date, .*, not 'yesterday'$"):
         _parse_start_time("yesterday")
-    for out_of_range in (
+    for invalid_time in (
         "0001-01-01",
         "0001-01-01T00:00+14:00",
         "1969-12-31T23:59Z",
@@ -117,7 +117,7 @@ def test_start_time_is_a_date_a_time_or_a_duration() -> None:
         "9999-12-31T23:59-12:00",
     ):
         with pytest.raises(OptionInvalid, match=r"^since must be a time in the years 1970 to 9999, not "):
-            _parse_start_time(out_of_range)
+            _parse_start_time(invalid_time)
 
 
 def test_options_that_are_none_are_dropped() -> None:

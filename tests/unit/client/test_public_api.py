@@ -127,14 +127,12 @@ def test_options_have_the_names_of_the_command_line(command: str, options: type)
     assert option_names - PARAMETER_OPTIONS - {*options.__annotations__} == set()
 
 
-@pytest.mark.parametrize(
-    ("asynchronous", "synchronous"), [(Client, SyncClient), (Run, SyncRun), (Session, SyncSession)]
-)
-def test_synchronous_classes_have_every_method(asynchronous: type, synchronous: type) -> None:
+@pytest.mark.parametrize(("async_class", "sync_class"), [(Client, SyncClient), (Run, SyncRun), (Session, SyncSession)])
+def test_synchronous_classes_have_every_method(async_class: type, sync_class: type) -> None:
     def names(owner: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(owner) if not name.startswith("_")}
 
-    assert names(asynchronous) - names(synchronous) <= {"from_temporal", "settings", "temporal"}
+    assert names(async_class) - names(sync_class) <= {"from_temporal", "settings", "temporal"}
 
 
 def test_each_error_of_the_page_is_in_the_module_of_errors() -> None:
