@@ -371,7 +371,7 @@ def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
 
 
 def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
-    arguments = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
+    arguments = {"config": {"max_tokens": 100}, "messages": [], "previous_conversation": "sha256:0"}
     nodes = (
         model_node("turn1"),
         node("turn1.1", "turn1"),
