@@ -172,7 +172,7 @@ def inspect_added_node(
             for problem in value_problems
         ),
     ]
-    # Of several problems of a value, keep the first: problems of handles come first, because they name the handle.
+    # Keep only the first problem of each value. Problems of handles come first, because they name the handle.
     return inspection, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
 
 

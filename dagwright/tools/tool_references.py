@@ -51,7 +51,7 @@ def queue_of_reference(reference: str) -> str | None:
 
 
 def tools_queue_of(references: Sequence[str]) -> str | None:
-    """Return the queue of the last reference to a `--tools-queue`; `None` if there is none."""
+    """Return the queue of the last reference to a `--tools-queue`; `None` without such a reference."""
     return next(filter(None, map(queue_of_reference, reversed(references))), None)
 
 

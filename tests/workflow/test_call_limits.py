@@ -21,7 +21,14 @@ from dagwright.features.call_limits import limit_state
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
 from dagwright.server import call_limits as server_limits
-from dagwright.server.call_limits import declare_limit, exchange, list_limits, read_use, remove_limit, set_limit
+from dagwright.server.call_limits import (
+    declare_limit,
+    list_limits,
+    read_use,
+    remove_limit,
+    send_limit_message,
+    set_limit,
+)
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
@@ -131,7 +138,9 @@ async def test_unrenewed_lease_expires_and_a_renewed_lease_stays(
     await _set_limit(served_runs, service, "concurrency=1")
     # No worker renews the lease of this call.
     message = LimitMessage(requests={"unrenewed": CallRequest()})
-    assert (await exchange(served_runs.client, service.subject, message)).answers["unrenewed"].decision == "start"
+    assert (await send_limit_message(served_runs.client, service.subject, message)).answers[
+        "unrenewed"
+    ].decision == "start"
     service.duration_s = 4.0
     started_at = time.monotonic()
     assert (await document_of(await served_runs.start(service.plan(2))))["status"] == "completed"
@@ -146,7 +155,7 @@ async def test_limit_deletes_its_earlier_executions(short_history_client: Client
         await set_limit(short_history_client, subject, parse_limit("1000/s"), task_queue=runs.task_queue, by=None)
         run_ids = {(await handle.describe()).run_id: None}
         while len(run_ids) < 3:
-            await exchange(short_history_client, subject, LimitMessage({"a": CallRequest()}))
+            await send_limit_message(short_history_client, subject, LimitMessage({"a": CallRequest()}))
             run_ids[(await handle.describe()).run_id] = None
 
         async def has_requested_deletion() -> bool:

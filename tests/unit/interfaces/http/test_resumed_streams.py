@@ -359,7 +359,7 @@ async def test_event_id_with_its_idempotency_key_starts_a_missing_run_once(
     gateway: Gateway, path: str, *, stream: bool
 ) -> None:
     key = "key-of-a-waiting-turn"
-    run = replace(ANSWERED_RUN, started=[])
+    run = replace(ANSWERED_RUN, started_ids=[])
     id = first_event_id(path).replace(RUN, run_id_of_key(key))
     body = {**BODIES[path], "stream": stream}
     async with gateway(run) as http:
@@ -476,7 +476,7 @@ async def test_request_to_a_model_does_not_resume_a_run(gateway: Gateway, path: 
 
 async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
     body = {**BODIES[CHAT], "stream": False}
-    run = replace(ANSWERED_RUN, started=[])
+    run = replace(ANSWERED_RUN, started_ids=[])
     async with gateway(run) as http:
         for choices in (2, 0, True, False):
             response = await http.post(CHAT, json={**body, "n": choices})
