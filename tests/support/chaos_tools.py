@@ -1,4 +1,4 @@
-"""Tools of the chaos tests, loaded by a separate worker process that is killed while they run.
+"""Tools of the chaos tests, loaded by a worker process that the tests kill while the tools run.
 
 Most tools have a fault point, named by their argument: they create `<folder>/reached-<point>` and wait as long as
 `<folder>/hold-<point>` exists. An effect is a row in SQLite, one for each idempotency key. Each attempt to make an

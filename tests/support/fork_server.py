@@ -5,7 +5,7 @@ process is a real process: it has its own environment, folder, standard streams,
 `tests.support.programs` is the client of this program. Nothing here may start a thread or an event loop, because a fork
 does not copy threads.
 
-Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]; with modules, the server imports them instead of Dagwright.
+Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]. The server imports MODULE ... instead of Dagwright.
 The server ends when its standard input is closed.
 """
 

@@ -2,10 +2,11 @@
 
 `write_commands` creates a folder for the start of `PATH`. A command there passes a program to the fork server, with the
 environment, folder, umask and standard streams of the command. The command forwards signals to the program, and ends
-with the exit code of the program. If the command is killed, the program is killed too. Programs that start
-`sys.executable`, such as background workers, start this `python`. If the arguments of this `python` are not a script,
-`dagwright` or an example, it starts the interpreter of the tests. The commands must not import packages, because each
-command would pay for the import.
+with the exit code of the program. If the command is killed, the program is killed too.
+
+The command `python` passes only scripts, `dagwright` and examples to the fork server. For all other arguments, it
+starts the interpreter of the tests. `sys.executable` of each program is this command. The commands must not import
+packages, because each command would pay for the import.
 """
 
 import os

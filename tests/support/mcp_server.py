@@ -1,8 +1,8 @@
 """A real MCP server for tests, written with the official SDK: `python mcp_server.py FOLDER [PORT]`.
 
-The server uses stdio, or streamable HTTP if a port is given. Most tools record each call as JSON in `FOLDER/calls`. The
-tool `order` has the argument `amount` only if the file `FOLDER/order-has-amount` exists at the start, or after a call
-of `change`.
+The server uses stdio without PORT, and streamable HTTP with PORT. Most tools record each call as JSON in
+`FOLDER/calls`. The tool `order` has the argument `amount` only if the file `FOLDER/order-has-amount` exists at the
+start, or after a call of `change`.
 """
 
 import asyncio
