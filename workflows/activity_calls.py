@@ -1,4 +1,4 @@
-"""Conversion of a task into a command: activity options from the plan, arguments as one payload, and headers."""
+"""Start the activity or child workflow of a task, with options from the plan, one payload of arguments, and headers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -37,28 +37,27 @@ if TYPE_CHECKING:
     from dagwright.protocol.ready_calls import ReadyCall
 
 HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
-"""Heartbeat timeouts. A timeout that is shorter than an outage of the server causes repeated effects; a long timeout
-delays the attempt after a worker died (docs/contributing/guards.md F15).
+"""Heartbeat timeouts. A timeout that is shorter than an outage of the server causes repeated effects. A long timeout
+delays the next attempt after the death of a worker (docs/contributing/guards.md F15).
 """
 
 
 _REGION_BATCH_TIMEOUT = timedelta(days=1)
-"""A region batch limits its own time: it ends after about 0.2 s, or at the timeout of the running node.
-A batch that cannot reach the store waits and sends heartbeats; after a day, another attempt starts.
+"""A region batch normally ends after about 0.2 s, or at the timeout of the running node. A batch that cannot reach the
+store waits and sends heartbeats. After a day, another attempt starts.
 """
 
 INTERNAL_ATTEMPT_TIMEOUT = timedelta(hours=1)
-"""Timeout of one attempt of an internal activity, which sends heartbeats by itself. The timeout only ends attempts that
-hang: a dead worker is detected by its heartbeats, and a store that does not respond fails the attempt within five
-minutes. No valid plan needs so much time: the largest value of such an activity is 1 GB, which takes a minute, or half
-an hour over 5 Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
+"""Timeout of one attempt of an internal activity. The timeout only ends attempts that hang: missing heartbeats reveal a
+dead worker, and a store that does not respond fails the attempt within five minutes. Valid attempts take less time: the
+largest value has 1 GB, which takes half an hour over 5 Mbit/s. Joining 250 MB takes 15 s on a busy machine.
 """
 
 
-# Cached, because creating an option takes as long as the rest of a command, and most calls have the same options.
+# Cached, because creating a `Priority` takes as long as the rest of a Temporal command.
 @lru_cache
 def priority_of(key: int) -> Priority:
-    """Return Temporal's priority of the calls of a node."""
+    """Return the Temporal priority of calls whose node has this priority."""
     return Priority(priority_key=key)
 
 
@@ -72,13 +71,16 @@ class EncodedCall(RawValue):
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """Scope of all keys and ids of a run: the scope of its root run, and the path from the root run to this run.
+    """Data of a run that its calls and sub-plans need, such as the parts of idempotency keys.
 
     Args:
+        scope: first part of the idempotency keys; sub-plans have the scope of their root run.
+        path: path from the root run to this run.
+        task_queue: queue of the run.
         notifies: whether the webhook is notified of requests.
         model: model configuration of the run in the form of `wire.HEADER_MODEL`, if there is one.
         parent: parent run, if there is one.
-        run_id: ID of the execution.
+        execution_id: ID of this execution of the workflow.
     """
 
     scope: str
@@ -87,16 +89,17 @@ class RunScope:
     notifies: bool = False
     model: Any = None
     parent: Parent | None = None
-    run_id: str = ""
+    execution_id: str = ""
 
     def has_derived_key(self, task: Task, tool: ToolDeclaration) -> bool:
         """Return whether the worker derives the idempotency key of a call (`idempotency.derived_key`).
 
-        A reset run repeats its open calls under another execution ID, so calls that may change something send the key.
+        A derived key depends on the execution ID. A reset run repeats its open calls under another execution ID, so
+        calls that may change something do not use a derived key.
         """
         is_repeatable = tool.effects.changes_nothing and tool.effects_by is None and not tool.is_foreign
-        is_root_execution = task.scope is None and not self.path and self.scope == self.run_id
-        return is_repeatable and is_root_execution and task.path == [["node", limits.activity_id(task.call_id)]]
+        is_first_root_execution = task.scope is None and not self.path and self.scope == self.execution_id
+        return is_repeatable and is_first_root_execution and task.path == [["node", limits.activity_id(task.call_id)]]
 
     def key_of(self, scope: str | None, path: Sequence[Sequence[str]]) -> str:
         """Return the idempotency key of a call of the run.
@@ -108,7 +111,7 @@ class RunScope:
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
 
 
-def make_call(
+def encode_call(
     ready_call: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failure: str | None = None
 ) -> EncodedCall:
     """Return the payload and headers of a call.
@@ -177,8 +180,8 @@ async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration,
         task_queue=tool.task_queue or run.task_queue,
         result_type=RawValue,
         run_timeout=timeout,
-        # All attempts share an execution timeout; without a second attempt it also covers a workflow that continues
-        # as new.
+        # Temporal applies an execution timeout to all attempts and all executions together. It fits the timeout of
+        # the node only if there is one attempt.
         execution_timeout=timeout if retry_policy.maximum_attempts == 1 else None,
         retry_policy=retry_policy,
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -243,8 +246,9 @@ def _start_preparation(
 
 
 class CallInterceptor(Interceptor):
-    """Interceptor that adds the headers of an `EncodedCall` to the command, which `workflow.start_activity` does not
-    support.
+    """Interceptor that adds the headers of an `EncodedCall` to its activity.
+
+    The function `workflow.start_activity` has no parameter for headers.
     """
 
     def workflow_interceptor_class(
@@ -257,8 +261,8 @@ class CallInterceptor(Interceptor):
 class _Inbound(WorkflowInboundInterceptor):
     """Pass exactly one argument to a run or session, and to each of its signals and updates.
 
-    A client may send no or several arguments. The call would then raise a `TypeError` and be retried without end.
-    Workflows of other types, which share the worker if it has the plugin, receive their arguments unchanged.
+    A client may send no or several arguments. The workflow task would then fail with a `TypeError` and be retried
+    without end. A worker with the plugin also has workflows of other types. They receive their arguments unchanged.
     """
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
@@ -349,7 +353,7 @@ def memo_of_run() -> Mapping[str, Any]:
 def owner_of_run() -> str | None:
     """Return the owner of the API key that started the run; empty if the memo has an invalid value.
 
-    A plan cannot change the memo: the gateway sets it, and sub-plans and later executions inherit it.
+    The gateway sets this field of the memo, and sub-plans and next executions inherit it. A plan cannot change it.
     """
     return _text_in_memo(wire.MEMO_OWNER)
 

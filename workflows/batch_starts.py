@@ -1,8 +1,9 @@
-"""Call batches of a run: calls that may start together, in one activity with their followers.
+"""Call batches of a run: calls that may start together, and their followers, share one activity.
 
-The engine adds each call that may share an activity. At the end of a dispatch, the calls of one queue form
-batches; a single call without followers gets a separate activity. The engine starts the batches one by one:
-together, the batches may exceed the size limit of a workflow task.
+Followers are calls that can start as soon as calls of the batch have ended. The engine adds each call that may share an
+activity. At the end of a dispatch, the calls of one queue and priority form batches. A single call without followers
+gets a separate activity. The engine starts the batches one by one, because all batches together may exceed the size
+limit of a workflow task.
 """
 
 import asyncio
@@ -49,7 +50,11 @@ class StartedBatch:
 
 @dataclass(frozen=True, slots=True)
 class DetachedCall:
-    """A call that left its batch; its encoded failure is `None` if the call is slow or was not made."""
+    """A call that ended without a result in its batch.
+
+    Args:
+        failure: encoded failure; `None` if the call is slow or was not made.
+    """
 
     failure: str | None = None
 
@@ -69,11 +74,11 @@ class CallBatches:
         self._separate_until: dict[str, float] = {}
         """Tool -> time until which its calls have separate activities."""
         self._detached_calls: dict[str, DetachedCall] = {}
-        """Task that left its batch and has not started again -> how it left."""
+        """ID of a task that has not started again -> its detached call."""
 
     @property
-    def is_forming(self) -> bool:
-        """Whether calls wait for the end of the dispatch."""
+    def has_added_calls(self) -> bool:
+        """Whether added calls wait for the end of the dispatch."""
         return bool(self._added_calls)
 
     def add(self, ready_call: ReadyCall, *, at: float) -> bool:
@@ -89,13 +94,18 @@ class CallBatches:
         return True
 
     def take_failure(self, task: Task) -> str | None:
-        """Return the encoded failure of a call that left its batch; the separate activity reports the failure again."""
+        """Remove and return the encoded failure of a detached call.
+
+        The separate activity of the call reports this failure as the first attempt.
+        """
         detached_call = self._detached_calls.pop(task.id, None)
         return detached_call.failure if detached_call is not None and task.call_number == 1 else None
 
     def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
-        """Start the first of the added calls, with other calls that can share its activity: yield the batch, or the
-        call that needs a separate activity.
+        """Start the first added call together with the calls that can share its activity.
+
+        Yields:
+            The started batch; or the call itself, not started, if it needs a separate activity.
         """
         group = self._group_of(self._added_calls[0])
         calls = _first_batch([ready_call for ready_call in self._added_calls if self._group_of(ready_call) == group])
@@ -116,10 +126,12 @@ class CallBatches:
         if len(calls) + len(followers) == 1:
             yield from calls
             return
-        parallel = max_parallel_calls(scheduler, call_count=len(calls))
+        max_parallel = max_parallel_calls(scheduler, call_count=len(calls))
         keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
         headers = [self._headers(ready_call) for ready_call in calls]
-        message = encode_call_batch(calls, headers, plan=plan, keys=keys, max_parallel=parallel, model=self._run.model)
+        message = encode_call_batch(
+            calls, headers, plan=plan, keys=keys, max_parallel=max_parallel, model=self._run.model
+        )
         tool_names = {task.node.tool for task in tasks} | {
             scheduler.state.node_of(follower).tool for follower in followers
         }
@@ -172,7 +184,7 @@ class CallBatches:
         return [ready_call for ready_call in calls if ready_call.task.id in running_ids]
 
     def pop_added_calls(self) -> Sequence[ReadyCall]:
-        """Return the added calls, which have not started."""
+        """Remove and return the added calls."""
         calls, self._added_calls = self._added_calls, []
         return calls
 

@@ -1,4 +1,4 @@
-"""Storage of long texts of a run in the payload store: its state, and the results of a map batch.
+"""Store long texts of a run in the payload store: the state of the run, and the results of a map batch.
 
 A store that does not respond delays the run without a limit. A permanent rejection (an operator failed the activity, or
 a worker of another application took it) raises `TextRejected`, so that the rejection is not reported as a bug.

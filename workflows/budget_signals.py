@@ -33,12 +33,12 @@ class BudgetSignals:
         self._is_finish_sent = (
             scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finish_reason is not None
         )
-        """Whether running sub-plans have received the finish reason; new sub-plans get the reason in their input."""
+        """Whether running sub-plans have received the finish reason. New sub-plans get the reason in their input."""
         self._send_tasks: set[asyncio.Task[None]] = set()
         self._poll_task: asyncio.Task[None] | None = None
 
     def send_changes(self, *, on_parent_lost: Callable[[], None]) -> None:
-        """Send the changes since the last call.
+        """Send the changes since this method was last called.
 
         Args:
             on_parent_lost: called if the parent run no longer exists.
@@ -66,7 +66,10 @@ class BudgetSignals:
             self._poll_task = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
     async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
-        """Repeat the report with increasing pauses while calls wait, to notice when the parent run no longer exists."""
+        """Repeat the report, with increasing pauses, while calls wait for a grant.
+
+        A report fails if the parent run no longer exists.
+        """
         pause_s = limits.SUB_PLAN_CHECK_S
         while budget.requested_calls:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)

@@ -1,7 +1,8 @@
 """`CallLimit`: one limit of calls across all runs. Workers exchange messages with the limit before and after calls.
 
-The decisions are in `dagwright.features.call_limits`. The settings are in the memo: workers find all limits with one
-list request. Handlers never await, so that a limit can continue as new at any time.
+A hold is a time in which no call may start, because a service has requested a pause. `dagwright.features.call_limits`
+makes the decisions. The settings are in the memo, so that workers find all limits with one list request. Handlers never
+await, so that a limit can continue as new at any time.
 """
 
 import asyncio
@@ -25,9 +26,9 @@ from dagwright.workflows.timers import now_s
 
 _MAX_UPDATES = 1_500
 """Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
-_DELETED = "deleted"
-"""Field of the input: ID of the execution to delete. This is the execution before the previous execution: a client may
-still wait for an update of the previous execution.
+_EXECUTION_TO_DELETE = "deleted"
+"""Field of the input: ID of the execution to delete. The previous execution is not deleted, because a client may still
+wait for one of its updates. So this is the execution before the previous execution.
 """
 
 
@@ -36,7 +37,7 @@ class CallLimitWorkflow:
     """Limit that grants the start of calls until its settings are removed.
 
     Args:
-        message: `{"settings", "state", "deleted"}`, with the state of an earlier execution.
+        message: `{"settings", "state", "deleted"}`, with the state of the previous execution.
     """
 
     @workflow.init
@@ -47,7 +48,7 @@ class CallLimitWorkflow:
         self._delete_task: asyncio.Task[None] | None = None
         try:
             start_message = read_message(message.payload)
-            self._run_id_to_delete = start_message.get(_DELETED)
+            self._run_id_to_delete = start_message.get(_EXECUTION_TO_DELETE)
             self._settings = limit_settings_from_json(start_message.get("settings"))
             self._state = limit_state_from_json(start_message["state"]) if start_message.get("state") else LimitState()
         # Catch all exceptions: a client may start a workflow with any input, and an exception here would block it.
@@ -70,11 +71,15 @@ class CallLimitWorkflow:
         if self._has_ended:
             return self._settings.to_json()
         previous_run_id = workflow.info().continued_run_id
-        state = {"settings": self._settings.to_json(), "state": self._state.to_json(), _DELETED: previous_run_id}
+        state = {
+            "settings": self._settings.to_json(),
+            "state": self._state.to_json(),
+            _EXECUTION_TO_DELETE: previous_run_id,
+        }
         workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
 
     async def _wait(self) -> None:
-        """Wait for a message that may end the execution; without a limit, also for the end of the hold."""
+        """Wait for a message that may end the execution. If only a hold is left, also wait for its end."""
         had_limit = self._has_limit
         remaining_s = None if had_limit else max(0.001, self._state.hold.ends_at - now_s())
         with suppress(TimeoutError):
@@ -122,9 +127,9 @@ class CallLimitWorkflow:
 
     @workflow.update(name=wire.UPDATE_CONFIGURE)
     def configure(self, message: RawValue) -> Any:
-        """Change the declared limit or the limit that overrides it; the other limit stays.
+        """Change the declared limit, or the limit that overrides the declared limit.
 
-        The message has `declared_limit` or `override` with a limit or null, and may have `by`.
+        The message has the field `declared_limit` or `override`, with a limit or null, and may have the field `by`.
         """
         self._update_count += 1
         previous_settings = self._settings
@@ -153,7 +158,7 @@ class CallLimitWorkflow:
 
 
 async def _delete(run_id: str) -> None:
-    """Delete an execution, which would stay until the end of the retention: a busy limit has thousands in a day."""
+    """Delete an execution before the end of its retention, because a busy limit has thousands of executions a day."""
     # If the deletion fails, the execution stays until the end of the retention.
     with suppress(ActivityError):
         await workflow.execute_activity(

@@ -1,8 +1,8 @@
 """Plans as child workflows of a user's workflow: `execute_plan` and `start_plan`.
 
-The child is an ordinary run: it is listed, watched and controlled like every other run, and its requests are in the
-inbox. An activity of the child's worker compiles the plan, so the user's workflow, which may run in the SDK's sandbox,
-decodes no plan. This module imports little, so it also works in a sandbox without shared modules.
+The child is an ordinary run: people can list, watch and control it, and its requests are in the inbox. The worker of
+the child compiles the plan in an activity, so that the user's workflow decodes no plan. The user's workflow may run in
+the SDK's sandbox. This module imports little, so that it also works if the sandbox passes no modules through.
 
 Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
 reference.
@@ -52,7 +52,7 @@ class ChildPlanOptions(TypedDict, total=False):
     """Options of a plan that a workflow starts; all are optional."""
 
     dialect: str
-    """Format of the plan; by default the format of a built plan, or detected in a document."""
+    """Format of the plan. The default is the format of a built plan; in a document, the format is detected."""
     inputs: Mapping[str, Any]
     """Values of the inputs of the plan."""
     context: Mapping[str, Any]
@@ -107,7 +107,7 @@ class ChildRunFailed(DagwrightError, ApplicationError):
 
     Attributes:
         run_id: ID of the run.
-        document: result document of the run; empty if it has none.
+        document: result document of the run; empty if the run has none.
         error: `{"code", "message", ...}` of the run.
         problems: problems of a rejected plan, each with `code`, `message`, `pointer`, `node` and `hint`.
     """
@@ -146,7 +146,7 @@ class ChildRun:
 
         Raises:
             ChildRunFailed: the run failed, its plan was rejected, or it was terminated or took too long.
-            ChildWorkflowError: the run was cancelled; its cause is a `CancelledError`.
+            ChildWorkflowError: the run was cancelled. The cause of this error is a `CancelledError`.
         """
         try:
             document: dict[str, Any] = await self.handle
@@ -207,14 +207,15 @@ async def execute_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unp
     """Run a plan as a child of the current workflow and return its result; see `start_plan`.
 
     Raises:
-        WorkflowAlreadyStartedError, ChildRunFailed, ChildWorkflowError: as `start_plan` and `ChildRun.result`.
+        WorkflowAlreadyStartedError, ChildRunFailed, ChildWorkflowError: for the reasons that `start_plan` and
+            `ChildRun.result` describe.
     """
     return await (await start_plan(plan, **options)).result()
 
 
 def _next_run_id() -> str:
     info = workflow.info()
-    # The workflow's random generator: two plans of one workflow get different ids, and a replay gets the same ids.
+    # The random generator of the workflow gives the same ID in each replay.
     return f"{info.workflow_id}/plan-{workflow.uuid4().hex[:8]}"
 
 
@@ -224,12 +225,12 @@ def _document_of(plan: BuiltPlan | Mapping[str, Any] | str) -> Any:
 
 
 _RUN_OPTIONS = ("max_parallel", "policy", "budget", "model", "approve_plan", "compensate")
-"""Options with the same name and form in docs/reference/messages.md."""
+"""Options that have the same name and form in the message (docs/reference/messages.md)."""
 
 
 def _message_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOptions) -> dict[str, Any]:
-    given_options: Mapping[str, Any] = {**options}
-    encoded_options = {name: given_options[name] for name in _RUN_OPTIONS if name in given_options}
+    all_options: Mapping[str, Any] = {**options}
+    encoded_options = {name: all_options[name] for name in _RUN_OPTIONS if name in all_options}
     if (deadline := options.get("deadline")) is not None:
         encoded_options["deadline"] = format_duration(deadline)
     dialect = options.get("dialect") or (None if isinstance(plan, str | Mapping) else plan.dialect)
@@ -262,9 +263,7 @@ def _checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_reference(value: Any) -> bool:
-    """Return whether a part of a value in a result document is a reference, because it was too large for the
-    document.
-    """
+    """Return whether a value in a result document contains a reference to a part that is too large for the document."""
     if isinstance(value, dict):
         return value.keys() == {"ref", "bytes", "preview"} or any(map(_has_reference, value.values()))
     return isinstance(value, list) and any(map(_has_reference, value))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagwright.workflows.engine import Engine
 
 
-class CommandMessages:
+class CommandMessageHandler:
     """Handler of the commands and answers that people send to a run.
 
     Args:
@@ -31,16 +31,16 @@ class CommandMessages:
 
     def __init__(self, notes: Notes) -> None:
         self._engine: Engine | None = None
-        self._commands = CommandHandler(notes)
+        self._command_handler = CommandHandler(notes)
 
     def start(self, engine: "Engine") -> None:
         """Apply the commands that arrived before the engine existed."""
         self._engine = engine
-        engine.apply_commands(lambda scheduler, at: self._commands.apply_stored_commands(scheduler, at=at))
+        engine.apply_commands(lambda scheduler, at: self._command_handler.apply_stored_commands(scheduler, at=at))
 
     def end(self) -> None:
         """Reject all commands from now on, because the run has ended."""
-        self._commands.end()
+        self._command_handler.end()
 
     def handle_signal(self, name: str, message: RawValue) -> None:
         """Apply the command of a signal, or add a note with the reason of its rejection."""
@@ -54,7 +54,7 @@ class CommandMessages:
         """
         scheduler = self._engine.scheduler if self._engine is not None else None
         read_payload = partial(read_message, message.payload)
-        _raise_if_refused(self._commands.rejection_of(name, read_payload, scheduler=scheduler, at=now_s()))
+        _raise_if_rejected(self._command_handler.rejection_of(name, read_payload, scheduler=scheduler, at=now_s()))
 
     def handle_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
         """Apply the command of an update and return the confirmation.
@@ -63,11 +63,11 @@ class CommandMessages:
             ApplicationError: `Rejected`, with the reason, if the command cannot be applied any more.
         """
         result = self._handle(name, message, source="update")
-        _raise_if_refused(result.rejection)
+        _raise_if_rejected(result.rejection)
         return {"ok": True, "message": result.confirmation}
 
     def _handle(self, name: str, message: RawValue, *, source: MessageSource) -> CommandResult:
-        handle = partial(self._commands.handle, name, partial(read_message, message.payload), source=source)
+        handle = partial(self._command_handler.handle, name, partial(read_message, message.payload), source=source)
         if self._engine is None:
             result = handle(scheduler=None, at=now_s())
         else:
@@ -79,6 +79,6 @@ class CommandMessages:
         return result
 
 
-def _raise_if_refused(rejection: str | None) -> None:
+def _raise_if_rejected(rejection: str | None) -> None:
     if rejection is not None:
         raise ApplicationError(rejection, type=wire.ERROR_REJECTED, non_retryable=True)

@@ -1,4 +1,4 @@
-"""Live table in the current details of a run, which shows its progress in the Temporal UI."""
+"""Table of the progress of a run, which the Temporal UI shows as the current details of the run."""
 
 import json
 from collections.abc import Mapping
@@ -37,7 +37,10 @@ _IMPORTANT_STATUSES = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING
 
 
 def render_details(scheduler: RunScheduler) -> str:
-    """Return Markdown: counts by state, and a table of at most 50 nodes, the most important nodes first."""
+    """Return Markdown: counts by state, and a table of at most 50 nodes.
+
+    In a larger run, failed, waiting, running and ready nodes come first.
+    """
     records = [record for _, record in scheduler.state.visible_nodes()]
     counts = counts_of(scheduler.plan, scheduler.records)
     summary = ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items()))
@@ -48,7 +51,7 @@ def render_details(scheduler: RunScheduler) -> str:
         "| node | state | tool | note |",
         "|---|---|---|---|",
     ]
-    for number in _select_displayed_records(records):
+    for number in _select_displayed_numbers(records):
         node, record = scheduler.plan.nodes[number], records[number]
         label = _escape(node.title or node.id)
         state = f"{_SYMBOLS.get(record.status, '')} {record.status.value}".strip()
@@ -76,7 +79,7 @@ def _request_lines(scheduler: RunScheduler) -> list[str]:
     return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{example}`", ""]
 
 
-def _select_displayed_records(records: list[Record]) -> list[int]:
+def _select_displayed_numbers(records: list[Record]) -> list[int]:
     if len(records) <= MAX_DETAIL_LINES:
         return list(range(len(records)))
     displayed_numbers: list[int] = []

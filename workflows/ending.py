@@ -1,7 +1,7 @@
 """End a cancelled run as Canceled in Temporal, after recording its result document in the history.
 
-Replay: runs of earlier versions ended as Completed when they were cancelled by a signal; the patch marker
-`ENDS_CANCELED` separates the two kinds.
+Replay: in older versions, a run that a signal had cancelled ended as Completed. The histories of these runs do not have
+the patch marker `ENDS_CANCELED`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def await_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine to its end, even if the run is cancelled meanwhile, because the run has already ended."""
+    """Await a coroutine to its end, even if a cancellation arrives meanwhile: the nodes have already ended."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -34,7 +34,7 @@ async def await_to_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def end_as_canceled(document: Mapping[str, Any], *, reason: str | None) -> bool:
-    """Record the document of a cancelled run, and wait until its cancellation has been requested.
+    """Record the document of a cancelled run, and wait until its workflow has received a cancellation request.
 
     Args:
         reason: why the run is cancelled; `None` if the cancellation was requested through Temporal.

@@ -4,7 +4,7 @@ There is no asyncio task per node. The ends of all activities are queued as even
 `wait_condition` waits for the next event. The engine reacts in the workflow task that received the event.
 
 A run with a long history continues as new when no call is in flight, because a call would be lost. Sub-plans continue,
-because they are separate runs. The child workflow of a node that calls a workflow is a call.
+because they are separate runs. A child workflow that a node calls as a tool counts as a call.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from dagwright.protocol.ready_calls import (
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
 from dagwright.workflows.activity_calls import (
     RunScope,
-    make_call,
+    encode_call,
     start_call,
     start_loading,
     start_store_wait,
@@ -87,7 +87,7 @@ class Engine:
         run: scope of the keys and ids of the run.
         signal_count: function that returns the number of signals and updates of this execution.
         attributes: search attributes of the run.
-        note: function that adds a note, with code and message.
+        add_note: function that adds a note, with code and message.
     """
 
     def __init__(
@@ -97,32 +97,32 @@ class Engine:
         *,
         signal_count: Callable[[], int],
         attributes: SearchAttributes,
-        note: Callable[[str, str], None],
+        add_note: Callable[[str, str], None],
     ) -> None:
         self.scheduler = scheduler
         self._run = run
         self._info = workflow.info()
-        self._attributes, self._note = attributes, note
+        self._attributes, self._add_note = attributes, add_note
         self._events: deque[Event] = deque()
         self._handles: dict[str, asyncio.Task[RawValue]] = {}
         """Task id -> its call; abandoned calls are removed, and their ends are ignored."""
         self._cancelling_calls: dict[str, str] = {}
         """Task that is being cancelled while the run continues -> ID of its call."""
         self._unrecorded_task: str | None = None
-        """Task that failed, was cancelled or opened a request, if no command has been issued since."""
+        """Task that failed, was cancelled or opened a request, if no Temporal command has been issued since."""
         self._handled_end_count, self._handled_request_count = len(scheduler.state.ended_numbers), 0
         self._prepared_calls: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
-        self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
+        self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, add_note=add_note)
         for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
         self._call_batches = CallBatches(scheduler, run)
         self._budget_signals = BudgetSignals(scheduler, run.parent, self._sub_plans)
-        self._notifier = Notifier(scheduler, run, note=note)
+        self._notifier = Notifier(scheduler, run, add_note=add_note)
         self._deadline_timer = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
         self._drain_timer = Timer(wire.TIMER_DRAIN, lambda: self.push(self._end_drain))
         self._request_timer = Timer(wire.TIMER_REQUESTS, lambda: self.push(_wake))
-        """Timer of the earliest deadline or reminder of a request; due requests are handled before each batch."""
+        """Timer of the earliest deadline or reminder of a request."""
         self._signal_count = signal_count
         self._sent_policy, self._sent_concurrency = (
             scheduler.features.feedback.child_policy,
@@ -149,7 +149,7 @@ class Engine:
     ) -> Sequence[CommandResult]:
         """Apply commands immediately, after all queued events, and return their results.
 
-        A later message in the same workflow task must see their effects.
+        The next message in the same workflow task must see the effects of the commands.
 
         Args:
             apply: function that applies the commands to the scheduler at a time.
@@ -207,8 +207,8 @@ class Engine:
             self._attributes.cancel_pending()
 
     @property
-    def is_last(self) -> bool:
-        """Whether no other execution can follow; nodes that the run adds from then on are only in its result."""
+    def is_last_execution(self) -> bool:
+        """Whether no other execution can follow. Nodes that the run has added since are only in its result."""
         return self._limits.is_last_execution
 
     def end_in_this_execution(self, error: NodeError) -> None:
@@ -222,7 +222,7 @@ class Engine:
             self.scheduler.propagate(at)
 
     async def stop_after_cancellation(self, reason: str) -> None:
-        """Cancel running tasks after the workflow itself was cancelled."""
+        """Cancel running tasks after the run was cancelled through Temporal."""
         # Wait until the handles of calls that ended in the same workflow task are resolved.
         await workflow.wait_condition(lambda: True)
         self._apply_events()
@@ -264,7 +264,7 @@ class Engine:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether a call is in flight, whose end would be lost with this execution."""
+        """Whether a call is in flight. Its end would be lost at continue-as-new."""
         return bool(self._handles or self._prepared_calls) or self._sub_plans.is_busy
 
     def _has_work(self) -> bool:
@@ -282,7 +282,7 @@ class Engine:
         return not self.scheduler.in_flight and self._limits.is_at_limit(use)
 
     def _limit_drain(self, use: HistoryUse) -> None:
-        """Limit the time that ready tasks wait for running tasks."""
+        """Limit the drain: ready tasks wait for running tasks, so that the run can continue as new."""
         if self._drain_timer.at is None and self._limits.is_draining(use) and not self._limits.is_at_limit(use):
             self._drain_timer.set(now_s() + limits.DRAIN_S)
 
@@ -304,9 +304,9 @@ class Engine:
     def _set_request_timer(self) -> None:
         """Keep one timer for the earliest due time, while a request is open or a task is being cancelled.
 
-        A timer that fires too early finds nothing due. There is a timer even without a deadline: it shows the wait in
-        the Temporal UI. Without any command, a worker that has evicted the run may merge the workflow task that opens a
-        request with the next workflow task, and would then validate an answer before the request is known.
+        A timer that fires too early finds nothing due. A timer without a deadline has two uses. It shows the wait in
+        the Temporal UI. And it is a Temporal command: a worker that has evicted the run may merge a workflow task
+        without commands with the next workflow task, and would then validate an answer before the request is known.
         """
         due_at = self.scheduler.next_timer
         if due_at is None and not self.scheduler.features.feedback.requests.open:
@@ -320,7 +320,7 @@ class Engine:
 
     def _note_rejections(self) -> None:
         for rejection in self.scheduler.features.feedback.requests.take_rejections():
-            self._note("message_rejected", rejection)
+            self._add_note("message_rejected", rejection)
 
     def _publish_changes(self, at: float) -> None:
         self._note_rejections()
@@ -352,14 +352,14 @@ class Engine:
         history.
         """
         sent_bytes = 0
-        while (ready_call := self._next_call(use, at)) is not None or self._call_batches.is_forming:
+        while (ready_call := self._next_call(use, at)) is not None or self._call_batches.has_added_calls:
             self._clear_unrecorded_task()
             if ready_call is None:
                 sent_bytes += self._start_batch(at)
             elif not self._call_batches.add(ready_call, at=at):
                 sent_bytes += self._start(ready_call)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
-                # Commands are only sent at the end of a workflow task, and only a timer causes the next task.
+                # Temporal commands are only sent at the end of a workflow task, and only a timer causes the next task.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
                 sent_bytes, use, at = 0, self._history_use(), self._apply_events()
                 self._prepared_calls += self._call_batches.pop_added_calls()
@@ -392,7 +392,7 @@ class Engine:
         else:
             tool = tool_of(task.node, self.scheduler.plan.tools)
             start = start_call if tool.workflow is None else start_workflow
-            call = make_call(ready_call, self._run, tool=tool, failure=self._call_batches.take_failure(task))
+            call = encode_call(ready_call, self._run, tool=tool, failure=self._call_batches.take_failure(task))
             self._follow(task, start(task, call, tool=tool, run=self._run))
         return ready_call.size_bytes + _COMMAND_BYTES
 
@@ -469,7 +469,7 @@ class Engine:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
     def _await_store(self, task: Task, wait: StoreWait, at: float) -> None:
-        """Wait for the payload store and then repeat a call, which counts as running for the scheduler."""
+        """Wait for the payload store, then repeat a call. Meanwhile, the scheduler counts the call as running."""
         if self.scheduler.is_stopped or task.id in self.scheduler.state.cancel_deadlines:
             self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
             return
@@ -495,12 +495,12 @@ class Engine:
         self._handled_request_count = requests.opened_count
 
     def _clear_unrecorded_task(self) -> None:
-        """Record that a command follows the last failure, cancellation or request."""
+        """Record that a Temporal command follows the last failure, cancellation or request."""
         self._record_ends()
         self._unrecorded_task = None
 
     def _record_change(self) -> None:
-        """Issue a command if a task failed or opened a request and nothing started.
+        """Issue a Temporal command if a task failed or opened a request and nothing started.
 
         A worker that has evicted the run may merge a workflow task without commands with the next workflow task. An
         update in that task would then be validated before the failure or the request is known, and rejected
@@ -553,7 +553,6 @@ class Engine:
         )
         grace_timer = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
         grace_timer.add_done_callback(lambda done: None if done.cancelled() else self.push(self._abandon_rest))
-        # A run that compensates continues.
         while self.scheduler.is_stopped and not self.scheduler.is_finished:
             await workflow.wait_condition(lambda: bool(self._events))
             self._apply_events()

@@ -80,7 +80,7 @@ async def items_of_map_batch(
 async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     """Return the report of the map batch of this run; large results are stored first.
 
-    If the store rejects the results, the batch has failed in the parent run, although its items are done.
+    If the store rejects the results, the report says that the batch failed, although its items are done.
     """
     pieces = pieces_of_results(record_of_map(scheduler))
     uploads = [

@@ -1,7 +1,7 @@
-"""Notifications of requests to the webhook of a run, in parallel to the run.
+"""Send notifications of requests to a webhook, in parallel to the run.
 
-A notification stays in the requests of the run until the webhook has accepted it or its time has expired. A
-notification is not lost at continue-as-new: the new execution sends the notification again with the same id.
+A notification stays in the state of the run until the webhook has accepted the notification or the retries have ended.
+It is not lost at continue-as-new: the new execution sends the notification again with the same ID.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,24 +25,24 @@ from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 
 class Notifier:
-    """Sender of the notifications of one run, if it has a webhook.
+    """Sender of the notifications of one run.
 
     Args:
-        run: scope of the ids of the notifications, and whether there is a webhook.
-        note: function that adds a note, with code and message.
+        run: parts of the IDs of the notifications, and whether there is a webhook.
+        add_note: function that adds a note, with code and message.
     """
 
-    def __init__(self, scheduler: RunScheduler, run: RunScope, *, note: Callable[[str, str], None]) -> None:
+    def __init__(self, scheduler: RunScheduler, run: RunScope, *, add_note: Callable[[str, str], None]) -> None:
         self._scheduler = scheduler
         self._run = run
-        self._note = note
+        self._add_note = add_note
         self._in_flight: dict[tuple[str, str, float], int] = {}
         """Key of a notification in flight -> number of its activity."""
         self._numbers = count(1)
         self._wake: Callable[[], None] = lambda: None
 
     def send(self, *, wake: Callable[[], None]) -> None:
-        """Start to send new notifications; without a webhook they are dropped.
+        """Start to send new notifications, or drop them if the run has no webhook.
 
         Args:
             wake: called when notifications have been sent.
@@ -63,7 +63,7 @@ class Notifier:
             unsent_notifications = unsent_notifications[len(batch) :]
 
     async def finish(self) -> None:
-        """Wait for a limited time until all notifications are sent; a note reports the rest."""
+        """Wait for a limited time until all notifications are sent; a note has the number of unsent notifications."""
         self.send(wake=lambda: None)
         notifications = self._scheduler.features.feedback.requests.notifications
         if not notifications:
@@ -76,14 +76,14 @@ class Notifier:
             )
         if notifications:
             reason = f"the webhook did not accept them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
-            self._note(NOTE_CODE, dropped_note(len(notifications), reason=reason))
+            self._add_note(NOTE_CODE, dropped_note(len(notifications), reason=reason))
 
     def _drop_oldest(self) -> None:
         notifications = self._scheduler.features.feedback.requests.notifications
         surplus = len(notifications) - limits.MAX_QUEUED_NOTIFICATIONS
         if surplus > 0:
             del notifications[:surplus]
-            self._note(NOTE_CODE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
+            self._add_note(NOTE_CODE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
 
     def _next_batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Return the first notifications, as many as are sent together, and their encoded form."""
@@ -131,6 +131,6 @@ class Notifier:
         for key in keys:
             del self._in_flight[key]
         if (error := handle.exception()) is not None:
-            self._note(NOTE_CODE, failure_note(error))
+            self._add_note(NOTE_CODE, failure_note(error))
         self.send(wake=self._wake)
         self._wake()

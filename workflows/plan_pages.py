@@ -1,4 +1,4 @@
-"""Loading of a large plan page by page: the workflow's side of `dagwright.plans.pages`."""
+"""Load a large plan page by page. `dagwright.plans.pages` has stored the pages."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
 from dagwright.workflows.retries import PLAN_PAGE_RETRIES
 
 MAX_CONCURRENT_PAGES = 4
-"""Maximum number of pages that one workflow task decodes, some 20 ms per page."""
+"""Maximum number of pages that one workflow task decodes. Decoding a page takes about 20 ms."""
 
 
 async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> CompiledPlan:

@@ -1,6 +1,6 @@
 """Retry policies of all activities that workflows start.
 
-The SDK's default interval and factor apply where a policy names none: 1 s, doubled after each attempt.
+A policy without an interval or factor has the defaults of the SDK: 1 s, doubled after each attempt.
 """
 
 from datetime import timedelta

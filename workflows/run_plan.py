@@ -1,18 +1,18 @@
 """`RunPlan`, `RunAgent` and `PlanAndExecute`: run one plan. The workflow decodes the input, runs the engine, and
 returns the result document.
 
-Agents and goals are runs whose plans are extended while they run: the extender that the plan names adds nodes
+In the runs of agents and goals, the plan grows: the extender that the plan names adds nodes
 (`dagwright.features.plan_extension.extender`). The workflow types differ only in their names, by which lists and the
 Temporal UI distinguish the runs.
 
-All data from outside is decoded here, inside of one process-edge `try`: an exception in workflow code would otherwise
+All data from outside is decoded here, inside of one `try`: an exception in workflow code would otherwise
 be retried without end, and the run would stay RUNNING (docs/contributing/guards.md F7).
 
 The workflow runs outside of the SDK's sandbox: the workflow contains no user code, and the sandbox is entered seven
 times for each payload, which costs more than the rest of a run (benchmarks/README.md).
 
-Replay: commands follow from the scheduler's order alone. A change of that order needs a patch marker, and saved
-histories of earlier versions in `tests/replay`.
+Replay: the Temporal commands depend only on the order in which the scheduler starts tasks. A change of this order needs
+a patch marker, and saved histories of older versions in `tests/replay`.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, 
 from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRejected
-from dagwright.workflows.command_messages import CommandMessages
+from dagwright.workflows.command_messages import CommandMessageHandler
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_as_canceled
 from dagwright.workflows.engine import Engine
@@ -77,7 +77,7 @@ from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.plan_pages import load_plan
 from dagwright.workflows.retries import FIVE_ATTEMPTS
 from dagwright.workflows.search_attributes import SearchAttributes
-from dagwright.workflows.state_transfer import compensation_snapshot, put_state, state_of
+from dagwright.workflows.state_transfer import compensation_snapshot, load_state, put_state
 from dagwright.workflows.steerable import Steerable
 from dagwright.workflows.sub_plans import end_of, report_end, report_turn
 from dagwright.workflows.timers import now_s
@@ -110,7 +110,7 @@ class PlanWorkflow(Steerable):
         """Reports that arrived before the plan was known."""
         self._early_budget_messages: list[BudgetMessage] = []
         """Budget messages that arrived before the plan was known."""
-        super().__init__(CommandMessages(self._notes))
+        super().__init__(CommandMessageHandler(self._notes))
         self._attributes = SearchAttributes()
         self._started_at = workflow.info().workflow_start_time.timestamp()
         """Start of the first execution of this run; deadlines count from there."""
@@ -121,7 +121,7 @@ class PlanWorkflow(Steerable):
         Raises:
             ApplicationError: `PlanFailed` if the plan failed, with the document as its detail; `InternalError` for an
                 error in Dagwright.
-            CancelledError: Temporal's own cancel was requested; all running tasks have been stopped.
+            CancelledError: the run was cancelled through Temporal; all running tasks have been stopped.
         """
         try:
             return await self._run(message)
@@ -151,7 +151,7 @@ class PlanWorkflow(Steerable):
         return await self._finish(run_input, cancellation)
 
     async def _run_plan(self, run_input: RunInput) -> None:
-        plan, run_input = await self._plan_of(run_input)
+        plan, run_input = await self._load_or_compile_plan(run_input)
         self._title = plan.title
         if problems := problems_of_inputs(plan.inputs, run_input.inputs):
             # The inputs of a sub-plan may be results, which could not be checked before.
@@ -165,7 +165,7 @@ class PlanWorkflow(Steerable):
             run_input.notifies,
             model=(plan.extender or {}).get("config") or run_input.model,
             parent=run_input.parent,
-            run_id=info.run_id,
+            execution_id=info.run_id,
         )
         deadline_s = deadline_of(plan, run_input)
         map_batch, inputs = run_input.map_batch, run_input.inputs
@@ -179,14 +179,14 @@ class PlanWorkflow(Steerable):
             scope,
             signal_count=lambda: self._signal_count,
             attributes=self._attributes,
-            note=self._notes.add,
+            add_note=self._notes.add,
         )
         for end in self._early_ends:
             if accept_sub_plan_report(end, scheduler, self._notes):
                 self._engine.sub_plan_ended(end)
         for message in self._early_budget_messages:
             self._engine.receive_budget_message(message)
-        self.command_messages.start(self._engine)
+        self.message_handler.start(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             next_batch = next_map_batch_input(map_batch) if map_batch is not None else None
@@ -214,7 +214,7 @@ class PlanWorkflow(Steerable):
                 start_map_batch(scheduler, run_input.map_batch, at=now_s())
             return
         try:
-            restore_state(scheduler, await state_of(snapshot, time_left=self._remaining_time(deadline_s)))
+            restore_state(scheduler, await load_state(snapshot, time_left=self._remaining_time(deadline_s)))
             start_restored_run(scheduler, run_input, at=now_s())
         except ActivityError as error:
             raise PlanRejected(_rejection(error, "the run cannot continue")) from None
@@ -271,8 +271,8 @@ class PlanWorkflow(Steerable):
             return None
         return timedelta(seconds=max(self._started_at + deadline_s - now_s(), 0.001))
 
-    async def _plan_of(self, run_input: RunInput) -> tuple[CompiledPlan, RunInput]:
-        """Return the compiled plan of the input, and the input for a run of that plan."""
+    async def _load_or_compile_plan(self, run_input: RunInput) -> tuple[CompiledPlan, RunInput]:
+        """Return the compiled plan of the input, and the input with this plan."""
         if run_input.compiled is not None:
             return run_input.compiled, run_input
         if not run_input.pages:
@@ -322,22 +322,22 @@ class PlanWorkflow(Steerable):
             )
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
-            self._read_attributes(details[1] if len(details) > 1 else None)
+            self._mark_attributes_as_defined(details[1] if len(details) > 1 else None)
             raise PlanRejected(_rejection(error, "the plan cannot be loaded")) from None
-        self._read_attributes(compile_result)
+        self._mark_attributes_as_defined(compile_result)
         return compile_result
 
-    def _read_attributes(self, compile_result: Any) -> None:
+    def _mark_attributes_as_defined(self, compile_result: Any) -> None:
         if isinstance(compile_result, Mapping) and compile_result.get(wire.RESULT_HAS_SEARCH_ATTRIBUTES) is True:
             self._attributes.mark_as_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancellation: asyncio.CancelledError | None) -> Any:
-        self.command_messages.end()
+        self.message_handler.end()
         if cancellation is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
             await await_to_end(self._engine.finish_notifications())
-        has_nodes = _is_called_by_another_type(run_input) or (self._engine is not None and self._engine.is_last)
+        has_nodes = _has_foreign_parent(run_input) or (self._engine is not None and self._engine.is_last_execution)
         document = self._document() if has_nodes else self._counted_document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
         run_result = self._compact(document) if has_nodes else closing_document(document)
@@ -384,8 +384,8 @@ class PlanWorkflow(Steerable):
             run_result = closing_document(map_batch_document(document))
         if await await_to_end(report_end(parent, end)):
             return run_result, False
-        # If the parent run still exists, it uses the result instead, and needs the full output. The data to compensate,
-        # or to join the items of a map, is only in the result.
+        # The parent run did not receive the report. If it still exists, it reads the full output, and the data to
+        # compensate or to join the items of a map, from the result.
         return {**run_result, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
 
     def _reason_of_cancel(self) -> str:
@@ -431,7 +431,7 @@ class PlanWorkflow(Steerable):
         if end is None:
             return
         if self._engine is None:
-            # An execution that has just started receives earlier signals before anything else.
+            # A signal can arrive before the plan is known.
             self._early_ends.append(end)
         elif accept_sub_plan_report(end, self._engine.scheduler, self._notes):
             self._engine.sub_plan_ended(end)
@@ -492,8 +492,8 @@ class RunPlanWorkflow(PlanWorkflow):
         return await self.run_to_end(message)
 
 
-def _is_called_by_another_type(run_input: RunInput | None) -> bool:
-    """Return whether a workflow of another type started the run; the result for such a workflow has the nodes."""
+def _has_foreign_parent(run_input: RunInput | None) -> bool:
+    """Return whether a foreign workflow started the run. The result for such a workflow has the nodes."""
     has_dagwright_parent = run_input is not None and (run_input.parent is not None or run_input.session is not None)
     return workflow.info().parent is not None and not has_dagwright_parent
 

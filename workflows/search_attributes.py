@@ -33,7 +33,10 @@ _NO_REQUESTS: RequestsVersion = (0, ())
 
 
 class SearchAttributes:
-    """Search attributes of one run, if its namespace has them: a run that sets an undefined attribute is stuck."""
+    """Writer of the search attributes of one run.
+
+    Nothing is written if the namespace does not define the attributes: a run that sets an undefined attribute is stuck.
+    """
 
     def __init__(self) -> None:
         info = workflow.info()
@@ -73,7 +76,7 @@ class SearchAttributes:
         if not self._are_defined:
             return
         if self._written_at is None and self._state is not None:
-            # The client has written the start of the run.
+            # The client that started the run has set the attributes, so a change may be written at once.
             self._written_at = at - MIN_SEARCH_UPDATE_PAUSE_S
         assignees, requests = awaited_assignees(scheduler), requests_version(scheduler)
         if (status, assignees, requests) == (self._state, self._assignees, self._requests):

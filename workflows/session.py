@@ -1,8 +1,8 @@
 """`Session`: a conversation of several requests. It starts the run of each turn and stores the state.
 
-The transitions are in `dagwright.protocol.sessions`. The state is in the memo: clients need no worker to read it, and
-the next execution continues with the state in the memo, whatever its input. Runs are abandoned children that report
-their end as sub-plans do; handlers never await, so that a session can continue as new at any time.
+The transitions are in `dagwright.protocol.sessions`. The state is in the memo, so that clients need no worker to read
+it. The next execution takes the state from the memo, not from its input. Runs are child workflows with the close policy
+ABANDON, and report their end like sub-plans. Handlers never await, so that a session can continue as new at any time.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ class SessionWorkflow:
             end = _end_from(read_message(payload.payload))
         except ChildWorkflowError as error:
             end = _end_of_failure(error)
-        # The edge of this task: the task is not awaited, so the session would wait without end.
+        # Catch all exceptions: the task is not awaited, so after an exception the session would wait without end.
         except Exception as error:
             end = _failed_turn(bug_message(error))
         self._end_turn(run_id, end)
@@ -212,7 +212,7 @@ class SessionWorkflow:
 
     @workflow.update(name=wire.UPDATE_START_TURN)
     def start_turn(self, message: RawValue) -> Mapping[str, Any]:
-        """Start the run of a turn; a repeated request changes nothing."""
+        """Start the run of a turn; a repeated start changes nothing."""
         start = self._turn_from(message)
         if self._session.start_turn(start, at=now_s()):
             self._turn_to_start = start
@@ -247,7 +247,7 @@ class SessionWorkflow:
         try:
             report = read_message(message.payload)
             self._end_turn(report["turn"], turn_end_from_json(report))
-        # Catch all exceptions: a client may send any content, and the end of the run is followed anyway.
+        # Catch all exceptions: a client may send any content, and the session also notices the end without a report.
         except Exception as error:
             workflow.logger.warning("a report was rejected", extra={"reason": str(error)})
 

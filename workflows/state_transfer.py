@@ -26,8 +26,8 @@ from dagwright.workflows.blobs import TextRejected, put_text
 from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 MAX_INLINE_CHARACTERS = 4_000
-"""Largest state of a child run that its parent run stores inline: the parent run may have hundreds of child runs, whose
-states are part of its own state.
+"""Largest state of a child run that its parent run stores inline. The parent run may have hundreds of child runs, and
+their states are part of the state of the parent run.
 """
 
 
@@ -68,8 +68,8 @@ async def compensation_snapshot(scheduler: RunScheduler, *, numbers: Iterator[in
     return snapshot_to_json(RunSnapshot(0.0, "" if refs else state, refs, deadline_s=math.inf))
 
 
-async def state_of(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Mapping[str, Any]:
-    """Return the state of the previous execution.
+async def load_state(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Mapping[str, Any]:
+    """Load the state of the previous execution.
 
     Args:
         time_left: time until the deadline of the run.

@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import wire
-from dagwright.workflows.command_messages import CommandMessages
+from dagwright.workflows.command_messages import CommandMessageHandler
 
 _COMMANDS: Mapping[str, str] = {
     wire.PAUSE: "Pause the run; the payload may be empty.",
@@ -41,7 +41,7 @@ def _add_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
 # The SDK recognizes a method by its parameter `self` without an annotation.
 def _signal_handler(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
-        self.command_messages.handle_signal(name, message)
+        self.message_handler.handle_signal(name, message)
 
     handle.__doc__ = description
     return workflow.signal(name=name)(handle)
@@ -49,10 +49,10 @@ def _signal_handler(name: str, description: str) -> Any:
 
 def _update_handler(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> Any:  # type: ignore[no-untyped-def] # see above
-        return self.command_messages.handle_update(name, message)
+        return self.message_handler.handle_update(name, message)
 
     def check(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
-        self.command_messages.check_update(name, message)
+        self.message_handler.check_update(name, message)
 
     handle.__doc__ = description
     update = workflow.update(name=name)(handle)
@@ -65,18 +65,18 @@ class Steerable:
     """Workflow that handles answers and commands of people.
 
     Args:
-        command_messages: handler of the messages.
+        message_handler: handler of the commands and answers.
     """
 
-    def __init__(self, command_messages: CommandMessages) -> None:
-        self.command_messages = command_messages
+    def __init__(self, message_handler: CommandMessageHandler) -> None:
+        self.message_handler = message_handler
 
     @workflow.signal(name=wire.SIGNAL_FEEDBACK)
     def feedback(self, message: RawValue) -> None:
         """Handle an answer; a rejected answer becomes a note."""
-        self.command_messages.handle_signal(wire.SIGNAL_FEEDBACK, message)
+        self.message_handler.handle_signal(wire.SIGNAL_FEEDBACK, message)
 
     @workflow.signal(name=wire.SIGNAL_PLANNED)
     def add_planned_nodes(self, message: RawValue) -> None:
         """Add nodes of a plan that a model is still writing."""
-        self.command_messages.handle_signal(wire.SIGNAL_PLANNED, message)
+        self.message_handler.handle_signal(wire.SIGNAL_PLANNED, message)

@@ -1,9 +1,8 @@
 """Sub-plans: child workflows that survive the continue-as-new of their parent and report their end by signal.
 
 A child of the default kind would end with its parent, also at continue-as-new. An abandoned child continues, so its end
-arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The parent also awaits
-the child workflow itself, because a terminated child sends no signal. Children that a previous execution has started
-are polled.
+arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The parent also awaits the child workflow,
+because a terminated child sends no signal. The parent polls children that a previous execution has started.
 """
 
 import asyncio
@@ -64,11 +63,11 @@ class SubPlans:
         run: scope of the ids and keys of the run.
         handle_end: function that handles the end of a sub-plan; a second end for the same task has no effect.
         scheduler: scheduler of the run, from which the inputs of sub-plans are derived.
-        note: function that adds a note, with code and message.
+        add_note: function that adds a note, with code and message.
     """
 
     def __init__(
-        self, run: RunScope, handle_end: EndHandler, *, scheduler: RunScheduler, note: Callable[[str, str], None]
+        self, run: RunScope, handle_end: EndHandler, *, scheduler: RunScheduler, add_note: Callable[[str, str], None]
     ) -> None:
         self._run = run
         self._handle_end = handle_end
@@ -77,7 +76,7 @@ class SubPlans:
         """ID of a call -> task that awaits its sub-plan; `None` if a previous execution has started the sub-plan."""
         self._signal_tasks: list[asyncio.Task[None]] = []
         self._forward_tasks: list[asyncio.Task[None]] = []
-        self._note = note
+        self._add_note = add_note
         self._poll_task: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None
         self._cancel_reasons: dict[str, str] = {}
@@ -121,7 +120,9 @@ class SubPlans:
             self._note_unsent(message, error.message)
 
     def _note_unsent(self, message: ChildSignal, reason: str) -> None:
-        self._note("message_rejected", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
+        self._add_note(
+            "message_rejected", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}"
+        )
 
     def adopt(self, task_id: str) -> None:
         """Take over a sub-plan that a previous execution has started; the report of the sub-plan announces its end."""
@@ -135,7 +136,7 @@ class SubPlans:
     def start(self, task: Task) -> int:
         """Start the child workflow of a task; return the approximate size of its command."""
         encoded = pydantic_core.to_json(self._input_of(task))
-        self._open_calls[task.call_id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
+        self._open_calls[task.call_id] = asyncio.create_task(self._start_and_await(task, json_payload(encoded)))
         return len(encoded) + _COMMAND_BYTES
 
     def forget(self, call_id: str) -> None:
@@ -193,7 +194,7 @@ class SubPlans:
             if self._open_calls.get(call_id, self) is None:
                 self._handle_end(SubPlanEnd(call_id, RunStatus.CANCELLED, None, None))
 
-    async def _follow(self, task: Task, encoded: Payload) -> None:
+    async def _start_and_await(self, task: Task, encoded: Payload) -> None:
         """Start a sub-plan, and handle its end in case it sends no report."""
         call_id, sent_policy, sent_budget = (
             task.call_id,
@@ -220,8 +221,7 @@ class SubPlans:
             self._handle_end(read_sub_plan_end(call_id, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
             self._handle_end(sub_plan_failure(call_id, error, task.node))
-        # The edge of this task: the task is not awaited, so after an unexpected exception the run would wait without
-        # end.
+        # Catch all exceptions: the task is not awaited, so after an exception the run would wait without end.
         except Exception as error:
             workflow.logger.exception("following a sub-plan failed because of a bug", extra={"node_id": task.id})
             bug_error = NodeError(wire.ERROR_INTERNAL, f"{type(error).__name__}: {error}")
@@ -276,7 +276,7 @@ class SubPlans:
         return run_input_to_json(inherited_input(child_input, self._scheduler, number=task.ref.node))
 
     def _input_of_task(self, task: Task) -> RunInput:
-        """Return the input of the run of a task, without the fields that are the same for all runs."""
+        """Return the input of the run of a task, without the fields that are the same for all sub-plans of this run."""
         if task.map_batch is not None:
             # The items of a map batch have the same paths as in this run.
             return replace(map_batch_run_input(self._scheduler, task), path=self._run.path)

@@ -35,7 +35,7 @@ class UnknownTypeWorkflow:
         """Fail with the known types.
 
         Raises:
-            ApplicationError: `UnknownWorkflowType`, always, for an execution that started here.
+            ApplicationError: `UnknownWorkflowType`, if the execution started on this version.
             WorkflowTypeRemoved: the execution started with code that had this type.
         """
         name = workflow.info().workflow_type

@@ -204,7 +204,7 @@ def test_invalid_failure_details_are_read_as_the_first_attempt(encoded_attempt: 
 
 
 def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
-    run = RunScope("r1", (), "queue", run_id="r1")
+    run = RunScope("r1", (), "queue", execution_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
     task, item_task = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
     is_derived = [
