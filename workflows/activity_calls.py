@@ -56,9 +56,9 @@ largest value has 1 GB, which takes half an hour over 5 Mbit/s. Joining 250 MB t
 
 # Cached, because creating a `Priority` takes as long as the rest of a Temporal command.
 @lru_cache
-def priority_of(key: int) -> Priority:
-    """Return the Temporal priority of calls whose node has this priority."""
-    return Priority(priority_key=key)
+def priority_of(node_priority: int) -> Priority:
+    """Return the Temporal priority for the priority of a node."""
+    return Priority(priority_key=node_priority)
 
 
 class EncodedCall(RawValue):
@@ -351,7 +351,9 @@ def memo_of_run() -> Mapping[str, Any]:
 
 
 def owner_of_run() -> str | None:
-    """Return the owner of the API key that started the run; empty if the memo has an invalid value.
+    """Return the owner of the API key that started the run.
+
+    The owner is `None` if the run was started without a key, and empty if the memo has an invalid value.
 
     The gateway sets this field of the memo, and sub-plans and next executions inherit it. A plan cannot change it.
     """

@@ -52,7 +52,7 @@ class ChildPlanOptions(TypedDict, total=False):
     """Options of a plan that a workflow starts; all are optional."""
 
     dialect: str
-    """Format of the plan. The default is the format of a built plan; in a document, the format is detected."""
+    """Format of the plan. The default is the format of a built plan, or the detected format of a document."""
     inputs: Mapping[str, Any]
     """Values of the inputs of the plan."""
     context: Mapping[str, Any]

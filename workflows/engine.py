@@ -419,7 +419,7 @@ class Engine:
     # Ending.
 
     def _end_batch(self, batch: StartedBatch, at: float) -> None:
-        """Apply the result of a call batch; calls that left the batch get separate activities."""
+        """Apply the result of a call batch. Detached calls get separate activities."""
         handle = batch.handle
         calls = [ready_call for ready_call in batch.calls if self._handles.get(ready_call.task.id) is handle]
         for ready_call in calls:

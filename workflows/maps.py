@@ -45,10 +45,10 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
     return handle, len(encoded)
 
 
-async def items_of_map_batch(
+async def load_map_batch_items(
     map_batch: MapBatchInput, node: CompiledNode, *, time_left: timedelta | None
 ) -> Sequence[Any]:
-    """Return the items of the map batch of this run, from the payload store if the items are stored.
+    """Return the items of the map batch of this run; stored items are loaded from the payload store.
 
     Args:
         node: the map node.
@@ -77,8 +77,8 @@ async def items_of_map_batch(
     return items
 
 
-async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
-    """Return the report of the map batch of this run; large results are stored first.
+async def store_map_batch_results(scheduler: RunScheduler) -> dict[str, Any]:
+    """Store large results of the map batch of this run, and return the report of the batch.
 
     If the store rejects the results, the report says that the batch failed, although its items are done.
     """

@@ -63,7 +63,7 @@ class Notifier:
             unsent_notifications = unsent_notifications[len(batch) :]
 
     async def finish(self) -> None:
-        """Wait for a limited time until all notifications are sent; a note has the number of unsent notifications."""
+        """Wait for a limited time until all notifications are sent, then add a note about unsent notifications."""
         self.send(wake=lambda: None)
         notifications = self._scheduler.features.feedback.requests.notifications
         if not notifications:

@@ -73,18 +73,18 @@ from dagwright.workflows.command_messages import CommandMessageHandler
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_as_canceled
 from dagwright.workflows.engine import Engine
-from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
+from dagwright.workflows.maps import load_map_batch_items, store_map_batch_results
 from dagwright.workflows.plan_pages import load_plan
 from dagwright.workflows.retries import FIVE_ATTEMPTS
 from dagwright.workflows.search_attributes import SearchAttributes
-from dagwright.workflows.state_transfer import compensation_snapshot, load_state, put_state
+from dagwright.workflows.state_transfer import create_compensation_snapshot, load_state, put_state
 from dagwright.workflows.steerable import Steerable
 from dagwright.workflows.sub_plans import end_of, report_end, report_turn
 from dagwright.workflows.timers import now_s
 
 
 class PlanRejected(Exception):
-    """A run cannot start; `error` is the error of its result document."""
+    """The run cannot start. `error` is the error in its result document."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error["message"])
@@ -113,7 +113,7 @@ class PlanWorkflow(Steerable):
         super().__init__(CommandMessageHandler(self._notes))
         self._attributes = SearchAttributes()
         self._started_at = workflow.info().workflow_start_time.timestamp()
-        """Start of the first execution of this run; deadlines count from there."""
+        """Start of the first execution of this run. Deadlines count from this time."""
 
     async def run_to_end(self, message: RawValue) -> Any:
         """Run the plan of the message.
@@ -198,7 +198,7 @@ class PlanWorkflow(Steerable):
         self, map_batch: MapBatchInput, node: CompiledNode, *, deadline_s: float | None
     ) -> Sequence[Any]:
         try:
-            return await items_of_map_batch(map_batch, node, time_left=self._remaining_time(deadline_s))
+            return await load_map_batch_items(map_batch, node, time_left=self._remaining_time(deadline_s))
         except ActivityError as error:
             raise PlanRejected(_rejection(error, "the items cannot be loaded")) from None
         except ValueError as error:
@@ -376,10 +376,10 @@ class PlanWorkflow(Steerable):
         end = end_of(document)
         scheduler = self._engine.scheduler if self._engine is not None else None
         if scheduler is not None and scheduler.state.options.compensate:
-            snapshot = compensation_snapshot(scheduler, numbers=self._piece_numbers)
+            snapshot = create_compensation_snapshot(scheduler, numbers=self._piece_numbers)
             end["child_snapshot"] = await await_to_end(snapshot)
         if run_input.map_batch is not None and scheduler is not None and not run_input.only_compensates:
-            batch_end = await await_to_end(end_of_map_batch(scheduler))
+            batch_end = await await_to_end(store_map_batch_results(scheduler))
             end = {**end, "output": None, "stored_output": None, **batch_end}
             run_result = closing_document(map_batch_document(document))
         if await await_to_end(report_end(parent, end)):

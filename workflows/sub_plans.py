@@ -383,15 +383,15 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
     end = {"status": document["status"], "output": output["value"], "error": document["error"]}
     if "stored" in output:
         end["stored_output"] = output["stored"]
-    extra = {"usage": document["usage"]} if document["usage"] else {}
+    details = {"usage": document["usage"]} if document["usage"] else {}
     if wire.DETAIL_LINEAGE in document:
-        extra[wire.DETAIL_LINEAGE] = document[wire.DETAIL_LINEAGE]
-    end |= extra
+        details[wire.DETAIL_LINEAGE] = document[wire.DETAIL_LINEAGE]
+    end |= details
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED_MESSAGE)
     if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
         message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is too large for a report"
-        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **extra}
+        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **details}
     return end
 
 

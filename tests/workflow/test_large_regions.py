@@ -19,13 +19,13 @@ from tests.workflow.building import pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
-REGION_NODES = 500
-LARGE_REGION_NODES = MAX_INLINE_PLAN_NODES + 3_000
+REGION_NODE_COUNT = 500
+LARGE_REGION_NODE_COUNT = MAX_INLINE_PLAN_NODES + 3_000
 """More nodes than the input of a run can have in production. The fixture `small_pages` lowers this limit."""
 
 
 def nodes_with_three_dependencies(count: int) -> list[dict[str, Any]]:
-    """Return pure nodes; each node uses the result of one earlier node and depends on two more."""
+    """Return pure nodes. Each node uses the result of a previous node, and depends on two more previous nodes."""
     return [
         pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}", depends_on=earlier_node_ids(n))
         for n in range(count)
@@ -36,7 +36,7 @@ def earlier_node_ids(number: int) -> list[str]:
     return [f"n{number - 1}", f"n{number // 3}"] if number > 2 else []
 
 
-def plan(count: int = REGION_NODES, **fields: Any) -> dict[str, Any]:
+def plan(count: int = REGION_NODE_COUNT, **fields: Any) -> dict[str, Any]:
     """Return a plan with a large region between two ordinary nodes."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     end_node = {
@@ -57,11 +57,11 @@ async def count_nodes_by_status(handle: Handle) -> dict[str, int]:
 
 
 async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) -> None:
-    handle = await runs.start(plan(LARGE_REGION_NODES))
+    handle = await runs.start(plan(LARGE_REGION_NODE_COUNT))
     document = await document_of(handle)
-    assert document["output"] == {"last": value_of(LARGE_REGION_NODES - 1), "early": value_of(5)}
-    assert await count_nodes_by_status(handle) == {"completed": LARGE_REGION_NODES + 2}
-    assert sorted(document["nodes"]) == sorted(["start", "end", "n5", f"n{LARGE_REGION_NODES - 1}"])
+    assert document["output"] == {"last": value_of(LARGE_REGION_NODE_COUNT - 1), "early": value_of(5)}
+    assert await count_nodes_by_status(handle) == {"completed": LARGE_REGION_NODE_COUNT + 2}
+    assert sorted(document["nodes"]) == sorted(["start", "end", "n5", f"n{LARGE_REGION_NODE_COUNT - 1}"])
     history = await handle.fetch_history()
     assert len(history.events) < 150
     assert max(len(event.SerializeToString()) for event in history.events) < 10_000
@@ -70,8 +70,8 @@ async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) 
 async def test_worker_without_the_region_in_its_cache_continues_the_region(runs: Runs) -> None:
     with patch.object(RegionCache, "pop", lambda *arguments: None):
         handle = await runs.start(plan())
-        assert (await document_of(handle))["output"] == {"last": value_of(REGION_NODES - 1), "early": value_of(5)}
-    assert await count_nodes_by_status(handle) == {"completed": REGION_NODES + 2}
+        assert (await document_of(handle))["output"] == {"last": value_of(REGION_NODE_COUNT - 1), "early": value_of(5)}
+    assert await count_nodes_by_status(handle) == {"completed": REGION_NODE_COUNT + 2}
 
 
 async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_counts_failed_nodes(
@@ -82,7 +82,7 @@ async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_
     connection = Connection(runs.client, server.server, frozenset())
     client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
     compiled = prepare_plan(
-        check_plan({**region_plan, "output": f"{{{{n{REGION_NODES - 1}.result}}}}"}, runs.tools), {}
+        check_plan({**region_plan, "output": f"{{{{n{REGION_NODE_COUNT - 1}.result}}}}"}, runs.tools), {}
     )
     run = await client.start(StartRequest(compiled))
     assert (await document_of(runs.client.get_workflow_handle(run.workflow_id)))["status"] == "failed"
@@ -104,7 +104,7 @@ async def test_document_identifies_the_failed_node_of_a_region_and_the_run_list_
     assert (run_document["error"]["code"], run_document["error"]["node_id"]) == ("node_failed", "n99")
 
 
-PAGED_PLAN_NODES = MAX_INLINE_PLAN_NODES + MAX_PLAN_PAGE_NODES + 1
+PAGED_PLAN_NODE_COUNT = MAX_INLINE_PLAN_NODES + MAX_PLAN_PAGE_NODES + 1
 
 
 def paged_plan(count: int) -> dict[str, Any]:
@@ -119,10 +119,10 @@ def paged_plan(count: int) -> dict[str, Any]:
 
 
 async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
-    handle = await runs.start(paged_plan(PAGED_PLAN_NODES))
+    handle = await runs.start(paged_plan(PAGED_PLAN_NODE_COUNT))
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", 42)
-    assert document["nodes_ref"]["counts"] == {"completed": 2, "skipped": PAGED_PLAN_NODES - 2}
+    assert document["nodes_ref"]["counts"] == {"completed": 2, "skipped": PAGED_PLAN_NODE_COUNT - 2}
     history = await handle.fetch_history()
     start_attributes = history.events[0].workflow_execution_started_event_attributes
     assert len(start_attributes.input.payloads[0].data) < 1_000
@@ -131,12 +131,12 @@ async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
         for event in history.events
         if event.activity_task_scheduled_event_attributes.activity_type.name == "load_plan"
     ]
-    assert len(load_events) == 1 + -(-PAGED_PLAN_NODES // MAX_PLAN_PAGE_NODES)
+    assert len(load_events) == 1 + -(-PAGED_PLAN_NODE_COUNT // MAX_PLAN_PAGE_NODES)
     assert_clean(history)
 
 
 async def test_large_raw_plan_runs(runs: Runs) -> None:
-    document = await document_of(await runs.start_raw({"plan": paged_plan(PAGED_PLAN_NODES)}))
+    document = await document_of(await runs.start_raw({"plan": paged_plan(PAGED_PLAN_NODE_COUNT)}))
     assert (document["status"], document["output"]) == ("completed", 42)
 
 

@@ -173,7 +173,7 @@ async def test_fork_of_a_replanned_request_must_plan_again(serve_script: ServeSc
     assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
 
-async def test_fork_that_reruns_a_replan_reuses_the_earlier_results(serve_script: ServeScript) -> None:
+async def test_fork_that_reruns_a_replan_reuses_the_results_before_the_replan(serve_script: ServeScript) -> None:
     plan, first_replan = (
         plan_text(_REPLANNED_NODE, call("b", "plus", left=1, right=2)),
         plan_text(call("a", "plus", left=1, right=1)),

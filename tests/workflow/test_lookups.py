@@ -161,7 +161,7 @@ async def test_requests_about_ambiguous_lookups_open_before_any_node_runs(
 
 async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDatabase, unique_name: str) -> None:
     name = f"Ada {unique_name}"
-    handle = await runs.start({"intents": [intent(who=lookup(name), other=lookup("Maria Garcia"))]})
+    handle = await runs.start({"intents": [intent(who=lookup(name), maria=lookup("Maria Garcia"))]})
     request_id = f"lookup:person:{name}"
     await wait_for_request_set(runs, handle, request_id, MARIA_REQUEST_ID)
     await answer(handle, request_id, {"text": "Create new"})

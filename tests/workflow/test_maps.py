@@ -141,15 +141,15 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
     arguments = {
         "why": "{{bad.error.message}}",
         "row": "{{table.result.rows[7].name}} of {{index}}",
-        "given": "{{PLACEHOLDER_given}}",
+        "unit": "{{PLACEHOLDER_unit}}",
     }
     plan = {
         **_map_plan(list(range(21)), *nodes, tool="echo", arguments=arguments, join="all_done"),
-        "inputs": {"given": {"type": "string"}},
+        "inputs": {"unit": {"type": "string"}},
         "output": ["{{m.result[0]}}", "{{m.result[20]}}"],
     }
-    document = await document_of(await runs.start(plan, inputs={"given": "g"}))
-    assert document["output"] == [{"why": "no luck", "row": f"row 7 of {index}", "given": "g"} for index in (0, 20)]
+    document = await document_of(await runs.start(plan, inputs={"unit": "g"}))
+    assert document["output"] == [{"why": "no luck", "row": f"row 7 of {index}", "unit": "g"} for index in (0, 20)]
 
 
 @pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "map batches"])

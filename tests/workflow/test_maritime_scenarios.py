@@ -135,7 +135,7 @@ async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_pa
     ]
 
 
-# 3: a comparison, with both sides in parallel
+# 3: a comparison of two carriers, in parallel
 
 
 async def test_volumes_of_two_carriers_are_compared_by_parallel_sub_goals(

@@ -19,7 +19,7 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 in_both_modes = pytest.mark.parametrize("mode", MODES)
-"""Run a test with both versions of the protocol, which differ in progress, forms and cancellation."""
+"""Run a test with each mode (protocol version). The modes differ in progress, forms and cancellation."""
 
 
 _DOUBLE_PLAN_TEXT = """

@@ -71,14 +71,14 @@ def request(text: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **fields
     return ModelRequest(ModelCall((user(text),), tools=tuple(tools), output=output), **fields)
 
 
-def answer_document(text: Any, **fields: Any) -> Mapping[str, Any]:
+def response_document(text: Any, **fields: Any) -> Mapping[str, Any]:
     return {"text": text, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **fields}
 
 
 async def test_model_call_returns_the_response_and_sends_the_ids_of_its_run_and_node(client: Client) -> None:
     async with ModelServer("Hi") as server, serve_model_calls(client, server) as workflows:
         handle = await workflows.start(request())
-        assert await handle.result() == [answer_document("Hi")]
+        assert await handle.result() == [response_document("Hi")]
         history = await handle.fetch_history()
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
     [scheduled_activity] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)

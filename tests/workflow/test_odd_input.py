@@ -200,7 +200,7 @@ async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench
     await cached_runs.check_runs()
 
 
-# Workers of other programs.
+# Foreign workers.
 
 
 @activity.defn(name="foreign.answer")

@@ -257,11 +257,11 @@ async def test_failed_node_can_be_retried_or_set_to_a_result(
         return len(nodes) == 3 and {nodes["b"].status, nodes["c"].status} == {"failed"}
 
     await eventually(have_failed)
-    await run.set_result("b", {"given": True}, reason="known", by="ann")
+    await run.set_result("b", {"amount": 2}, reason="counted by hand", by="ann")
     await run.retry("c", by="ann")
     bench.open(unique_name)
     result = await run.result()
-    assert result.output == {"b": {"given": True}, "c": unique_name}
+    assert result.output == {"b": {"amount": 2}, "c": unique_name}
     expected = ["node.started c", "node.completed c"]
     assert [describe(event) for event in await read_events(run) if describe(event).endswith(" c")] == expected
     assert [(command["command"], command["by"]) for command in (await run.lineage("b")).commands] == [

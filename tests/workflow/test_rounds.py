@@ -165,7 +165,7 @@ async def test_planner_receives_a_preview_of_a_large_slot_and_the_answer_has_the
     assert (text_before, json.loads(json_block.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
 
 
-async def test_intention_prompt_has_the_earlier_turns(client: Client, tmp_path: Path) -> None:
+async def test_intention_prompt_has_the_previous_turns(client: Client, tmp_path: Path) -> None:
     turns = [{"turn_id": 1, "human_message": "Compare Maersk.", "ai_response": "With which one?"}]
     plan = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
     async with rounds_runs(client, tmp_path, INTENTION, *CLARIFICATION_SCRIPT) as (server, runs):

@@ -56,7 +56,7 @@ class RunWorkflow:
 
 @workflow.defn(name="ForeignWorkflow")
 class ForeignWorkflow:
-    """A workflow of another product, which continues as new once."""
+    """A workflow that is not Dagwright's. It continues as new once."""
 
     @workflow.run
     async def run(self, is_first: bool) -> None:

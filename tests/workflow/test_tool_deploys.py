@@ -1,4 +1,4 @@
-"""New versions of a file of tools while runs are open, and tools that only a later worker has."""
+"""New versions of a file of tools during open runs, and tools that the first worker of a run does not have."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence
