@@ -70,7 +70,7 @@ class EncodedCall(RawValue):
 
 
 @dataclass(frozen=True, slots=True)
-class RunScope:
+class RunContext:
     """Data of a run that its calls and sub-plans need, such as the parts of idempotency keys.
 
     Args:
@@ -112,7 +112,7 @@ class RunScope:
 
 
 def encode_call(
-    ready_call: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failure: str | None = None
+    ready_call: "ReadyCall", run: RunContext, *, tool: ToolDeclaration, failure: str | None = None
 ) -> EncodedCall:
     """Return the payload and headers of a call.
 
@@ -144,7 +144,7 @@ def json_payload(encoded: bytes) -> Payload:
 
 
 def start_call(
-    task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope
+    task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunContext
 ) -> workflow.ActivityHandle[RawValue]:
     """Start the activity of a task. The activity ID is derived from the ID of the call."""
     node = task.node
@@ -166,12 +166,14 @@ def start_call(
     )
 
 
-def start_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope) -> "asyncio.Task[RawValue]":
+def start_workflow(
+    task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunContext
+) -> "asyncio.Task[RawValue]":
     """Start the child workflow of a task. The workflow ID is derived from the IDs of the run and the call."""
     return asyncio.create_task(_run_workflow(task, call, tool=tool, run=run))
 
 
-async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope) -> RawValue:
+async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunContext) -> RawValue:
     timeout, retry_policy = timedelta(seconds=task.node.activity_timeout_s), retry_policy_of(task, tool)
     result: RawValue = await workflow.execute_child_workflow(
         str(tool.workflow),
@@ -208,14 +210,14 @@ def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> wo
     )
 
 
-def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
+def start_loading(task: Task, message: bytes, *, run: RunContext) -> workflow.ActivityHandle[RawValue]:
     """Start the activity that loads stored values into the arguments of a call."""
     type_and_id = wire.ACTIVITY_LOAD_VALUES, limits.load_id(task.call_id)
     summary = f"loading values for {task_summary(task)}"
     return _start_preparation(type_and_id, task, message, run=run, retry_policy=FIVE_ATTEMPTS, summary=summary)
 
 
-def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
+def start_store_wait(task: Task, message: bytes, *, run: RunContext) -> workflow.ActivityHandle[RawValue]:
     """Start the activity that waits for the payload store, for a call that is repeated afterwards."""
     type_and_id = wire.ACTIVITY_AWAIT_STORE, limits.store_wait_id(task.call_id)
     summary = f"waiting for the payload store for {task_summary(task)}"
@@ -223,7 +225,13 @@ def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.A
 
 
 def _start_preparation(
-    type_and_id: tuple[str, str], task: Task, message: bytes, *, run: RunScope, retry_policy: RetryPolicy, summary: str
+    type_and_id: tuple[str, str],
+    task: Task,
+    message: bytes,
+    *,
+    run: RunContext,
+    retry_policy: RetryPolicy,
+    summary: str,
 ) -> workflow.ActivityHandle[RawValue]:
     """Start an internal activity that prepares a call.
 

@@ -32,7 +32,7 @@ from dagwright.workflows.activity_calls import (
     HEARTBEAT_S,
     INTERNAL_ATTEMPT_TIMEOUT,
     EncodedCall,
-    RunScope,
+    RunContext,
     json_payload,
     priority_of,
 )
@@ -41,7 +41,7 @@ from dagwright.workflows.retries import CALL_BATCH_RETRIES
 
 @dataclass(frozen=True, slots=True)
 class StartedBatch:
-    """A call batch in flight: the calls that may start at once, and the activity."""
+    """A call batch in flight: its calls except the followers, and its activity."""
 
     calls: Sequence[ReadyCall]
     handle: "asyncio.Task[RawValue]"
@@ -64,10 +64,10 @@ class CallBatches:
 
     Args:
         scheduler: scheduler of the run.
-        run: scope of the keys of the run's calls.
+        run: parts of the idempotency keys, and the model of the run.
     """
 
-    def __init__(self, scheduler: RunScheduler, run: RunScope) -> None:
+    def __init__(self, scheduler: RunScheduler, run: RunContext) -> None:
         self._scheduler = scheduler
         self._run = run
         self._added_calls: list[ReadyCall] = []
@@ -105,7 +105,7 @@ class CallBatches:
         """Start the first added call together with the calls that can share its activity.
 
         Yields:
-            The started batch; or the call itself, not started, if it needs a separate activity.
+            A batch that has started, or a single call that still has to start in a separate activity.
         """
         group = self._group_of(self._added_calls[0])
         calls = _first_batch([ready_call for ready_call in self._added_calls if self._group_of(ready_call) == group])
@@ -115,7 +115,7 @@ class CallBatches:
         yield from self._start(calls, queue, at)
 
     def _group_of(self, ready_call: ReadyCall) -> tuple[str | None, int]:
-        """Return the queue and the priority of a call, which all calls of a batch have in common."""
+        """Return the queue and the priority of a call. All calls of a batch have the same queue and priority."""
         node = ready_call.task.node
         return self._scheduler.plan.tools[node.tool].task_queue, node.priority
 

@@ -79,7 +79,7 @@ class CallLimitWorkflow:
         workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
 
     async def _wait(self) -> None:
-        """Wait for a message that may end the execution. If only a hold is left, also wait for its end."""
+        """Wait for a message that may end the execution. Without a limit, also wait for the end of the hold."""
         had_limit = self._has_limit
         remaining_s = None if had_limit else max(0.001, self._state.hold.ends_at - now_s())
         with suppress(TimeoutError):

@@ -3,8 +3,8 @@
 There is no asyncio task per node. The ends of all activities are queued as events, one loop applies them, and one
 `wait_condition` waits for the next event. The engine reacts in the workflow task that received the event.
 
-A run with a long history continues as new when no call is in flight, because a call would be lost. Sub-plans continue,
-because they are separate runs. A child workflow that a node calls as a tool counts as a call.
+A run with a long history continues as new when no call is in flight, because the end of the call would be lost.
+Sub-plans continue, because they are separate runs. A child workflow that a node calls as a tool counts as a call.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from dagwright.protocol.ready_calls import (
 )
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
 from dagwright.workflows.activity_calls import (
-    RunScope,
+    RunContext,
     encode_call,
     start_call,
     start_loading,
@@ -84,7 +84,7 @@ class Engine:
 
     Args:
         scheduler: scheduler of the plan, started or restored.
-        run: scope of the keys and ids of the run.
+        run: data that the calls and sub-plans need.
         signal_count: function that returns the number of signals and updates of this execution.
         attributes: search attributes of the run.
         add_note: function that adds a note, with code and message.
@@ -93,7 +93,7 @@ class Engine:
     def __init__(
         self,
         scheduler: RunScheduler,
-        run: RunScope,
+        run: RunContext,
         *,
         signal_count: Callable[[], int],
         attributes: SearchAttributes,
@@ -105,7 +105,7 @@ class Engine:
         self._attributes, self._add_note = attributes, add_note
         self._events: deque[Event] = deque()
         self._handles: dict[str, asyncio.Task[RawValue]] = {}
-        """Task id -> its call; abandoned calls are removed, and their ends are ignored."""
+        """Task ID -> handle of its call. An abandoned call is removed, so that its end is ignored."""
         self._cancelling_calls: dict[str, str] = {}
         """Task that is being cancelled while the run continues -> ID of its call."""
         self._unrecorded_task: str | None = None
@@ -113,7 +113,7 @@ class Engine:
         self._handled_end_count, self._handled_request_count = len(scheduler.state.ended_numbers), 0
         self._prepared_calls: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
-        self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, add_note=add_note)
+        self._sub_plans = SubPlans(run, self.receive_sub_plan_end, scheduler=scheduler, add_note=add_note)
         for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
         self._call_batches = CallBatches(scheduler, run)
@@ -128,7 +128,7 @@ class Engine:
             scheduler.features.feedback.child_policy,
             scheduler.state.max_in_flight,
         )
-        """Policy and concurrency that the running sub-plans know."""
+        """Policy and concurrency that were last sent to the running sub-plans."""
         self._limits = HistoryLimits(baseline=self._history_use())
         self._has_progressed = False
 
@@ -136,7 +136,7 @@ class Engine:
         """Queue an event; events are applied in the order of arrival."""
         self._events.append(event)
 
-    def sub_plan_ended(self, end: SubPlanEnd) -> None:
+    def receive_sub_plan_end(self, end: SubPlanEnd) -> None:
         """Queue the end of a sub-plan; a second end for the same task has no effect."""
         self.push(partial(self._end_sub_plan, end))
 

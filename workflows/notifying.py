@@ -20,7 +20,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.features.feedback.feedback_state import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.notifications import NOTE_CODE, description_of, dropped_note, failure_note, notification_to_json
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunScope, json_payload
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunContext, json_payload
 from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 
@@ -32,7 +32,7 @@ class Notifier:
         add_note: function that adds a note, with code and message.
     """
 
-    def __init__(self, scheduler: RunScheduler, run: RunScope, *, add_note: Callable[[str, str], None]) -> None:
+    def __init__(self, scheduler: RunScheduler, run: RunContext, *, add_note: Callable[[str, str], None]) -> None:
         self._scheduler = scheduler
         self._run = run
         self._add_note = add_note

@@ -67,7 +67,7 @@ from dagwright.protocol.run_start import (
 )
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunScope, json_payload, memo_of_run
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunContext, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRejected
 from dagwright.workflows.command_messages import CommandMessageHandler
 from dagwright.workflows.details import render_details
@@ -105,9 +105,9 @@ class PlanWorkflow(Steerable):
         self._notes = Notes()
         self._signal_count = 0
         self._piece_numbers = count(1)
-        """Numbers of the stored pieces of the state, including those of aborted attempts."""
+        """Numbers for the stored pieces of the state. Aborted attempts to store the state also use numbers."""
         self._early_ends: list[SubPlanEnd] = []
-        """Reports that arrived before the plan was known."""
+        """Reports of sub-plans that arrived before the plan was known."""
         self._early_budget_messages: list[BudgetMessage] = []
         """Budget messages that arrived before the plan was known."""
         super().__init__(CommandMessageHandler(self._notes))
@@ -158,7 +158,7 @@ class PlanWorkflow(Steerable):
             entries = [problem.to_json() for problem in problems]
             raise PlanRejected({**error_json(problems[0].code, problems[0].text), "errors": entries})
         info = workflow.info()
-        scope = RunScope(
+        context = RunContext(
             run_input.scope or info.first_execution_run_id,
             run_input.path,
             info.task_queue,
@@ -172,18 +172,18 @@ class PlanWorkflow(Steerable):
         if map_batch is not None and run_input.snapshot is None:
             inputs = with_items(inputs, await self._items_of(map_batch, plan.nodes[-1], deadline_s=deadline_s))
         scheduler = scheduler_for_run(plan, run_input, started_at=self._started_at, inputs=inputs)
-        scheduler.set_options(replace(scheduler.state.options, key_of=scope.key_of))
+        scheduler.set_options(replace(scheduler.state.options, key_of=context.key_of))
         await self._start(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
             scheduler,
-            scope,
+            context,
             signal_count=lambda: self._signal_count,
             attributes=self._attributes,
             add_note=self._notes.add,
         )
         for end in self._early_ends:
             if accept_sub_plan_report(end, scheduler, self._notes):
-                self._engine.sub_plan_ended(end)
+                self._engine.receive_sub_plan_end(end)
         for message in self._early_budget_messages:
             self._engine.receive_budget_message(message)
         self.message_handler.start(self._engine)
@@ -434,7 +434,7 @@ class PlanWorkflow(Steerable):
             # A signal can arrive before the plan is known.
             self._early_ends.append(end)
         elif accept_sub_plan_report(end, self._engine.scheduler, self._notes):
-            self._engine.sub_plan_ended(end)
+            self._engine.receive_sub_plan_end(end)
 
     @workflow.signal(name=wire.SIGNAL_BUDGET_REPORT)
     def budget_report(self, message: RawValue) -> None:

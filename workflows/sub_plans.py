@@ -43,7 +43,7 @@ from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
-from dagwright.workflows.activity_calls import RunScope, json_payload, memo_of_run, owner_of_run, priority_of
+from dagwright.workflows.activity_calls import RunContext, json_payload, memo_of_run, owner_of_run, priority_of
 from dagwright.workflows.retries import FIND_ENDED_RETRIES
 from dagwright.workflows.timers import now_s
 
@@ -60,14 +60,14 @@ class SubPlans:
     """Sub-plans of one run.
 
     Args:
-        run: scope of the ids and keys of the run.
+        run: data that the sub-plans need.
         handle_end: function that handles the end of a sub-plan; a second end for the same task has no effect.
         scheduler: scheduler of the run, from which the inputs of sub-plans are derived.
         add_note: function that adds a note, with code and message.
     """
 
     def __init__(
-        self, run: RunScope, handle_end: EndHandler, *, scheduler: RunScheduler, add_note: Callable[[str, str], None]
+        self, run: RunContext, handle_end: EndHandler, *, scheduler: RunScheduler, add_note: Callable[[str, str], None]
     ) -> None:
         self._run = run
         self._handle_end = handle_end

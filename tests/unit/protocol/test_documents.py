@@ -46,7 +46,7 @@ from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, read_r
 from dagwright.protocol.query_results import graph_result, node_result, status_result
 from dagwright.protocol.ready_calls import next_call
 from dagwright.protocol.run_input import START_FIELDS, START_OPTIONS, RunInput, run_input_from_json, run_input_to_json
-from dagwright.workflows.activity_calls import RunScope
+from dagwright.workflows.activity_calls import RunContext
 from tests.support.docs import ROOT
 from tests.support.plan_building import (
     compiled_plan,
@@ -204,7 +204,7 @@ def test_invalid_failure_details_are_read_as_the_first_attempt(encoded_attempt: 
 
 
 def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
-    run = RunScope("r1", (), "queue", execution_id="r1")
+    run = RunContext("r1", (), "queue", execution_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
     task, item_task = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
     is_derived = [
